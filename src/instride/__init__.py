@@ -1,0 +1,1 @@
+"""instride: a Kafka consumer that keeps its stride through rebalances."""

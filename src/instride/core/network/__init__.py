@@ -1,0 +1,1 @@
+"""See the file of the same concern in this folder."""

@@ -1,0 +1,53 @@
+"""The plain values that every layer and every user speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["OffsetAndMetadata", "OffsetRange", "TopicPartition"]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. Sorts by topic, then partition, as Kafka's own clients sort."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAndMetadata:
+    """A committed offset: that of the next record to read.
+
+    offset: the next record's offset.
+    metadata: the committer's own text.
+    leader_epoch: of the last record consumed, or -1 where unknown (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """Records of one partition that a `RangeConsumer` hands out as one piece of work: [start, end).
+
+    epoch: the assignment epoch; rises with every assignment of the partition to this consumer.
+    seek_number: rises with each seek, pause and resume of the partition.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    epoch: int
+    seek_number: int
+    leader_epoch: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)

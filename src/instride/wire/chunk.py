@@ -1,0 +1,57 @@
+"""A run of consecutive decoded records of one partition: what fetches produce and polls hand out.
+
+Laws
+1. A chunk is immutable; `split` shares its memory. No record object is made until `records` is called.
+2. Offsets rise strictly; they need not be contiguous (compaction, transactions).
+3. `next_offset` is the position once the whole chunk is consumed: after the last batch, also where that batch
+   ends in records that are never returned (control, aborted). A split's left part ends after its last record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["RecordChunk"]
+
+
+class RecordChunk(Protocol):
+    """The surface that the core relies on. `wire.record_set` has the real one, simulations have their own."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int:
+        """Of the last record, or -1."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that this part of the chunk accounts for."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def split(self, count: int) -> tuple[RecordChunk, RecordChunk]:
+        """The first `count` records (0 < count < len) and the rest."""
+        ...
+
+    def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
+        """Record objects, stamped with the assignment epoch and seek number they were returned in."""
+        ...
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Columns topic, partition, offset, timestamp, timestamp_type, key, value, headers."""
+        ...
