@@ -1,0 +1,59 @@
+# Every target sets up what it needs in .venv; the second run finds it there. Names for people: see `make help`.
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
+CYTHON_SOURCES := $(wildcard src/instride/wire/decoder.py)
+WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format clean distclean
+
+help:
+	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
+	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
+	@echo "make check   format, lint, strict types, import contracts"
+	@echo "make bench   the benchmarks"
+	@echo "make format  let ruff format the code"
+	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
+
+demo: $(COMPILED)
+	@$(WITH_JAVA) $(BIN)/python -m instride.demo $(DEMO_ARGS)
+
+test: $(COMPILED)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(COMPILED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(COMPILED)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The build tools come first and at their pinned versions; so the build needs no environment of its own.
+$(INSTALLED): pyproject.toml setup.py constraints.txt
+	@MAKE="$(MAKE)" tools/prerequisites
+	test -x $(BIN)/python || "$$(tools/prerequisites --python)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools cython
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(COMPILED): $(INSTALLED) $(CYTHON_SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+clean:
+	rm -rf build dist src/*.egg-info demo-output bench-output spark-warehouse metastore_db derby.log
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src -name '*.so' -delete
+	rm -f $(COMPILED)
+
+distclean: clean
+	rm -rf $(VENV)
