@@ -10,7 +10,10 @@ COMPILED = ("instride.wire.decoder",)
 
 setup(
     ext_modules=cythonize(
-        [Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"]) for name in COMPILED],
+        [
+            Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"])
+            for name in COMPILED
+        ],
         build_dir="build",
         language_level="3",
     )
