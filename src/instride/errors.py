@@ -20,7 +20,13 @@
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
-    └── DeserializationError
+    ├── DeserializationError
+    └── SinkError                              the pipeline's output could not be written, committed or read
+        ├── NotASinkError                      the folder holds something else, or a newer format
+        ├── WrongTopicError                    the sink holds another topic of the same name
+        ├── CorruptManifestError               a manifest cannot be read, or the chain has a gap
+        ├── MissingDataError                   a data file that was reported or listed is not there
+        └── SinkWriteError                     the disk is full, or refuses; nothing became visible
 
 Laws
 1. Whether trying again can help is data: ``retriable``. Whether the consumer can go on at all: ``fatal``.
@@ -43,6 +49,7 @@ __all__ = [
     "ConsumerClosedError",
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
+    "CorruptManifestError",
     "CorruptRecordError",
     "DeserializationError",
     "FencedInstanceIdError",
@@ -52,21 +59,26 @@ __all__ = [
     "IllegalGenerationError",
     "KafkaError",
     "KafkaTimeoutError",
+    "MissingDataError",
     "NetworkThreadDiedError",
     "NoAssignorInCommonError",
     "NoOffsetForPartitionError",
+    "NotASinkError",
     "NotCoordinatorError",
     "NotKafkaError",
     "NotLeaderOrFollowerError",
     "OffsetOutOfRangeError",
     "ProtocolError",
     "RebalanceInProgressError",
+    "SinkError",
+    "SinkWriteError",
     "TopicAuthorizationFailedError",
     "TransportError",
     "UnknownMemberIdError",
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
     "WakeupError",
+    "WrongTopicError",
     "error_for_code",
 ]
 
@@ -175,6 +187,38 @@ class NoAssignorInCommonError(KafkaError):
 
 class DeserializationError(KafkaError):
     """A key or value deserializer raised. ``__cause__`` holds its error."""
+
+
+class SinkError(KafkaError):
+    """The pipeline's output could not be written, committed or read. What was committed before stays."""
+
+
+class NotASinkError(SinkError):
+    """The folder is not a sink: it holds something else, or was written by a newer version."""
+
+    fatal = True
+
+
+class WrongTopicError(SinkError):
+    """The sink holds a topic of the same name with another id: the topic was deleted and made again."""
+
+    fatal = True
+
+
+class CorruptManifestError(SinkError):
+    """A manifest cannot be read, or its chain has a gap. Nothing is written until that is repaired."""
+
+    fatal = True
+
+
+class MissingDataError(SinkError):
+    """A data file that a task reported, or that a manifest lists, is not where this process looks for it."""
+
+
+class SinkWriteError(SinkError):
+    """Writing failed, as on a full disk. Nothing became visible; ``__cause__`` is the system's error."""
+
+    retriable = True
 
 
 class BrokerResponseError(KafkaError):
