@@ -1,0 +1,104 @@
+"""What a commit says: offsets, each with the assignment in which its records were finished.
+
+Laws
+1. A snapshot never changes. It speaks of the moment in which it was taken.
+2. Each entry carries its partition's assignment epoch and seek number. Who sends it drops the entries whose
+   epoch or seek is over, so that no commit speaks of an earlier one.
+3. Each entry is settled, partition by partition; what failed is the maker's to offer again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["CommitEntry", "CommitOutcome", "CommitSnapshot", "OnSettled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEntry:
+    """One partition's offset to commit.
+
+    offset: of the next record to read.
+    leader_epoch: of the last finished record, or -1 where unknown (KIP-320).
+    metadata: the committer's own text.
+    epoch, seek_number: those of the last finished record.
+    """
+
+    offset: int
+    epoch: int
+    seek_number: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+    def to_offset_and_metadata(self) -> OffsetAndMetadata:
+        return OffsetAndMetadata(offset=self.offset, metadata=self.metadata, leader_epoch=self.leader_epoch)
+
+
+class CommitOutcome(Enum):
+    """COMMITTED: the broker has it. FAILED: it has not, try again. STALE: its epoch or seek is over."""
+
+    COMMITTED = "committed"
+    FAILED = "failed"
+    STALE = "stale"
+
+
+OnSettled = Callable[[TopicPartition, CommitEntry, CommitOutcome], None]
+_NOTHING: Final[Mapping[TopicPartition, CommitEntry]] = MappingProxyType({})
+
+
+class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
+    """An immutable map of partitions to the offsets to commit, as `Consumer.commit` takes it.
+
+    `entries` tells more of each partition: the assignment epoch and seek number. An empty snapshot is falsy,
+    and committing it does nothing. Any thread may use it.
+    """
+
+    __slots__ = ("_entries", "_on_settled")
+
+    def __init__(
+        self,
+        entries: Mapping[TopicPartition, CommitEntry] = _NOTHING,
+        on_settled: OnSettled | None = None,
+    ) -> None:
+        """on_settled: called by `settle`, on its caller's thread; must be thread-safe and must not raise."""
+        self._entries: Mapping[TopicPartition, CommitEntry] = MappingProxyType(dict(entries))
+        self._on_settled = on_settled
+
+    @property
+    def entries(self) -> Mapping[TopicPartition, CommitEntry]:
+        """The same partitions, with epochs and seek numbers."""
+        return self._entries
+
+    def settle(
+        self, partition: TopicPartition, entry: CommitEntry, *, committed: bool, stale: bool = False
+    ) -> None:
+        """Tell the maker what became of one entry. The consumer calls it once for each; thread-safe.
+
+        committed: False when the answer was an error, none came, or the entry was not sent.
+        stale: it was not sent, and never will be, because its epoch or seek is over.
+        """
+        if self._on_settled is None:
+            return
+        outcome = CommitOutcome.COMMITTED if committed else CommitOutcome.FAILED
+        self._on_settled(partition, entry, CommitOutcome.STALE if stale else outcome)
+
+    def __getitem__(self, partition: TopicPartition) -> OffsetAndMetadata:
+        return self._entries[partition].to_offset_and_metadata()
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        offsets = ", ".join(
+            f"{partition}: {entry.offset}" for partition, entry in sorted(self._entries.items())
+        )
+        return f"CommitSnapshot({offsets})"

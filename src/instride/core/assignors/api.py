@@ -1,0 +1,102 @@
+"""What an assignor is given and what it gives: the contract for ours and for the user's own.
+
+Laws
+1. An assignor is pure arithmetic on the leader's side: equal input, equal output, on every machine.
+2. It assigns each partition of a topic to exactly one member that subscribes to the topic, or to none.
+3. Under the cooperative protocol none is granted that another member still owns (`claims`).
+4. Topics that the cluster does not know have no partitions. Every member is in the result, perhaps with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from instride.core.group.protocol import RebalanceProtocol
+from instride.records import TopicPartition
+
+__all__ = ["Assignment", "Assignor", "ClusterView", "MemberSubscription"]
+
+Assignment = dict[str, tuple[TopicPartition, ...]]
+"""Member id -> its partitions, sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """What an assignor knows of the cluster.
+
+    partitions: topic -> number of partitions.
+    racks: of a partition's replicas, where known. Our assignors do not look at them yet.
+    """
+
+    partitions: Mapping[str, int]
+    racks: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions in order; none where the topic is unknown."""
+        return [TopicPartition(topic, number) for number in range(self.partitions.get(topic, 0))]
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return 0 <= partition.partition < self.partitions.get(partition.topic, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSubscription:
+    """What one member said of itself when it joined, decoded.
+
+    owned: what it lists as its own. Empty below version 1 of the metadata, and in the eager protocol.
+    generation: of which it owns them; -1 where unknown (below version 2).
+    rack: None where unknown.
+    userdata: the assignor's own bytes; None or empty where there are none.
+    """
+
+    member_id: str
+    topics: tuple[str, ...]
+    group_instance_id: str | None = None
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    rack: str | None = None
+    userdata: bytes | None = None
+
+
+class Assignor(Protocol):
+    """A strategy of dealing out partitions. Used on the network thread only; it must not block.
+
+    An instance belongs to one consumer and may remember its own last assignment.
+    """
+
+    @property
+    def name(self) -> str:
+        """As the group's members know it, for instance "range"."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Of the userdata. Told to nobody; for the assignor's own use."""
+        ...
+
+    @property
+    def protocols(self) -> Collection[RebalanceProtocol]:
+        """The rebalance protocols under which its assignments are safe."""
+        ...
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Bytes for the leader, which will find them in our subscription.
+
+        Deterministic: the broker takes changed bytes for a changed member.
+
+        owned, generation: what we join with; generation is -1 where we are no member yet.
+        """
+        ...
+
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        """Deal out the partitions. Called where we lead the group."""
+        ...
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        """What this member was assigned, after each Sync."""
+        ...
