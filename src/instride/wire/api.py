@@ -108,10 +108,13 @@ class MetadataTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataAnswer:
+    """error: the top-level code (version 13 and later), such as REBOOTSTRAP_REQUIRED."""
+
     brokers: tuple[Broker, ...] = ()
     topics: tuple[MetadataTopic, ...] = ()
     cluster_id: str | None = None
     controller_id: int = -1
+    error: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
