@@ -5,6 +5,14 @@ So a plain mistake is reported within seconds, and the tests that share a kind o
 
 import pytest
 
+from instride.testing import pytest_plugin
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Offer the fixtures of `instride.testing` also where the package is on the path but not installed."""
+    if not config.pluginmanager.is_registered(pytest_plugin):
+        config.pluginmanager.register(pytest_plugin, "instride")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort by what a test needs; the sort is stable, so within a kind the order of the files stays."""

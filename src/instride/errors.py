@@ -3,6 +3,7 @@
     KafkaError
     ├── ConfigError (also ValueError)          a wrong, unknown or contradictory setting
     ├── ConsumerClosedError                    use after close
+    ├── IllegalStateError (also RuntimeError)  the call does not fit what the consumer is doing
     ├── ConcurrentUseError                     two threads inside one consumer at once
     ├── ForkedConsumerError                    an open consumer used in a child process
     ├── WakeupError                            Consumer.wakeup() interrupted the call
@@ -21,12 +22,17 @@
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
     ├── DeserializationError
-    └── SinkError                              the pipeline's output could not be written, committed or read
-        ├── NotASinkError                      the folder holds something else, or a newer format
-        ├── WrongTopicError                    the sink holds another topic of the same name
-        ├── CorruptManifestError               a manifest cannot be read, or the chain has a gap
-        ├── MissingDataError                   a data file that was reported or listed is not there
-        └── SinkWriteError                     the disk is full, or refuses; nothing became visible
+    ├── SinkError                              the pipeline's output could not be written, committed or read
+    │   ├── NotASinkError                      the folder holds something else, or a newer format
+    │   ├── WrongTopicError                    the sink holds another topic of the same name
+    │   ├── CorruptManifestError               a manifest cannot be read, or the chain has a gap
+    │   ├── MissingDataError                   a data file that was reported or listed is not there
+    │   └── SinkWriteError                     the disk is full, or refuses; nothing became visible
+    └── LocalKafkaError                        instride.testing: the Kafka for tests, used wrongly or broken
+        ├── JavaNotFoundError                  no Java that can run a broker
+        ├── KafkaNotFoundError                 no Apache Kafka here, and none could be fetched
+        ├── ChecksumMismatchError              what was fetched is not what is pinned
+        └── BrokerStartError                   a broker ended while it was to start
 
 Laws
 1. Whether trying again can help is data: ``retriable``. Whether the consumer can go on at all: ``fatal``.
@@ -43,6 +49,8 @@ __all__ = [
     "BROKER_ERRORS",
     "AuthenticationError",
     "BrokerResponseError",
+    "BrokerStartError",
+    "ChecksumMismatchError",
     "CommitFailedError",
     "ConcurrentUseError",
     "ConfigError",
@@ -57,8 +65,12 @@ __all__ = [
     "FrameTooLargeError",
     "GroupAuthorizationFailedError",
     "IllegalGenerationError",
+    "IllegalStateError",
+    "JavaNotFoundError",
     "KafkaError",
+    "KafkaNotFoundError",
     "KafkaTimeoutError",
+    "LocalKafkaError",
     "MissingDataError",
     "NetworkThreadDiedError",
     "NoAssignorInCommonError",
@@ -100,6 +112,10 @@ class ConfigError(KafkaError, ValueError):
 
 class ConsumerClosedError(KafkaError):
     """The consumer was closed."""
+
+
+class IllegalStateError(KafkaError, RuntimeError):
+    """The call does not fit what the consumer is doing: polling without a subscription, say."""
 
 
 class ConcurrentUseError(KafkaError):
@@ -219,6 +235,33 @@ class SinkWriteError(SinkError):
     """Writing failed, as on a full disk. Nothing became visible; ``__cause__`` is the system's error."""
 
     retriable = True
+
+
+class LocalKafkaError(KafkaError):
+    """`instride.testing.LocalKafka` was used wrongly, or what it stands on broke."""
+
+
+class JavaNotFoundError(LocalKafkaError):
+    """No Java that can run a broker. The message tells every place looked at, and why its Java would not do."""
+
+
+class KafkaNotFoundError(LocalKafkaError):
+    """No Apache Kafka here, and none could be fetched."""
+
+
+class ChecksumMismatchError(LocalKafkaError):
+    """A fetched file is not the one that is pinned. It was not run."""
+
+
+class BrokerStartError(LocalKafkaError):
+    """A broker ended while it was to start. The message holds the end of its log.
+
+    port_taken: whether it ended because another process listens on one of its ports.
+    """
+
+    def __init__(self, message: str, *, port_taken: bool = False) -> None:
+        super().__init__(message)
+        self.port_taken = port_taken
 
 
 class BrokerResponseError(KafkaError):

@@ -1,1 +1,36 @@
-"""See the file of the same concern in this folder."""
+"""A real Apache Kafka for tests: ``LocalKafka``, and a pytest plugin with the fixtures ``kafka``, ``kafka_topic``
+and ``kafka_cluster``.
+
+    with LocalKafka() as kafka:
+        kafka.create_topic("flights", partitions=12)
+        Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id="g")
+
+Laws
+1. Names are loaded on first use: pytest imports this package in every run, and must not pay for what a run does not use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from instride.testing.java import Java, find_java
+    from instride.testing.kafka_home import KafkaHome, find_kafka
+    from instride.testing.local_kafka import LocalKafka
+
+__all__ = ["LocalKafka", "Java", "KafkaHome", "find_java", "find_kafka"]
+
+_HOMES: Final = {
+    "LocalKafka": "local_kafka",
+    "Java": "java",
+    "find_java": "java",
+    "KafkaHome": "kafka_home",
+    "find_kafka": "kafka_home",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,95 @@
+"""The owner's end of the keeper: start processes that cannot outlive this one.
+
+Laws
+1. Calls may come from any thread; one command and its answer are one step.
+2. A fork of the owner is not the owner: there, every call but ``end`` is an error, and ``end`` does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any, Final
+
+from instride.errors import LocalKafkaError
+
+__all__ = ["Processes"]
+
+_KEEPER: Final = Path(__file__).with_name("keeper.py")
+
+
+class Processes:
+    """Child processes by name, and a temporary folder, all gone with this process. See `keeper`."""
+
+    def __init__(self, base: Path | None = None) -> None:
+        """Start the keeper. base: where the temporary folder is made; the system's place by default."""
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_KEEPER), str(self._owner), str(base or "")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.folder = Path(self._read()["folder"])
+
+    def start(self, name: str, command: list[str], log: Path) -> int:
+        """Start a process; its output is appended to the log. Returns its process id."""
+        return int(self._ask(do="start", name=name, command=command, log=str(log))["pid"])
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal; none is sent to a process that has ended."""
+        self._ask(do="signal", name=name, number=int(number))
+
+    def exit_code(self, name: str) -> int | None:
+        """None while it runs (or is suspended); negative when a signal ended it."""
+        code = self._ask(do="state", name=name)["code"]
+        return None if code is None else int(code)
+
+    @property
+    def keeper_pid(self) -> int:
+        return self._keeper.pid
+
+    def end(self) -> None:
+        """Kill all, remove the folder. Again is harmless."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._keeper.communicate(b'{"do": "end"}\n' if self._keeper.poll() is None else None)
+        shutil.rmtree(self.folder, ignore_errors=True)  # the keeper did so, unless it was killed
+
+    def _ask(self, **command: Any) -> dict[str, Any]:
+        if os.getpid() != self._owner:
+            raise LocalKafkaError(
+                "this LocalKafka belongs to the process that started it, not to a fork of that"
+            )
+        with self._lock:
+            try:
+                stream = self._pipe(self._keeper.stdin)
+                stream.write(json.dumps(command).encode() + b"\n")
+                stream.flush()
+            except (BrokenPipeError, ValueError) as error:
+                raise LocalKafkaError(
+                    "the process that keeps the brokers has ended, and they with it"
+                ) from error
+            return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        line = self._pipe(self._keeper.stdout).readline()
+        if not line:
+            raise LocalKafkaError("the process that keeps the brokers has ended, and they with it")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise LocalKafkaError(answer["error"])
+        return answer
+
+    @staticmethod
+    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+        assert pipe is not None
+        return pipe

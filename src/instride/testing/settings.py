@@ -1,0 +1,129 @@
+"""What a node's ``server.properties`` says.
+
+Laws
+1. Every node is broker and controller in one, and listens on 127.0.0.1 only.
+2. The user's properties win over the defaults here; those that make the cluster what it is are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from instride.errors import ConfigError
+
+__all__ = ["Node", "checked", "server_properties"]
+
+Property = str | int | float | bool
+
+RESERVED: Final = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One broker and controller. port: for clients. folder: all of the node's files but its log."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    folder: Path
+    log: Path
+
+    @property
+    def name(self) -> str:
+        return f"node-{self.node_id}"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def settings_file(self) -> Path:
+        return self.folder / "server.properties"
+
+
+def checked(properties: Mapping[str, Property] | None) -> dict[str, str]:
+    """The user's properties as text. Raises ConfigError for one that only LocalKafka may set."""
+    texts: dict[str, str] = {}
+    for key, value in (properties or {}).items():
+        if key in RESERVED:
+            raise ConfigError(f"the broker property {key!r} is set by LocalKafka and cannot be given")
+        texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
+
+
+def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[str, str]) -> str:
+    """The text of the node's ``server.properties``."""
+    merged = {**_defaults(len(nodes)), **properties, **_identity(node, nodes)}
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in merged.items())
+
+
+def _identity(node: Node, nodes: tuple[Node, ...]) -> dict[str, str]:
+    listeners = f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes),
+        "listeners": listeners,
+        "advertised.listeners": f"PLAINTEXT://{node.address}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(node.folder / "data"),
+    }
+
+
+def _defaults(count: int) -> dict[str, str]:
+    """Quick to start, quick to notice a lost broker, small; replicated as far as there are nodes."""
+    copies, in_sync = str(count), str(max(1, count - 1))
+    return {
+        "auto.create.topics.enable": "false",
+        "broker.heartbeat.interval.ms": "1000",
+        "broker.session.timeout.ms": "6000",
+        "default.replication.factor": copies,
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+        "min.insync.replicas": "1",
+        "num.io.threads": "4",
+        "num.network.threads": "2",
+        "offsets.topic.num.partitions": "4",
+        "offsets.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": "4",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "4",
+        "transaction.state.log.replication.factor": copies,
+    }
+
+
+def _escaped(text: str) -> str:
+    """As Java's ``Properties`` reads it back."""
+    escapes = {
+        "\\": "\\\\",
+        "\n": "\\n",
+        "\r": "\\r",
+        "=": "\\=",
+        ":": "\\:",
+        "#": "\\#",
+        "!": "\\!",
+        " ": "\\ ",
+    }
+    return "".join(escapes.get(letter, letter) for letter in text)
