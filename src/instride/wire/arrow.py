@@ -1,0 +1,88 @@
+"""Index columns to an Arrow record batch. pyarrow is imported when it is first used.
+
+Laws
+1. Offsets and timestamps are not copied, keys and values are copied once; only headers make Python objects.
+2. The schema is the same for every batch: `schema()`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instride.records import TopicPartition
+    from instride.wire.decoder import RecordColumns
+
+__all__ = ["schema", "to_arrow"]
+
+_KEY, _VALUE = 0, 1
+_OFFSET, _TIMESTAMP = 0, 1
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise ImportError('Arrow output needs pyarrow: pip install "instride[arrow]"') from error
+    return pyarrow
+
+
+@functools.cache
+def schema() -> pa.Schema:
+    """Of every batch that `to_arrow` makes. headers: null where a record has none."""
+    arrow = _pyarrow()
+    header = arrow.struct([arrow.field("key", arrow.string(), nullable=False), ("value", arrow.binary())])
+    return arrow.schema(
+        [
+            arrow.field("topic", arrow.string(), nullable=False),
+            arrow.field("partition", arrow.int32(), nullable=False),
+            arrow.field("offset", arrow.int64(), nullable=False),
+            arrow.field("timestamp", arrow.timestamp("ms", tz="UTC"), nullable=False),
+            arrow.field("timestamp_type", arrow.int32(), nullable=False),
+            arrow.field("key", arrow.binary()),
+            arrow.field("value", arrow.binary()),
+            arrow.field("headers", arrow.list_(arrow.field("element", header, nullable=False))),
+        ]
+    )
+
+
+def to_arrow(columns: RecordColumns, name: TopicPartition, start: int, stop: int) -> pa.RecordBatch:
+    """The rows [start, stop) as one record batch. Raises ImportError without pyarrow."""
+    arrow = _pyarrow()
+    rows = stop - start
+    fields = schema()
+    arrays = [
+        arrow.repeat(arrow.scalar(name.topic, arrow.string()), rows),
+        arrow.repeat(arrow.scalar(name.partition, arrow.int32()), rows),
+        _fixed(arrow, fields.field("offset").type, rows, columns.longs(_OFFSET, start, stop)),
+        _fixed(arrow, fields.field("timestamp").type, rows, columns.longs(_TIMESTAMP, start, stop)),
+        _fixed(arrow, arrow.int32(), rows, columns.timestamp_types(start, stop)),
+        _binary(arrow, columns, _KEY, start, stop),
+        _binary(arrow, columns, _VALUE, start, stop),
+        _headers(arrow, columns, start, stop),
+    ]
+    return arrow.RecordBatch.from_arrays(arrays, schema=fields)
+
+
+def _fixed(arrow: Any, kind: Any, rows: int, data: memoryview | bytearray) -> Any:
+    return arrow.Array.from_buffers(kind, rows, [None, arrow.py_buffer(data)])
+
+
+def _binary(arrow: Any, columns: RecordColumns, field: int, start: int, stop: int) -> Any:
+    offsets, data, validity = columns.binary(field, start, stop)
+    bitmap = None if validity is None else arrow.py_buffer(validity)
+    buffers = [bitmap, arrow.py_buffer(offsets), arrow.py_buffer(data)]
+    return arrow.Array.from_buffers(arrow.binary(), stop - start, buffers)
+
+
+def _headers(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
+    kind = schema().field("headers").type
+    if not columns.have_headers(start, stop):
+        return arrow.nulls(stop - start, kind)
+    rows = (columns.headers(row) for row in range(start, stop))
+    return arrow.array(
+        [[{"key": key, "value": value} for key, value in headers] or None for headers in rows], kind
+    )

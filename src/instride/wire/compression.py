@@ -1,0 +1,126 @@
+"""Kafka's codecs, decompressed into one buffer for a whole record set, within a bound.
+
+Laws
+1. Memory follows what is there, never what bytes claim: it grows step by step up to `limit`, then stops.
+2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import cramjam
+
+__all__ = ["CODECS", "CompressionError", "Sections"]
+
+# The three low bits of a batch's attributes.
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_DECOMPRESS_INTO: Final = {
+    1: cramjam.gzip.decompress_into,
+    3: cramjam.lz4.decompress_into,
+    4: cramjam.zstd.decompress_into,
+}
+# How cramjam says that the output did not fit.
+_TOO_SMALL: Final = "failed to write whole buffer"
+
+# snappy-java's framing (the Java client's): magic, two versions, then blocks with their lengths before them.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+
+_SMALLEST_STEP: Final = 1 << 16
+
+
+class CompressionError(ValueError):
+    """Compressed bytes are broken, of an unknown codec, or more than the bound when decompressed."""
+
+
+class Sections:
+    """The records of several batches, decompressed, one after another in one buffer."""
+
+    __slots__ = ("_buffer", "_used")
+
+    def __init__(self, expected_bytes: int) -> None:
+        self._buffer = bytearray(expected_bytes)
+        self._used = 0
+
+    @property
+    def used(self) -> int:
+        return self._used
+
+    def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
+        """Adds a batch's records. Returns where they start and end. Raises CompressionError."""
+        start = self._used
+        room = min(limit, max(len(self._buffer) - start, len(data)))
+        while not self._fits(codec, data, room):
+            if room >= limit:
+                raise CompressionError(
+                    f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)"
+                )
+            room = min(limit, max(2 * room, _SMALLEST_STEP))
+        return start, self._used
+
+    def finish(self) -> bytes | bytearray:
+        """The buffer, cut to what is used. Nothing can be added after it."""
+        spare = len(self._buffer) - self._used
+        if spare * 4 > self._used:
+            return bytes(memoryview(self._buffer)[: self._used])
+        del self._buffer[self._used :]
+        return self._buffer
+
+    def _fits(self, codec: int, data: memoryview, room: int) -> bool:
+        missing = self._used + room - len(self._buffer)
+        if missing > 0:
+            self._buffer.extend(bytes(missing))
+        with memoryview(self._buffer) as whole, whole[self._used : self._used + room] as target:
+            size = _decompress(codec, data, target)
+        if size < 0:
+            return False
+        self._used += size
+        return True
+
+
+def _decompress(codec: int, data: memoryview, target: memoryview) -> int:
+    """How many bytes it filled, or -1 where they do not fit."""
+    try:
+        if codec == 0:
+            return _copy(data, target)
+        if codec == 2:
+            return _snappy(data, target)
+        return int(_DECOMPRESS_INTO[codec](data, target))
+    except KeyError:
+        raise CompressionError(f"compression codec {codec} is unknown") from None
+    except cramjam.DecompressionError as error:
+        if str(error) == _TOO_SMALL:
+            return -1
+        raise CompressionError(f"the {CODECS[codec]} data of a batch is broken: {error}") from error
+
+
+def _copy(data: memoryview, target: memoryview) -> int:
+    if len(data) > len(target):
+        return -1
+    target[: len(data)] = data
+    return len(data)
+
+
+def _snappy(data: memoryview, target: memoryview) -> int:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _snappy_block(data, target)
+    at, filled = _XERIAL_HEADER_BYTES, 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        at += 4
+        if size > len(data) - at:
+            raise CompressionError("a snappy block is longer than its batch")
+        written = _snappy_block(data[at : at + size], target[filled:])
+        if written < 0:
+            return -1
+        at += size
+        filled += written
+    return filled
+
+
+def _snappy_block(data: memoryview, target: memoryview) -> int:
+    if cramjam.snappy.decompress_raw_len(data) > len(target):
+        return -1
+    return int(cramjam.snappy.decompress_raw_into(data, target))
