@@ -1,0 +1,116 @@
+"""A stream of bytes cut into Kafka's frames: an INT32 length, then so many bytes.
+
+Laws
+1. A length is judged before anything is allocated for it. Once one is refused, no further frame comes out.
+2. A frame that does not fit into the scratch buffer gets one ``bytearray`` of its exact size, into which the caller
+   receives directly. Its bytes are not moved again: frames are views, and records decoded from them may keep them.
+3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from instride.errors import FrameTooLargeError, KafkaError
+from instride.wire.not_kafka import not_kafka
+
+__all__ = ["FIRST_FRAME_BYTES", "FrameBuffer"]
+
+_LENGTH: Final = struct.Struct(">i")
+_SCRATCH_BYTES: Final = 64 * 1024
+# The answer to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
+FIRST_FRAME_BYTES: Final = 1 << 20
+
+
+class FrameBuffer:
+    """Receives bytes, gives frames. Not thread-safe.
+
+    max_frame_bytes: the longest frame to accept.
+    After `failure` is set the stream is useless; bytes are taken and ignored.
+    """
+
+    def __init__(self, *, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._scratch_used = 0
+        self._large: bytearray | None = None
+        self._large_used = 0
+        self._seen_first = False
+        self.failure: KafkaError | None = None
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether no part of an unfinished frame has been received."""
+        return self._large is None and self._scratch_used == 0
+
+    def get_buffer(self) -> memoryview:
+        """Where to receive next, never empty. Call `buffer_updated` before calling this again."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_used :]
+        return memoryview(self._scratch)[self._scratch_used :]
+
+    def buffer_updated(self, size: int) -> list[memoryview]:
+        """Takes note of `size` bytes received into the buffer. Returns the frames that are now complete."""
+        if self.failure is not None:
+            return []
+        if self._large is None:
+            self._scratch_used += size
+            return self._cut()
+        self._large_used += size
+        if self._large_used < len(self._large):
+            return []
+        frame, self._large = memoryview(self._large), None
+        return [frame]
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+        """The same for bytes that were received elsewhere, at the price of a copy."""
+        frames: list[memoryview] = []
+        rest = memoryview(data)
+        while rest and self.failure is None:
+            buffer = self.get_buffer()
+            size = min(len(buffer), len(rest))
+            buffer[:size] = rest[:size]
+            rest = rest[size:]
+            frames += self.buffer_updated(size)
+        return frames
+
+    def _cut(self) -> list[memoryview]:
+        """All whole frames of the scratch buffer. What is left of it moves to the front, or to a large buffer."""
+        frames: list[memoryview] = []
+        start, end = 0, self._scratch_used
+        while end - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._scratch, start)
+            if not self._accept(length, start):
+                return frames
+            if length > end - start - _LENGTH.size:
+                break
+            start += _LENGTH.size
+            frames.append(memoryview(self._scratch[start : start + length]))
+            start += length
+        self._keep(start, end)
+        return frames
+
+    def _accept(self, length: int, start: int) -> bool:
+        if not self._seen_first:
+            if not 0 <= length <= min(FIRST_FRAME_BYTES, self._max_frame_bytes):
+                self.failure = not_kafka(bytes(self._scratch[start : self._scratch_used]))
+        elif not 0 <= length <= self._max_frame_bytes:
+            self.failure = FrameTooLargeError(
+                f"a frame of {length} bytes was announced; max_frame_bytes allows {self._max_frame_bytes}"
+            )
+        self._seen_first = True
+        return self.failure is None
+
+    def _keep(self, start: int, end: int) -> None:
+        """Keeps an unfinished frame's beginning (or nothing)."""
+        begun = end - start - _LENGTH.size
+        if begun >= 0:
+            (length,) = _LENGTH.unpack_from(self._scratch, start)
+            if length > len(self._scratch) - _LENGTH.size:
+                self._large = bytearray(length)
+                self._large[:begun] = self._scratch[start + _LENGTH.size : end]
+                self._large_used, self._scratch_used = begun, 0
+                return
+        self._scratch[: end - start] = self._scratch[start:end]
+        self._scratch_used = end - start

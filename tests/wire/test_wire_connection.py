@@ -1,0 +1,288 @@
+"""The sans-IO connection, against bytes that kio's writers made."""
+
+from __future__ import annotations
+
+import struct
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
+from wire_strategies import body_of
+
+from instride.errors import (
+    ClusterAuthorizationFailedError,
+    ConfigError,
+    FrameTooLargeError,
+    NotKafkaError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from instride.wire import api
+from instride.wire.codecs import codec_of
+from instride.wire.connection import Connection, Received
+
+ALL_KEYS = {codec_of(kind).api_key: (0, 99) for kind in api.ANSWERS if kind is not api.Fetch}
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def greeting(version: int = 3, ranges: dict[int, tuple[int, int]] | None = None, *, correlation_id: int = 0) -> bytes:
+    """A broker's good answer to ApiVersions."""
+    schema: Any = load_response_schema(18, version)
+    key_class = schema.__annotations__["api_keys"].__args__[0]
+    keys = tuple(
+        key_class(api_key=key, min_version=low, max_version=high) for key, (low, high) in (ranges or ALL_KEYS).items()
+    )
+    extra = {} if version == 0 else {"throttle_time": timedelta(0)}
+    entity = schema(error_code=ErrorCode.none, api_keys=keys, **extra)
+    return framed(struct.pack(">i", correlation_id) + body_of(entity))
+
+
+def connected(ranges: dict[int, tuple[int, int]] | None = None, *, max_frame_bytes: int = 1 << 20) -> Connection:
+    connection = Connection(client_id="test", max_frame_bytes=max_frame_bytes)
+    connection.handshake()
+    connection.receive_data(greeting(ranges=ranges))
+    assert connection.ready
+    return connection
+
+
+def header_and_body(frame: bytes) -> tuple[dict[str, int | str | None], Any]:
+    """What a broker sees, by kio's reader."""
+    (size,) = struct.unpack_from(">i", frame)
+    assert size == len(frame) - 4
+    key, version = struct.unpack_from(">hh", frame, 4)
+    schema = load_request_schema(key, version)
+    header, consumed = entity_reader(schema.__header_schema__)(frame, 4)
+    entity, size = entity_reader(schema)(frame, 4 + consumed)
+    assert 4 + consumed + size == len(frame)
+    return {"key": key, "version": version, "id": header.correlation_id, "client": header.client_id}, entity
+
+
+def heartbeat_answer(correlation_id: int, error: int = 0) -> bytes:
+    return framed(struct.pack(">ibihb", correlation_id, 0, 0, error, 0))
+
+
+HEARTBEAT = api.Heartbeat(group_id="g", generation=1, member_id="m")
+
+
+def test_the_first_frame_says_who_we_are() -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    header, body = header_and_body(connection.handshake())
+    assert header == {"key": 18, "version": 3, "id": 0, "client": "test"}
+    assert body.client_software_name == "instride"
+    assert body.client_software_version
+    assert connection.handshake() == b""
+    assert not connection.ready
+
+
+def test_the_handshake_gives_the_versions_and_no_answer() -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    connection.handshake()
+    assert connection.receive_data(greeting(ranges={3: (0, 13), 12: (0, 4)})) == []
+    assert connection.ready
+    assert connection.versions == {3: (0, 13), 12: (0, 4)}
+    assert connection.handshake() == b""
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x00", b"\x00\x00\x00\x00", b"\x00\x00\x00\x01\x00\x12\x00\x00\x00\x02"])
+def test_a_refused_version_is_asked_again_in_version_0(rest: bytes) -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    connection.handshake()
+    connection.receive_data(framed(struct.pack(">ih", 0, 35) + rest))
+    assert connection.failure is None
+    header, _ = header_and_body(connection.handshake())
+    assert header["version"] == 0
+    connection.receive_data(greeting(0, correlation_id=1))
+    assert connection.ready
+
+
+def test_a_broker_that_refuses_even_version_0() -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    for correlation_id in range(2):
+        assert connection.handshake()
+        connection.receive_data(framed(struct.pack(">ih", correlation_id, 35)))
+    assert isinstance(connection.failure, UnsupportedVersionError)
+    assert connection.handshake() == b""
+
+
+def test_a_broker_that_refuses_us() -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    connection.handshake()
+    connection.receive_data(framed(struct.pack(">ihi", 0, 31, 0)))
+    assert isinstance(connection.failure, ClusterAuthorizationFailedError)
+
+
+def test_send_before_the_handshake_is_the_callers_fault() -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    with pytest.raises(RuntimeError, match="handshake"):
+        connection.send(1, HEARTBEAT)
+
+
+def test_an_answer_names_its_request() -> None:
+    connection = connected()
+    header, body = header_and_body(connection.send(77, HEARTBEAT))
+    assert header == {"key": 12, "version": 4, "id": 1, "client": "test"}
+    assert (body.group_id, body.generation_id, body.member_id) == ("g", 1, "m")
+    assert list(connection.outstanding) == [77]
+    assert connection.receive_data(heartbeat_answer(1, 27)) == [
+        Received(request_id=77, answer=api.HeartbeatAnswer(error=27), nbytes=12)
+    ]
+    assert list(connection.outstanding) == []
+
+
+def test_answers_in_another_order_find_their_requests() -> None:
+    connection = connected()
+    for request_id in (10, 11, 12):
+        connection.send(request_id, HEARTBEAT)
+    received = connection.receive_data(heartbeat_answer(3) + heartbeat_answer(1))
+    assert [each.request_id for each in received] == [12, 10]
+    assert connection.outstanding == (11,)
+
+
+def test_an_answer_split_at_every_byte() -> None:
+    stream = heartbeat_answer(1, 1) + heartbeat_answer(2, 2)
+    for cut in range(len(stream)):
+        connection = connected()
+        connection.send(1, HEARTBEAT)
+        connection.send(2, HEARTBEAT)
+        received = connection.receive_data(stream[:cut]) + connection.receive_data(stream[cut:])
+        assert [each.answer for each in received] == [api.HeartbeatAnswer(error=1), api.HeartbeatAnswer(error=2)]
+
+
+def test_unknown_tags_in_a_header_are_skipped() -> None:
+    connection = connected()
+    connection.send(5, HEARTBEAT)
+    frame = framed(struct.pack(">i", 1) + b"\x01\x07\x02ab" + struct.pack(">ihb", 0, 25, 0))
+    assert connection.receive_data(frame)[0].answer == api.HeartbeatAnswer(error=25)
+
+
+def test_an_answer_that_nobody_asked_for() -> None:
+    connection = connected()
+    connection.send(5, HEARTBEAT)
+    received = connection.receive_data(heartbeat_answer(1) + heartbeat_answer(9) + heartbeat_answer(1))
+    assert [each.request_id for each in received] == [5]
+    assert isinstance(connection.failure, ProtocolError)
+    assert "correlation id 9" in str(connection.failure)
+    assert not connection.ready
+    with pytest.raises(RuntimeError):
+        connection.send(6, HEARTBEAT)
+
+
+def test_the_same_answer_twice() -> None:
+    connection = connected()
+    connection.send(5, HEARTBEAT)
+    assert len(connection.receive_data(heartbeat_answer(1) * 2)) == 1
+    assert isinstance(connection.failure, ProtocolError)
+
+
+def test_a_response_that_cannot_be_decoded() -> None:
+    connection = connected()
+    connection.send(5, HEARTBEAT)
+    (received,) = connection.receive_data(framed(struct.pack(">ib", 1, 0)))
+    assert received.request_id == 5
+    assert isinstance(received.error, ProtocolError)
+    assert connection.failure is received.error
+
+
+@pytest.mark.parametrize("size", range(4))
+def test_a_response_without_a_correlation_id(size: int) -> None:
+    connection = connected()
+    connection.receive_data(framed(bytes(size)))
+    assert isinstance(connection.failure, ProtocolError)
+
+
+def test_an_oversized_frame() -> None:
+    connection = connected(max_frame_bytes=500)
+    connection.send(5, HEARTBEAT)
+    received = connection.receive_data(heartbeat_answer(1) + struct.pack(">i", 501))
+    assert [each.request_id for each in received] == [5]
+    assert isinstance(connection.failure, FrameTooLargeError)
+
+
+def test_not_kafka() -> None:
+    connection = Connection(client_id="test", max_frame_bytes=1 << 30)
+    connection.handshake()
+    connection.receive_data(b"HTTP/1.1 400 Bad Request\r\n")
+    assert isinstance(connection.failure, NotKafkaError)
+    assert "HTTP server" in str(connection.failure)
+    assert connection.end_of_stream() is connection.failure
+
+
+def test_no_common_version_leaves_the_connection_good() -> None:
+    connection = connected({12: (90, 99)})
+    with pytest.raises(UnsupportedVersionError, match=r"Heartbeat: the broker speaks 90 to 99, instride 0 to 4"):
+        connection.send(1, HEARTBEAT)
+    with pytest.raises(UnsupportedVersionError, match="does not know the request LeaveGroup"):
+        connection.send(1, api.LeaveGroup(group_id="g", member_id="m"))
+    assert connection.ready
+    assert connection.outstanding == ()
+
+
+def test_a_request_that_does_not_fit_leaves_the_connection_good() -> None:
+    connection = connected({12: (0, 3)})
+    with pytest.raises(ConfigError):
+        connection.send(1, api.Heartbeat(group_id="g" * 40_000, generation=1, member_id="m"))
+    assert connection.outstanding == ()
+    assert header_and_body(connection.send(2, HEARTBEAT))[0]["id"] == 1
+
+
+def test_a_client_id_that_is_too_long() -> None:
+    with pytest.raises(ConfigError, match="client_id"):
+        Connection(client_id="x" * 40_000, max_frame_bytes=1000)
+
+
+def test_the_old_header_for_old_versions() -> None:
+    header, _ = header_and_body(connected({12: (0, 2)}).send(1, HEARTBEAT))
+    assert header == {"key": 12, "version": 2, "id": 1, "client": "test"}
+
+
+def test_end_of_stream_says_where() -> None:
+    fresh = Connection(client_id="test", max_frame_bytes=1000)
+    assert "handshake" in str(fresh.end_of_stream())
+    connection = connected()
+    assert isinstance(connection.end_of_stream(), TransportError)
+    assert "between" in str(connection.end_of_stream())
+    connection.receive_data(b"\x00\x00")
+    assert "in the middle" in str(connection.end_of_stream())
+
+
+def test_the_callers_buffer() -> None:
+    connection = connected()
+    connection.send(5, HEARTBEAT)
+    answer = heartbeat_answer(1)
+    connection.get_buffer()[: len(answer)] = answer
+    assert [each.request_id for each in connection.buffer_updated(len(answer))] == [5]
+
+
+@given(pieces=st.lists(st.binary(max_size=40), max_size=5), greeted=st.booleans())
+def test_garbage_never_raises(pieces: list[bytes], greeted: bool) -> None:
+    connection = connected(max_frame_bytes=10_000) if greeted else Connection(client_id="t", max_frame_bytes=10_000)
+    if greeted:
+        connection.send(1, api.Metadata(topics=("t",)))
+    else:
+        connection.handshake()
+    for piece in pieces:
+        for received in connection.receive_data(piece):
+            assert received.request_id == 1
+
+
+@given(damage=st.binary(max_size=60), kind=st.sampled_from(["metadata", "offsets", "join"]))
+def test_a_damaged_answer_never_raises(damage: bytes, kind: str) -> None:
+    requests: dict[str, api.Request] = {
+        "metadata": api.Metadata(topics=None),
+        "offsets": api.OffsetFetch(group_id="g", partitions=(("t", 0),), topic_ids={"t": UUID(int=1)}),
+        "join": api.JoinGroup(group_id="g", session_timeout=1, rebalance_timeout=1, member_id="", protocols=()),
+    }
+    connection = connected()
+    connection.send(3, requests[kind])
+    (received,) = connection.receive_data(framed(struct.pack(">ib", 1, 0) + damage))
+    assert (received.error is None) == (connection.failure is None)
