@@ -6,14 +6,11 @@ A failed compilation fails the build (no silent fall-back to the slow form).
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-COMPILED = ("instride.wire.decoder",)
+COMPILED = ("instride.wire.batch_reader", "instride.wire.record_index", "instride.wire.decoder")
 
 setup(
     ext_modules=cythonize(
-        [
-            Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"])
-            for name in COMPILED
-        ],
+        [Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"]) for name in COMPILED],
         build_dir="build",
         language_level="3",
     )

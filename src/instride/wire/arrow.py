@@ -83,6 +83,4 @@ def _headers(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
     if not columns.have_headers(start, stop):
         return arrow.nulls(stop - start, kind)
     rows = (columns.headers(row) for row in range(start, stop))
-    return arrow.array(
-        [[{"key": key, "value": value} for key, value in headers] or None for headers in rows], kind
-    )
+    return arrow.array([[{"key": key, "value": value} for key, value in headers] or None for headers in rows], kind)

@@ -54,9 +54,7 @@ class Sections:
         room = min(limit, max(len(self._buffer) - start, len(data)))
         while not self._fits(codec, data, room):
             if room >= limit:
-                raise CompressionError(
-                    f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)"
-                )
+                raise CompressionError(f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)")
             room = min(limit, max(2 * room, _SMALLEST_STEP))
         return start, self._used
 

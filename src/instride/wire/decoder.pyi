@@ -1,15 +1,11 @@
 """What `decoder.py` offers, for type checkers and users (its own annotations speak Cython)."""
 
-from array import array
 from typing import Final, final
 
 from instride.records import TopicPartition
 
 COMPILED: Final[bool]
 """False where INSTRIDE_PURE=1 let the slow form run."""
-
-BATCH_WIDTH: Final[int]
-MIN_RECORD_BYTES: Final[int]
 
 @final
 class ConsumerRecord:
@@ -87,8 +83,9 @@ class RecordColumns:
     ) -> list[ConsumerRecord]: ...
     def longs(self, column: int, start: int, stop: int) -> memoryview: ...
     def timestamp_types(self, start: int, stop: int) -> bytearray: ...
-    def binary(self, field: int, start: int, stop: int) -> tuple[bytearray, bytearray, bytearray | None]: ...
+    def binary(self, field: int, start: int, stop: int) -> tuple[bytearray, bytes | bytearray, bytearray | None]: ...
     def headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]: ...
     def have_headers(self, start: int, stop: int) -> bool: ...
 
-def index_batches(base: memoryview, table: array[int], fetch_offset: int) -> RecordColumns: ...
+def index_batches(base: memoryview, table: bytearray, fetch_offset: int) -> RecordColumns:
+    """The index of the batches in `table` (rows that `Batch.row` made) over `base`: see `record_index.pyi`."""

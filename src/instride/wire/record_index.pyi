@@ -1,0 +1,20 @@
+"""What `record_index.py` offers, for type checkers (its own annotations speak Cython)."""
+
+from typing import Final
+
+COMPILED: Final[bool]
+BATCH_WIDTH: Final[int]
+MIN_RECORD_BYTES: Final[int]
+FAILURES: Final[dict[int, str]]
+
+def index_records(
+    base: memoryview, table: bytearray
+) -> tuple[bytes | bytearray, bytes | bytearray, int, int, int, int]:
+    """Indexes the records of the batches in `table` (of rows that `Batch.row` made) over `base`.
+
+    Returns the two columns of longs, the five columns of ints, how many rows there is room for and how many
+    there are, and the batch that cannot be read (or -1) with what is wrong with it (a key of FAILURES, or 0).
+    Raises ValueError for a batch that is not within `base`, or has not MIN_RECORD_BYTES for each record.
+    """
+
+def read_headers(base: memoryview, at: int) -> tuple[tuple[str, bytes | None], ...]: ...
