@@ -1,0 +1,240 @@
+"""Every API in every version: what we read of a broker's responses, true ones and damaged ones."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.index import load_response_schema
+from response_builder import build
+from wire_examples import CODECS, EVERY_VERSION, IDS, REQUESTS, A
+from wire_strategies import body_of, plain, responses
+
+from instride.errors import ProtocolError
+from instride.wire import api
+
+
+def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:
+    return CODECS[kind].decode(memoryview(body_of(entity)), version, REQUESTS[kind])
+
+
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_any_true_response_gives_an_answer(kind: type[api.Request], version: int, data: st.DataObject) -> None:
+    entity = data.draw(responses(CODECS[kind].api_key, version))
+    try:
+        answer = answer_to(kind, version, entity)
+    except ProtocolError as error:
+        assert "does not speak of the group" in str(error)  # noqa: PT017
+        return
+    assert isinstance(answer, api.ANSWERS[kind])
+    assert getattr(answer, "error", 0) in codes_in(plain(entity))
+
+
+def codes_in(value: Any) -> set[int]:
+    """Every error code of a response, and 0."""
+    if isinstance(value, dict):
+        own = {value["error_code"]} if "error_code" in value else {0}
+        return own.union(*(codes_in(each) for each in value.values()))
+    if isinstance(value, list | tuple):
+        return {0}.union(*(codes_in(each) for each in value))
+    return {0}
+
+
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_damage_gives_an_answer_or_a_protocol_error(kind: type[api.Request], version: int, data: st.DataObject) -> None:
+    body = bytearray(body_of(data.draw(responses(CODECS[kind].api_key, version))))
+    for _ in range(data.draw(st.integers(0, 3))):
+        if body:
+            body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(body)))
+    try:
+        answer = CODECS[kind].decode(memoryview(body)[:cut], version, REQUESTS[kind])
+    except ProtocolError:
+        return
+    assert isinstance(answer, api.ANSWERS[kind])
+
+
+def response(kind: type[api.Request], version: int, **fields: Any) -> Any:
+    """A response of kio's class from plain values: what the version lacks is left out, the rest has defaults."""
+    return build(load_response_schema(CODECS[kind].api_key, version), fields)
+
+
+def versions_of(kind: type[api.Request]) -> range:
+    return range(CODECS[kind].lowest, CODECS[kind].highest + 1)
+
+
+def test_api_versions_answer() -> None:
+    for version in versions_of(api.ApiVersions):
+        entity = response(
+            api.ApiVersions, version, error_code=0, api_keys=[{"api_key": 3, "min_version": 1, "max_version": 9}]
+        )
+        assert answer_to(api.ApiVersions, version, entity) == api.ApiVersionsAnswer(versions={3: (1, 9)})
+
+
+def test_metadata_answer() -> None:
+    partition = {"partition_index": 1, "error_code": 5, "leader_id": 7, "leader_epoch": 3, "replica_nodes": (7, 8)}
+    for version in versions_of(api.Metadata):
+        entity = response(
+            api.Metadata,
+            version,
+            error_code=0,
+            brokers=[{"node_id": 7, "host": "h", "port": 9092, "rack": "r"}],
+            cluster_id="c",
+            controller_id=7,
+            topics=[{"name": "a", "error_code": 3, "topic_id": A, "is_internal": True, "partitions": [partition]}],
+        )
+        answer = answer_to(api.Metadata, version, entity)
+        topic = api.MetadataTopic(
+            name="a",
+            error=3,
+            topic_id=A if version >= 10 else api.NO_TOPIC_ID,
+            is_internal=True,
+            partitions=(
+                api.MetadataPartition(
+                    partition=1,
+                    error=5,
+                    leader=7,
+                    leader_epoch=3 if version >= 7 else -1,
+                    replicas=(7, 8),
+                ),
+            ),
+        )
+        assert answer == api.MetadataAnswer(
+            brokers=(api.Broker(node_id=7, host="h", port=9092, rack="r"),),
+            topics=(topic,),
+            cluster_id="c" if version >= 2 else None,
+            controller_id=7,
+        )
+
+
+def test_metadata_answer_without_a_name_is_left_out() -> None:
+    entity = response(api.Metadata, 13, error_code=129, topics=[{"name": None, "error_code": 100}])
+    assert answer_to(api.Metadata, 13, entity) == api.MetadataAnswer(error=129)
+
+
+def test_find_coordinator_answer() -> None:
+    found = {"key": "g", "error_code": 15, "error_message": "text", "node_id": 7, "host": "h", "port": 1}
+    other = found | {"key": "other", "node_id": 8}
+    for version in versions_of(api.FindCoordinator):
+        entity = response(api.FindCoordinator, version, coordinators=[other, found], **found)
+        assert answer_to(api.FindCoordinator, version, entity) == api.FindCoordinatorAnswer(
+            error=15, error_message="text" if version >= 1 else None, node_id=7, host="h", port=1
+        )
+
+
+def test_find_coordinator_answer_for_another_group() -> None:
+    entity = response(api.FindCoordinator, 6, coordinators=[{"key": "other"}])
+    with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
+        answer_to(api.FindCoordinator, 6, entity)
+
+
+def test_join_group_answer() -> None:
+    for version in versions_of(api.JoinGroup):
+        entity = response(
+            api.JoinGroup,
+            version,
+            error_code=0,
+            generation_id=5,
+            protocol_type="consumer",
+            protocol_name="x",
+            leader="m",
+            skip_assignment=True,
+            member_id="m",
+            members=[{"member_id": "m", "group_instance_id": "i", "metadata": b"1"}],
+        )
+        assert answer_to(api.JoinGroup, version, entity) == api.JoinGroupAnswer(
+            generation=5,
+            protocol_type="consumer" if version >= 7 else None,
+            protocol="x",
+            leader="m",
+            skip_assignment=version >= 9,
+            member_id="m",
+            members=(api.GroupMember(member_id="m", metadata=b"1", group_instance_id="i" if version >= 5 else None),),
+        )
+
+
+def test_sync_group_and_heartbeat_answers() -> None:
+    for version in versions_of(api.SyncGroup):
+        entity = response(api.SyncGroup, version, error_code=27, assignment=b"123")
+        assert answer_to(api.SyncGroup, version, entity) == api.SyncGroupAnswer(error=27, assignment=b"123")
+    for version in versions_of(api.Heartbeat):
+        entity = response(api.Heartbeat, version, error_code=25)
+        assert answer_to(api.Heartbeat, version, entity) == api.HeartbeatAnswer(error=25)
+
+
+@pytest.mark.parametrize(("top", "own", "expected"), [(0, 0, 0), (16, 0, 16), (0, 25, 25), (16, 25, 16)])
+def test_leave_group_answer(top: int, own: int, expected: int) -> None:
+    for version in versions_of(api.LeaveGroup):
+        entity = response(
+            api.LeaveGroup,
+            version,
+            error_code=top,
+            members=[{"member_id": "m", "group_instance_id": None, "error_code": own}],
+        )
+        error = expected if version >= 3 else top
+        assert answer_to(api.LeaveGroup, version, entity) == api.LeaveGroupAnswer(error=error)
+
+
+def topics_of(*partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": name, "topic_id": IDS.get(name, UUID(int=0xC)), "partitions": [each]} for name, each in partitions]
+
+
+def test_offset_commit_answer() -> None:
+    topics = topics_of(
+        ("a", {"partition_index": 0, "error_code": 0}),
+        ("b", {"partition_index": 1, "error_code": 22}),
+        ("b", {"partition_index": 99, "error_code": 3}),
+        ("unasked", {"partition_index": 0, "error_code": 3}),
+    )
+    for version in versions_of(api.OffsetCommit):
+        answer = answer_to(api.OffsetCommit, version, response(api.OffsetCommit, version, topics=topics))
+        # ("a", 3) was asked for and is not in the response.
+        assert answer == api.OffsetCommitAnswer(errors={("a", 0): 0, ("b", 1): 22, ("a", 3): -1})
+
+
+def test_offset_fetch_answer() -> None:
+    topics = topics_of(
+        ("a", {"partition_index": 0, "committed_offset": 8, "committed_leader_epoch": 2, "metadata": "x"}),
+        ("b", {"partition_index": 1, "committed_offset": -1, "metadata": None, "error_code": 88}),
+        ("unasked", {"partition_index": 0, "committed_offset": 1, "metadata": ""}),
+    )
+    for version in versions_of(api.OffsetFetch):
+        group = {"group_id": "g", "topics": topics, "error_code": 14}
+        entity = response(api.OffsetFetch, version, groups=[{"group_id": "other"}, group], **group)
+        assert answer_to(api.OffsetFetch, version, entity) == api.OffsetFetchAnswer(
+            error=14 if version >= 2 else 0,
+            offsets={
+                ("a", 0): api.CommittedOffset(offset=8, leader_epoch=2 if version >= 5 else -1, metadata="x"),
+                ("b", 1): api.CommittedOffset(error=88),
+                ("a", 3): api.CommittedOffset(error=-1),
+            },
+        )
+
+
+def test_offset_fetch_answer_for_another_group() -> None:
+    entity = response(api.OffsetFetch, 10, groups=[{"group_id": "other"}])
+    with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
+        answer_to(api.OffsetFetch, 10, entity)
+
+
+def test_list_offsets_answer() -> None:
+    topics = topics_of(
+        ("a", {"partition_index": 0, "offset": 8, "timestamp": 9, "leader_epoch": 2}),
+        ("b", {"partition_index": 1, "offset": -1, "timestamp": -1, "error_code": 6}),
+    )
+    for version in versions_of(api.ListOffsets):
+        entity = response(api.ListOffsets, version, topics=topics)
+        assert answer_to(api.ListOffsets, version, entity) == api.ListOffsetsAnswer(
+            offsets={
+                ("a", 0): api.ListedOffset(offset=8, timestamp=9, leader_epoch=2 if version >= 4 else -1),
+                ("b", 1): api.ListedOffset(error=6),
+                ("a", 3): api.ListedOffset(error=-1),
+            }
+        )

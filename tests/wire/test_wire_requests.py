@@ -1,0 +1,182 @@
+"""Every API in every version: what a broker reads of our requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+from wire_examples import EVERY_VERSION, REQUESTS, A, B
+from wire_strategies import plain
+
+from instride.wire import api
+from instride.wire.codecs import codec_of
+
+
+def seen_by_the_broker(request: api.Request, version: int) -> Any:
+    """Our request's body as kio reads it (these bytes are ours, so its reader may have them)."""
+    codec = codec_of(type(request))
+    body = codec.encode(request, version)
+    entity, size = entity_reader(load_request_schema(codec.api_key, version))(body, 0)
+    assert size == len(body)
+    return plain(entity)
+
+
+@pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
+def test_a_broker_can_read_the_request(kind: type[api.Request], version: int) -> None:
+    CHECKS[kind](seen_by_the_broker(REQUESTS[kind], version), version)
+
+
+def check_api_versions(seen: Any, version: int) -> None:
+    if version >= 3:
+        assert seen["client_software_name"] == "instride"
+    else:
+        assert seen == {}
+
+
+def check_metadata(seen: Any, version: int) -> None:
+    assert [topic["name"] for topic in seen["topics"]] == ["a", "b"]
+    if version >= 4:
+        assert seen["allow_auto_topic_creation"] is False
+
+
+def check_find_coordinator(seen: Any, version: int) -> None:
+    assert (seen["coordinator_keys"] == ["g"]) if version >= 4 else (seen["key"] == "g")
+    assert seen.get("key_type", 0) == 0
+
+
+def check_join_group(seen: Any, version: int) -> None:
+    assert seen["group_id"] == "g"
+    assert seen["member_id"] == "m"
+    assert seen["session_timeout"] == 45_000
+    assert seen["protocol_type"] == "consumer"
+    assert seen["protocols"] == [{"name": "x", "metadata": b"1"}, {"name": "y", "metadata": b""}]
+    if version >= 1:
+        assert seen["rebalance_timeout"] == 300_500
+    if version >= 8:
+        assert seen["reason"] == "why"
+
+
+def check_sync_group(seen: Any, version: int) -> None:
+    assert (seen["group_id"], seen["generation_id"], seen["member_id"]) == ("g", 4, "m")
+    assert seen["assignments"] == [
+        {"member_id": "m", "assignment": b"1"},
+        {"member_id": "n", "assignment": b"2"},
+    ]
+    if version >= 5:
+        assert (seen["protocol_type"], seen["protocol_name"]) == ("consumer", "x")
+
+
+def check_heartbeat(seen: Any, _version: int) -> None:
+    assert (seen["group_id"], seen["generation_id"], seen["member_id"]) == ("g", 4, "m")
+
+
+def check_leave_group(seen: Any, version: int) -> None:
+    assert seen["group_id"] == "g"
+    if version < 3:
+        assert seen["member_id"] == "m"
+    else:
+        (member,) = seen["members"]
+        assert member["member_id"] == "m"
+        assert member["group_instance_id"] is None
+        assert member.get("reason", "why") == "why"
+
+
+def check_offset_commit(seen: Any, version: int) -> None:
+    assert (seen["group_id"], seen["generation_id_or_member_epoch"], seen["member_id"]) == ("g", 4, "m")
+    key = "topic_id" if version >= 10 else "name"
+    assert [topic[key] for topic in seen["topics"]] == ([A, B] if version >= 10 else ["a", "b"])
+    first, second = (topic["partitions"] for topic in seen["topics"])
+    assert [(each["partition_index"], each["committed_offset"]) for each in first] == [(0, 10), (3, 12)]
+    assert [(each["partition_index"], each["committed_offset"]) for each in second] == [(1, 11)]
+    assert first[0]["committed_metadata"] == "text"
+    if version >= 6:
+        assert first[0]["committed_leader_epoch"] == 2
+        assert second[0]["committed_leader_epoch"] == -1
+    if version <= 4:
+        assert seen["retention_time"] == -1
+
+
+def check_offset_fetch(seen: Any, version: int) -> None:
+    group = seen["groups"][0] if version >= 8 else seen
+    assert group["group_id"] == "g"
+    key = "topic_id" if version >= 10 else "name"
+    topics = [(topic[key], topic["partition_indexes"]) for topic in group["topics"]]
+    assert topics == [(A if version >= 10 else "a", (0, 3)), (B if version >= 10 else "b", (1,))]
+    if version >= 7:
+        assert seen["require_stable"] is True
+
+
+def check_list_offsets(seen: Any, version: int) -> None:
+    assert seen["replica_id"] == -1
+    partitions = {
+        (topic["name"], each["partition_index"]): each for topic in seen["topics"] for each in topic["partitions"]
+    }
+    assert {key: each["timestamp"] for key, each in partitions.items()} == {
+        ("a", 0): -1,
+        ("b", 1): -2,
+        ("a", 3): 1_700_000_000_000,
+    }
+    if version >= 2:
+        assert seen["isolation_level"] == 0
+    if version >= 4:
+        assert partitions["b", 1]["current_leader_epoch"] == 6
+        assert partitions["a", 0]["current_leader_epoch"] == -1
+    if version >= 10:
+        assert seen["timeout"] > 0
+
+
+CHECKS: dict[type[api.Request], Any] = {
+    api.ApiVersions: check_api_versions,
+    api.Metadata: check_metadata,
+    api.FindCoordinator: check_find_coordinator,
+    api.JoinGroup: check_join_group,
+    api.SyncGroup: check_sync_group,
+    api.Heartbeat: check_heartbeat,
+    api.LeaveGroup: check_leave_group,
+    api.OffsetCommit: check_offset_commit,
+    api.OffsetFetch: check_offset_fetch,
+    api.ListOffsets: check_list_offsets,
+}
+
+
+def test_static_membership_reaches_the_broker() -> None:
+    static: list[api.Request] = [
+        api.JoinGroup(
+            group_id="g",
+            session_timeout=1,
+            rebalance_timeout=1,
+            member_id="",
+            protocols=(),
+            group_instance_id="i",
+        ),
+        api.SyncGroup(group_id="g", generation=1, member_id="m", group_instance_id="i"),
+        api.Heartbeat(group_id="g", generation=1, member_id="m", group_instance_id="i"),
+        api.LeaveGroup(group_id="g", member_id="m", group_instance_id="i"),
+        api.OffsetCommit(group_id="g", generation=1, member_id="m", offsets={}, group_instance_id="i"),
+    ]
+    for request in static:
+        codec = codec_of(type(request))
+        lowest = codec.needs(request).lowest
+        assert lowest > codec.lowest
+        for version in range(lowest, codec.highest + 1):
+            seen = seen_by_the_broker(request, version)
+            member = seen["members"][0] if "members" in seen else seen
+            assert member["group_instance_id"] == "i"
+
+
+def test_a_reason_is_cut_to_what_brokers_take() -> None:
+    join = api.JoinGroup(
+        group_id="g", session_timeout=1, rebalance_timeout=1, member_id="", protocols=(), reason="r" * 300
+    )
+    assert seen_by_the_broker(join, 9)["reason"] == "r" * 255
+    leave = api.LeaveGroup(group_id="g", member_id="m", reason="r" * 300)
+    assert seen_by_the_broker(leave, 5)["members"][0]["reason"] == "r" * 255
+
+
+@pytest.mark.parametrize("version", range(1, 14))
+def test_metadata_of_all_topics_and_of_none(version: int) -> None:
+    for topics in (None, ()):
+        request = api.Metadata(topics=topics, allow_auto_topic_creation=True)
+        assert seen_by_the_broker(request, version)["topics"] == (None if topics is None else [])
