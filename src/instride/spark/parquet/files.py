@@ -1,0 +1,137 @@
+"""The few steps on a POSIX file system that everything durable here is made of.
+
+Laws
+1. A file appears under its name complete and on the disk, or not at all: it is written under a hidden
+   temporary name, synced, and then linked or renamed.
+2. `create_if_absent` never replaces a file: ``link`` fails where the name is taken; the kernel decides races.
+3. A change of a folder is durable only when the folder is synced; so it is, before success is reported.
+4. Whoever finds a name taken syncs the folder too: what somebody saw there is then durable, even if its
+   creator died before its own sync.
+
+Only this module makes system calls that change anything, all through its name ``os``, so that the tests can
+end the process between any two of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from pathlib import Path
+
+from instride.errors import SinkWriteError
+
+__all__ = [
+    "create_if_absent",
+    "is_temporary",
+    "make_folders",
+    "publish",
+    "remove",
+    "temporary",
+    "write_error",
+]
+
+_SUFFIX = ".tmp"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+
+
+def temporary(target: Path) -> Path:
+    """A hidden name beside the target that nobody else uses."""
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}{_SUFFIX}")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name was made by `temporary`."""
+    return name.startswith(".") and name.endswith(_SUFFIX)
+
+
+def create_if_absent(target: Path, content: bytes) -> bool:
+    """Create a file with its content in one atomic step; False where one of that name exists.
+
+    Raises SinkWriteError where the file system refuses; then no half file is there.
+    """
+    temp = temporary(target)
+    try:
+        make_folders(target.parent)
+        try:
+            _write_synced(temp, content)
+            created = _link(temp, target)
+        finally:
+            remove(temp)
+        _sync(target.parent)
+    except OSError as error:
+        raise write_error(target, error) from error
+    return created
+
+
+def publish(temp: Path, target: Path) -> None:
+    """Give a finished temporary file its name, durably. The name must be one that nobody else uses."""
+    _sync(temp)
+    os.replace(temp, target)  # noqa: PTH105
+    _sync(target.parent)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, each durable in the one above it."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)  # noqa: PTH102 - see the law on the name ``os``
+    _sync(folder.parent)
+
+
+def remove(path: Path) -> bool:
+    """Delete a file, if it is there and the file system allows. A leftover is invisible, so this raises
+    nothing.
+    """
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        return False
+    return True
+
+
+def write_error(target: Path, error: OSError) -> SinkWriteError:
+    """The error to raise for a system's error at writing this file."""
+    if error.errno in _FULL:
+        reason = "there is no room on the disk (or the quota is used up); free some and try again"
+    elif error.errno in _NO_LINKS:
+        reason = "the file system does not do what was asked (hard links are needed, or another ManifestStore)"
+    else:
+        reason = "the file system refused"
+    return SinkWriteError(f"cannot write {target}: {reason}: {error}")
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _link(temp: Path, target: Path) -> bool:
+    try:
+        os.link(temp, target)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        # A vacuum took the temporary file, which it does only where the name is taken.
+        if target.exists():
+            return False
+        raise
+    return True
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

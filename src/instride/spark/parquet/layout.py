@@ -1,0 +1,122 @@
+"""Where things lie in a sink's folder, and how a folder is known to be one.
+
+    FOLDER/_instride/sink.json                                        "this is a sink", and its version
+    FOLDER/_instride/topic-T/partition-PPPPP/SEQUENCE.json            the chain of manifests
+    FOLDER/data/topic-T/partition-PPPPP/START-END-JOB-ATTEMPT-TOKEN.parquet
+
+Numbers are of fixed width, so that names sort as they count. The token makes the name of every write its
+own: even two writes by the same attempt cannot touch each other's file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from pathlib import Path
+from typing import Final
+
+from instride.errors import NotASinkError
+from instride.spark.parquet.manifest import VERSION, chain_folder
+from instride.spark.parquet.store import LocalManifestStore, ManifestStore
+from instride.spark.sink import OutputRange
+
+__all__ = [
+    "DATA",
+    "check_job_id",
+    "check_topic",
+    "create_sink",
+    "data_folder",
+    "file_name",
+    "name_prefix",
+    "open_sink",
+    "start_of",
+]
+
+DATA: Final = "data"
+_META: Final = "_instride"
+_MARKER: Final = "sink.json"
+_JOB = re.compile(r"[A-Za-z0-9_]{1,64}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NAME = re.compile(r"\.?(\d{20})-\d{20}-")
+
+
+def check_job_id(job: str) -> str:
+    """The id, or ValueError where it cannot be part of a file's name."""
+    if not _JOB.fullmatch(job):
+        raise ValueError(f"a job's id is 1 to 64 letters, digits and underscores, not {job!r}")
+    return job
+
+
+def check_topic(topic: str) -> str:
+    """The topic, or ValueError where Kafka would not allow its name (so it cannot lead out of the folder)."""
+    if not _TOPIC.fullmatch(topic):
+        raise ValueError(f"not the name of a Kafka topic: {topic!r}")
+    return topic
+
+
+def data_folder(topic: str, partition: int) -> str:
+    """The folder of a partition's data files, relative to the sink's."""
+    return f"{DATA}/{chain_folder(topic, partition)}"
+
+
+def name_prefix(output: OutputRange, job: str) -> str:
+    """How the name of every file begins that a job writes for a range."""
+    return f"{output.start:020d}-{output.end:020d}-{job}-"
+
+
+def file_name(output: OutputRange, job: str, attempt: int) -> str:
+    """A new name for a data file, never given before."""
+    return f"{name_prefix(output, job)}{attempt}-{uuid.uuid4().hex[:12]}.parquet"
+
+
+def start_of(name: str) -> int | None:
+    """The first offset that a data file's name (or its temporary name) speaks of, or None where it is no
+    such name.
+    """
+    match = _NAME.match(name)
+    return int(match[1]) if match else None
+
+
+def open_sink(folder: Path, store: ManifestStore | None) -> ManifestStore:
+    """The store of an existing sink. Raises NotASinkError where there is none, or a newer one."""
+    store = store or LocalManifestStore(folder / _META)
+    if not _is_marked(folder, store):
+        raise NotASinkError(f"{folder} is not a sink of instride (it has no {_META}/{_MARKER})")
+    return store
+
+
+def create_sink(folder: Path, store: ManifestStore | None) -> ManifestStore:
+    """The store of a sink that exists, or of a new one in a folder that is absent or empty.
+
+    Raises NotASinkError where the folder holds other things, or is a file.
+    """
+    store = store or LocalManifestStore(folder / _META)
+    if not _is_marked(folder, store):
+        strange = _strange_things(folder)
+        # Another process may have made the sink, and written to it, between the two looks.
+        if strange and not _is_marked(folder, store):
+            raise NotASinkError(f"{folder} is not a sink and not empty (it holds {strange}); choose another folder")
+        store.create_if_absent(_MARKER, json.dumps({"format": "instride-parquet", "version": VERSION}).encode())
+    return store
+
+
+def _is_marked(folder: Path, store: ManifestStore) -> bool:
+    if folder.exists() and not folder.is_dir():
+        raise NotASinkError(f"{folder} is a file, not a sink's folder")
+    content = store.read(_MARKER)
+    if content is None:
+        return False
+    try:
+        marker = json.loads(content)
+        known = marker["format"] == "instride-parquet" and marker["version"] == VERSION
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise NotASinkError(f"{folder} is not a sink of version {VERSION}: its marker says {content[:200]!r}")
+    return True
+
+
+def _strange_things(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return ", ".join([name for name in names if name != _META][:3])

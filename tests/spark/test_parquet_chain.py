@@ -1,0 +1,171 @@
+"""Manifests: how damage is found, and how the last one is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from parquet_help import PARTITION, commit, span, write
+
+from instride.errors import CorruptManifestError, SinkError
+from instride.spark.parquet import LocalManifestStore, Manifest, ManifestStore, ParquetSink, read_table
+from instride.spark.parquet.chain import Chain
+from instride.spark.parquet.manifest import decode, encode, key_of
+from instride.spark.sink import FileInfo
+
+KEY = key_of("flights", 3, 2)
+
+
+def manifest(sequence: int, start: int, end: int, job: str = "a") -> Manifest:
+    return Manifest(
+        topic="flights", topic_id="", partition=3, sequence=sequence, start=start, end=end, job=job, files=()
+    )
+
+
+class MemoryStore:
+    """A `ManifestStore` as others may write one; counts what is asked of it."""
+
+    def __init__(self, length: int = 0) -> None:
+        self.kept = {key_of("flights", 3, n): encode(manifest(n, 2 * n, 2 * n + 2)) for n in range(1, length + 1)}
+        self.asked: list[str] = []
+
+    def create_if_absent(self, key: str, content: bytes) -> bool:
+        return self.kept.setdefault(key, content) is content
+
+    def read(self, key: str) -> bytes | None:
+        self.asked.append(key)
+        return self.kept.get(key)
+
+    def names(self, folder: str) -> list[str]:
+        self.asked.append(folder)
+        prefix = f"{folder}/" if folder else ""
+        return list({key[len(prefix) :].split("/")[0] for key in self.kept if key.startswith(prefix)})
+
+
+def test_the_stores_are_stores(tmp_path: Path) -> None:
+    assert isinstance(MemoryStore(), ManifestStore)
+    assert isinstance(LocalManifestStore(tmp_path), ManifestStore)
+
+
+@given(st.integers(1, 10**18), st.integers(0, 10**15), st.integers(1, 10**6), st.integers(0, 3))
+def test_a_manifest_comes_back_as_it_was(sequence: int, start: int, length: int, count: int) -> None:
+    files = tuple(FileInfo(path=f"data/{n}", rows=n, bytes=9, attempt=n) for n in range(count))
+    there = Manifest(
+        topic="t-é", topic_id="x", partition=7, sequence=sequence, start=start, end=start + length, job="j", files=files
+    )
+    assert decode(encode(there), key_of("t-é", 7, sequence)) == there
+
+
+@given(st.data())
+def test_no_change_of_a_manifest_goes_unseen(data: st.DataObject) -> None:
+    good = encode(manifest(2, 10, 30))
+    place = data.draw(st.integers(0, len(good) - 1))
+    bad = data.draw(
+        st.one_of(st.just(good[:place]), st.just(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :]))
+    )
+    with pytest.raises(CorruptManifestError, match="the manifest topic-flights/partition-00003/0"):
+        assert decode(bad, KEY) != manifest(2, 10, 30)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"7", b"null", b"{}", b"\xff", b'{"crc32": 1}'])
+def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+    with pytest.raises(CorruptManifestError, match=KEY):
+        decode(content, KEY)
+
+
+def test_a_copied_manifest_is_found_out() -> None:
+    with pytest.raises(CorruptManifestError, match="copied or renamed"):
+        decode(encode(manifest(1, 0, 5)), KEY)
+
+
+def test_a_manifest_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("instride.spark.parquet.manifest.VERSION", 2)
+        newer = encode(manifest(2, 0, 5))
+    with pytest.raises(CorruptManifestError, match="use a newer instride"):
+        decode(newer, KEY)
+
+
+def test_a_manifest_without_a_range_is_refused() -> None:
+    with pytest.raises(CorruptManifestError, match="holds no range"):
+        decode(encode(manifest(2, 5, 5)), KEY)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "edited"])
+def test_a_damaged_chain_stops_readers_and_writers(tmp_path: Path, damage: str) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    for start in range(4):
+        commit(sink, "a", write(sink, span(start, start + 1), "a"))
+    place = sink.folder / "_instride" / KEY
+    content = place.read_bytes()
+    place.unlink()
+    if damage != "gone":
+        place.write_bytes(content[:9] if damage == "cut" else content.replace(b'"end": 2', b'"end": 3'))
+    with pytest.raises(CorruptManifestError, match=KEY):
+        read_table(sink.folder)
+    if damage == "gone":
+        with pytest.raises(CorruptManifestError, match="is missing, though later ones are there"):
+            ParquetSink(sink.folder).positions([PARTITION])
+
+
+def test_ranges_that_do_not_meet_are_found_out() -> None:
+    store = MemoryStore(3)
+    store.kept[KEY] = encode(manifest(2, 5, 6))
+    with pytest.raises(CorruptManifestError, match="starts at offset 5, but the one before it ends at 4"):
+        Chain(store, "flights", 3).all()
+
+
+def test_a_known_chain_is_asked_for_one_manifest_only() -> None:
+    store = MemoryStore(5000)
+    chain = Chain(store, "flights", 3)
+    last = chain.last()
+    assert last is not None
+    assert len(store.asked) == 3, "a listing, the last, and the one that is not there"
+    store.asked.clear()
+    assert chain.last(last) == last
+    assert store.asked == [key_of("flights", 3, 5001)]
+
+
+@given(st.integers(1, 300), st.integers(0, 650))
+def test_an_offset_is_found_in_few_steps(length: int, start: int) -> None:
+    store = MemoryStore(length)
+    found = Chain(store, "flights", 3).starting_at(start, manifest(length, 2 * length, 2 * length + 2))
+    there = start % 2 == 0 and 2 <= start <= 2 * length
+    assert (found.start if found else None) == (start if there else None)
+    assert len(store.asked) <= 11
+
+
+def test_a_listing_that_misses_a_new_name_is_no_gap() -> None:
+    class Late(MemoryStore):
+        def names(self, folder: str) -> list[str]:
+            return [name for name in super().names(folder) if name != "00000000000000000003.json"]
+
+    last = Chain(Late(5), "flights", 3).last()
+    assert last is not None
+    assert last.sequence == 5
+
+
+def test_a_sink_works_with_a_store_of_others(tmp_path: Path) -> None:
+    store = MemoryStore()
+    sink = ParquetSink(tmp_path / "out", store=store)
+    commit(sink, "a", write(sink, span(0, 5), "a"))
+    assert read_table(sink.folder, store=store).num_rows == 5
+    assert not (sink.folder / "_instride").exists()
+
+
+def test_a_store_that_contradicts_itself_is_named(tmp_path: Path) -> None:
+    class Liar(MemoryStore):
+        def create_if_absent(self, key: str, content: bytes) -> bool:
+            return False if "partition" in key else super().create_if_absent(key, content)
+
+    sink = ParquetSink(tmp_path / "out", store=Liar())
+    with pytest.raises(SinkError, match="refused a manifest"):
+        commit(sink, "a", write(sink, span(0, 5), "a"))
+
+
+def test_a_manifest_can_be_read_by_people(tmp_path: Path) -> None:
+    body = json.loads(encode(manifest(2, 10, 30)))
+    assert (body["version"], body["topic"], body["start"], body["end"], body["job"]) == (1, "flights", 10, 30, "a")

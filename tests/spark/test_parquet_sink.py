@@ -1,0 +1,304 @@
+"""The contract of a sink, law by law, on the Parquet sink."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from parquet_help import PARTITION, batches, commit, rows, span, write
+
+from instride.errors import MissingDataError, NotASinkError, SinkError, WrongTopicError
+from instride.records import TopicPartition
+from instride.spark.parquet import ParquetSink, read_files, read_manifests, read_table, vacuum, write_data_file
+from instride.spark.sink import (
+    CommitStatus,
+    FileInfo,
+    JobResult,
+    OutputRange,
+    RangeWriter,
+    Sink,
+    WrittenRange,
+    new_job_id,
+)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> ParquetSink:
+    return ParquetSink(tmp_path / "out")
+
+
+def _seen(start: int, end: int, job: str, partition: int = 3) -> list[tuple[int, int, str]]:
+    return [(partition, offset, job) for offset in range(start, end)]
+
+
+def test_is_a_sink(sink: ParquetSink) -> None:
+    assert isinstance(sink, Sink)
+    assert isinstance(sink.writer(), RangeWriter)
+    assert not list(sink.folder.parent.glob("nothing"))
+
+
+def test_building_one_touches_nothing(tmp_path: Path) -> None:
+    ParquetSink(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_sink_holds_nothing(sink: ParquetSink) -> None:
+    assert sink.positions([PARTITION]) == {PARTITION: None}
+    assert read_files(sink.folder) == []
+    assert read_table(sink.folder).num_rows == 0
+
+
+def test_commits_chain(sink: ParquetSink) -> None:
+    for start, end in [(40, 47), (47, 48), (48, 60)]:
+        outcome = commit(sink, f"job{start}", write(sink, span(start, end), f"job{start}"))
+        assert (outcome.status, outcome.position) == (CommitStatus.COMMITTED, end)
+    assert rows(sink.folder) == _seen(40, 47, "job40") + _seen(47, 48, "job47") + _seen(48, 60, "job48")
+    assert ParquetSink(sink.folder).positions([PARTITION]) == {PARTITION: 60}
+    assert [m.sequence for m in read_manifests(sink.folder)[PARTITION]] == [1, 2, 3]
+
+
+def test_what_is_written_is_invisible_until_committed(sink: ParquetSink) -> None:
+    write(sink, span(0, 5), "a")
+    assert rows(sink.folder) == []
+
+
+def test_the_same_job_again_is_already_in(sink: ParquetSink) -> None:
+    written = write(sink, span(0, 5), "a")
+    commit(sink, "a", written)
+    assert commit(ParquetSink(sink.folder), "a", written).status is CommitStatus.ALREADY
+    other_attempt = write(sink, span(0, 5), "a", attempt=1)
+    assert commit(sink, "a", other_attempt).status is CommitStatus.ALREADY
+    assert rows(sink.folder) == _seen(0, 5, "a")
+
+
+def test_a_late_repeat_is_already_in_after_others_went_on(sink: ParquetSink) -> None:
+    first = write(sink, span(0, 5), "a")
+    commit(sink, "a", first)
+    for start in range(5, 25):
+        commit(sink, "b", write(sink, span(start, start + 1), "b"))
+    outcome = commit(sink, "a", first)
+    assert (outcome.status, outcome.position, outcome.is_in) == (CommitStatus.ALREADY, 25, True)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 5), (0, 3), (2, 5), (3, 9), (0, 9), (7, 9)])
+def test_another_job_is_in_conflict(sink: ParquetSink, start: int, end: int) -> None:
+    commit(sink, "a", write(sink, span(0, 5), "a"))
+    outcome = commit(sink, "b", write(sink, span(start, end), "b"))
+    assert (outcome.status, outcome.position, outcome.is_in) == (CommitStatus.CONFLICT, 5, False)
+    assert rows(sink.folder) == _seen(0, 5, "a")
+
+
+def test_the_same_job_with_another_range_is_in_conflict(sink: ParquetSink) -> None:
+    commit(sink, "a", write(sink, span(0, 5), "a"))
+    assert commit(sink, "a", write(sink, span(0, 7), "a")).status is CommitStatus.CONFLICT
+
+
+def test_a_dropped_jobs_files_are_deleted_if_the_chain_has_passed_them(sink: ParquetSink) -> None:
+    commit(sink, "a", write(sink, span(0, 5), "a"))
+    passed, ahead = write(sink, span(0, 5), "b"), write(sink, span(7, 9), "c")
+    commit(sink, "b", passed)
+    commit(sink, "c", ahead)
+    assert not (sink.folder / passed.files[0].path).exists()
+    assert (sink.folder / ahead.files[0].path).exists()
+
+
+def test_partitions_of_a_job_are_independent(sink: ParquetSink) -> None:
+    commit(sink, "a", write(sink, span(0, 5, partition=0), "a"))
+    job = JobResult(job="b", written=tuple(write(sink, span(0, 4, partition=p), "b") for p in (0, 1)))
+    outcomes = sink.commit(job)
+    assert [outcomes[TopicPartition("flights", p)].status.value for p in (0, 1)] == ["conflict", "committed"]
+    assert rows(sink.folder) == _seen(0, 5, "a", 0) + _seen(0, 4, "b", 1)
+
+
+def test_an_empty_range_writes_no_file_and_advances_the_chain(sink: ParquetSink) -> None:
+    empty = batches(span(0, 4), "a"), (batch.slice(0, 0) for batch in batches(span(4, 9), "a"))
+    first = sink.writer().write(span(0, 4), job="a", attempt=0, batches=iter([]))
+    second = sink.writer().write(span(4, 9), job="b", attempt=0, batches=empty[1])
+    assert (first.files, second.files) == ((), ())
+    commit(sink, "a", first)
+    commit(sink, "b", second)
+    assert sink.positions([PARTITION]) == {PARTITION: 9}
+    assert read_files(sink.folder) == []
+
+
+def test_several_tasks_may_write_one_range(sink: ParquetSink) -> None:
+    parts = [write(sink, span(0, 4), "a", attempt=n) for n in (7, 8)]
+    job = JobResult.merge("a", parts)
+    assert [file.attempt for file in job.written[0].files] == [7, 8]
+    sink.commit(job)
+    assert len(rows(sink.folder)) == 8
+    with pytest.raises(ValueError, match="twice"):
+        JobResult.merge("a", [parts[0], write(sink, span(0, 5), "a")])
+
+
+def test_the_wire_form_of_a_written_range() -> None:
+    file = FileInfo(path="data/x", rows=3, bytes=9, attempt=4)
+    written = WrittenRange(range=span(3, 9, topic_id="id"), files=(file, file))
+    assert WrittenRange.from_json(written.to_json()) == written
+    assert written.rows == 6
+
+
+def test_the_writer_travels(sink: ParquetSink) -> None:
+    writer = pickle.loads(pickle.dumps(sink.writer()))
+    written = writer.write(span(0, 2), job="a", attempt=0, batches=batches(span(0, 2), "a"))
+    assert commit(sink, "a", written).status is CommitStatus.COMMITTED
+
+
+def test_names_hold_range_job_and_attempt(sink: ParquetSink) -> None:
+    path = Path(write(sink, span(10, 25), "abc", attempt=17).files[0].path)
+    assert str(path.parent) == "data/topic-flights/partition-00003"
+    assert path.name.startswith(f"{10:020d}-{25:020d}-abc-17-")
+
+
+def test_two_writes_by_one_attempt_do_not_meet(sink: ParquetSink) -> None:
+    first = write(sink, span(0, 5), "a")
+    commit(sink, "a", first)
+    write(sink, span(0, 5), "a")
+    assert rows(sink.folder) == _seen(0, 5, "a")
+    assert len(list((sink.folder / "data").rglob("*.parquet"))) == 2
+
+
+def test_small_batches_share_row_groups(sink: ParquetSink) -> None:
+    file = read_files_of(sink, rows_=5000, size=10)
+    assert pa.parquet.ParquetFile(file).num_row_groups == 1
+
+
+def read_files_of(sink: ParquetSink, rows_: int, size: int) -> Path:
+    output = span(0, rows_)
+    info = write_data_file(sink.folder, output, job="a", attempt=0, batches=batches(output, "a", size=size))
+    assert info is not None
+    assert info.rows == rows_
+    return sink.folder / info.path
+
+
+def test_a_users_error_passes_through_and_leaves_nothing(sink: ParquetSink) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from batches(span(0, 5), "a")
+        raise ConnectionResetError("Kafka went away")
+
+    with pytest.raises(ConnectionResetError, match="Kafka went away"):
+        sink.writer().write(span(0, 9), job="a", attempt=0, batches=broken())
+    assert [path for path in (sink.folder / "data").rglob("*") if path.is_file()] == []
+
+
+def test_batches_of_one_range_share_a_schema(sink: ParquetSink) -> None:
+    mixed = [pa.record_batch({"a": [1]}), pa.record_batch({"a": ["x"]})]
+    with pytest.raises(SinkError, match="differ in schema"):
+        sink.writer().write(span(0, 9), job="a", attempt=0, batches=iter(mixed))
+
+
+def test_schemas_of_ranges_are_united(sink: ParquetSink) -> None:
+    for start, batch in enumerate([pa.record_batch({"a": [1]}), pa.record_batch({"a": [2], "b": ["x"]})]):
+        written = sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=iter([batch]))
+        commit(sink, "j", written)
+    assert read_table(sink.folder).to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
+
+
+def test_a_reported_file_must_be_there(sink: ParquetSink) -> None:
+    written = write(sink, span(0, 5), "a")
+    (sink.folder / written.files[0].path).unlink()
+    with pytest.raises(MissingDataError, match="share that folder"):
+        commit(sink, "a", written)
+    assert sink.positions([PARTITION]) == {PARTITION: None}
+
+
+def test_an_error_in_one_partition_does_not_keep_the_others_back(sink: ParquetSink) -> None:
+    lost, fine = (write(sink, span(0, 5, partition=p), "a") for p in (0, 1))
+    (sink.folder / lost.files[0].path).write_bytes(b"cut")
+    with pytest.raises(MissingDataError, match="has 3 bytes") as caught:
+        sink.commit(JobResult(job="a", written=(lost, fine)))
+    assert "flights-0 [0, 5)" in caught.value.__notes__[0]
+    assert sink.positions([TopicPartition("flights", p) for p in (0, 1)]) == {("flights", 0): None, ("flights", 1): 5}
+
+
+def test_files_of_another_job_or_place_are_refused(sink: ParquetSink) -> None:
+    written = write(sink, span(0, 5), "a")
+    for path in (written.files[0].path, "../../etc/passwd", "data/topic-flights/partition-00003/../x"):
+        file = FileInfo(path=path, rows=1, bytes=1, attempt=0)
+        with pytest.raises(ValueError, match="not a file of job b"):
+            commit(sink, "b", WrittenRange(range=span(0, 5), files=(file,)))
+
+
+@pytest.mark.parametrize("job", ["", "a-b", "a/b", "../x", "x" * 65])
+def test_a_jobs_id_must_fit_a_name(sink: ParquetSink, job: str) -> None:
+    with pytest.raises(ValueError, match="a job's id"):
+        write(sink, span(0, 5), job)
+    with pytest.raises(ValueError, match="a job's id"):
+        sink.commit(JobResult(job=job))
+    assert new_job_id().isalnum()
+
+
+def test_a_topic_cannot_lead_out_of_the_folder(sink: ParquetSink) -> None:
+    output = OutputRange(topic="../../x", partition=0, start=0, end=1)
+    with pytest.raises(ValueError, match="not the name of a Kafka topic"):
+        write(sink, output, "a")
+    with pytest.raises(ValueError, match="not the name of a Kafka topic"):
+        sink.positions([TopicPartition("a/b", 0)])
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (5, 4), (-1, 4)])
+def test_a_range_is_never_empty(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="not a range"):
+        span(start, end)
+
+
+def test_a_topic_made_anew_is_told_from_the_old(sink: ParquetSink) -> None:
+    commit(sink, "a", write(sink, span(0, 5, topic_id="old"), "a"))
+    commit(sink, "b", write(sink, span(5, 6), "b"))
+    assert sink.positions([PARTITION], topic_ids={"flights": "old"}) == {PARTITION: 6}
+    with pytest.raises(WrongTopicError, match="deleted and made again"):
+        sink.positions([PARTITION], topic_ids={"flights": "new"})
+    for start in (0, 6):
+        with pytest.raises(WrongTopicError):
+            commit(sink, "c", write(sink, span(start, 9, topic_id="new"), "c"))
+    assert sink.positions([PARTITION]) == {PARTITION: 6}
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("years of work")
+    with pytest.raises(NotASinkError, match=r"not empty \(it holds thesis\.doc\)"):
+        ParquetSink(tmp_path).positions([PARTITION])
+    with pytest.raises(NotASinkError, match="not a sink of instride"):
+        read_table(tmp_path)
+    with pytest.raises(NotASinkError):
+        vacuum(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_a_file_is_no_sink(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotASinkError, match="is a file"):
+        ParquetSink(tmp_path / "file").writer()
+
+
+@pytest.mark.parametrize("marker", ["", "{}", '{"format": "instride-parquet", "version": 2}', "[1]"])
+def test_a_sink_of_another_version_is_refused(sink: ParquetSink, marker: str) -> None:
+    sink.positions([PARTITION])
+    (sink.folder / "_instride" / "sink.json").write_text(marker)
+    with pytest.raises(NotASinkError, match="not a sink of version 1"):
+        ParquetSink(sink.folder).positions([PARTITION])
+
+
+def test_reading_needs_a_sink(tmp_path: Path) -> None:
+    with pytest.raises(NotASinkError):
+        read_files(tmp_path / "absent")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_listed_file_that_is_gone_is_named(sink: ParquetSink) -> None:
+    written = write(sink, span(0, 5), "a")
+    commit(sink, "a", written)
+    (sink.folder / written.files[0].path).unlink()
+    with pytest.raises(MissingDataError, match=r"\.parquet, but it is not there"):
+        read_table(sink.folder)
+
+
+def test_topics_with_hidden_names_and_many_partitions_are_read_in_order(sink: ParquetSink) -> None:
+    for topic, partition in [("_x", 0), ("b", 11), ("b", 2), (".a", 0)]:
+        output = OutputRange(topic=topic, partition=partition, start=0, end=1)
+        commit(sink, "a", write(sink, output, "a"))
+    assert list(read_manifests(sink.folder)) == [(".a", 0), ("_x", 0), ("b", 2), ("b", 11)]
+    assert len(read_files(sink.folder)) == 4
