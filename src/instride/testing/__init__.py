@@ -6,7 +6,7 @@ and ``kafka_cluster``.
         Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id="g")
 
 Laws
-1. Names are loaded on first use: pytest imports this package in every run, and must not pay for what a run does not use.
+1. Names are loaded on first use: pytest imports this package in every run, and pays only for what a run uses.
 """
 
 from __future__ import annotations

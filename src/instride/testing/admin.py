@@ -1,8 +1,8 @@
 """A small admin client over one blocking socket: enough to make topics and to see that a cluster is ready.
 
 Laws
-1. It speaks only to brokers that this process started itself. So it reads their answers with kio's reader, which must never
-   be given bytes of a stranger.
+1. It speaks only to brokers that this process started itself. So it reads their answers with kio's reader, which must
+   never be given bytes of a stranger.
 2. Message versions are fixed; every broker of the KRaft age (3.3 and later) speaks them.
 """
 
@@ -62,9 +62,7 @@ class Admin:
         names = (
             None
             if topics is None
-            else tuple(
-                metadata_request.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics
-            )
+            else tuple(metadata_request.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
         )
         request = metadata_request.MetadataRequest(
             topics=names, allow_auto_topic_creation=False, include_topic_authorized_operations=False
@@ -77,8 +75,7 @@ class Admin:
     ) -> None:
         """Create topics (name -> number of partitions), all with the same replication and settings."""
         entries = tuple(
-            create_request.CreatableTopicConfig(name=name, value=value)
-            for name, value in (configs or {}).items()
+            create_request.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()
         )
         creatable = tuple(
             create_request.CreatableTopic(
@@ -98,9 +95,7 @@ class Admin:
             _check(topic.error_code, f"topic {topic.name!r} was not created: {topic.error_message}")
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        states = tuple(
-            delete_request.DeleteTopicState(name=TopicName(name), topic_id=None) for name in topics
-        )
+        states = tuple(delete_request.DeleteTopicState(name=TopicName(name), topic_id=None) for name in topics)
         request = delete_request.DeleteTopicsRequest(topics=states, timeout=self._broker_timeout())
         answer: DeleteTopicsResponse = self._call(request, DeleteTopicsResponse)
         for result in answer.responses:

@@ -1,22 +1,22 @@
-"""Run as a script, in a process of its own: fetch the jars of Maven coordinates with jgo, and print their paths.
+"""Run as a script, in a process of its own: fetch the jars of Maven coordinates with jgo.
 
-A process of its own, since jgo has no time limits that a caller can set, logs and warns as it likes, and may be killed
-at any point without harm: all it writes is below the folders that it is given.
+A process of its own, since jgo takes no time limit, logs and warns as it likes, and may here be killed at any point
+without harm: all that it writes is below the folder that it is given.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 
-def main(endpoint: str, folder: str) -> None:
-    import jgo  # noqa: PLC0415 - here, so that a missing jgo is this script's failure only
+def main(endpoint: str, folder: Path) -> None:
+    os.environ["M2_REPO"] = str(folder / "m2")  # before jgo is imported: it reads this once
+    import jgo  # noqa: PLC0415 - see above
 
-    environment = jgo.build(endpoint, cache_dir=Path(folder))
-    for jar in sorted(environment.path.rglob("*.jar")):
-        sys.stdout.write(f"{jar}\n")
+    jgo.build(endpoint, cache_dir=folder / "jgo")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], Path(sys.argv[2]))

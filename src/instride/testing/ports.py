@@ -11,8 +11,8 @@ from instride.errors import LocalKafkaError
 
 __all__ = ["free_ports"]
 
-# Below the range from which systems take ports for outgoing connections (32768 on Linux, 49152 elsewhere): so no client's
-# socket can sit on a broker's port while that broker is down and about to be started again.
+# Below the range from which systems take ports for outgoing connections (32768 on Linux, 49152 elsewhere): so no
+# client's socket can sit on a broker's port while that broker is down and about to be started again.
 _RANGE: Final = range(15_000, 32_000)
 _TRIES: Final = 1000
 
@@ -32,9 +32,7 @@ def free_ports(count: int) -> list[int]:
 
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the broker does: TIME_WAIT is no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does: TIME_WAIT is no hindrance
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

@@ -1,7 +1,8 @@
 """The owner's end of the keeper: start processes that cannot outlive this one.
 
 Laws
-1. Calls may come from any thread; one command and its answer are one step.
+1. Calls may come from any thread; one command and its answer are one step. Answers carry their command's number, so
+   that a call that was interrupted between the two (Ctrl-C) does not leave its answer to the next one.
 2. A fork of the owner is not the owner: there, every call but ``end`` is an error, and ``end`` does nothing.
 """
 
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -22,6 +24,7 @@ from instride.errors import LocalKafkaError
 __all__ = ["Processes"]
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
+_GONE: Final = "the process that keeps the brokers has ended, and they with it"
 
 
 class Processes:
@@ -31,25 +34,30 @@ class Processes:
         """Start the keeper. base: where the temporary folder is made; the system's place by default."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
+        self._numbers = count(1)
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_KEEPER), str(self._owner), str(base or "")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        self.folder = Path(self._read()["folder"])
+        try:
+            self.folder = Path(self._read(0)["folder"])
+        except BaseException:
+            self._keeper.communicate()
+            raise
 
     def start(self, name: str, command: list[str], log: Path) -> int:
         """Start a process; its output is appended to the log. Returns its process id."""
-        return int(self._ask(do="start", name=name, command=command, log=str(log))["pid"])
+        return int(self._ask("start", name=name, command=command, log=str(log))["pid"])
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal; none is sent to a process that has ended."""
-        self._ask(do="signal", name=name, number=int(number))
+        self._ask("signal", name=name, number=int(number))
 
     def exit_code(self, name: str) -> int | None:
         """None while it runs (or is suspended); negative when a signal ended it."""
-        code = self._ask(do="state", name=name)["code"]
+        code = self._ask("state", name=name)["code"]
         return None if code is None else int(code)
 
     @property
@@ -61,35 +69,35 @@ class Processes:
         if os.getpid() != self._owner:
             return
         with self._lock:
-            self._keeper.communicate(b'{"do": "end"}\n' if self._keeper.poll() is None else None)
+            if self._keeper.returncode is None:
+                self._keeper.communicate()  # the pipe's end is the command
         shutil.rmtree(self.folder, ignore_errors=True)  # the keeper did so, unless it was killed
 
-    def _ask(self, **command: Any) -> dict[str, Any]:
+    def _ask(self, verb: str, **arguments: Any) -> dict[str, Any]:
         if os.getpid() != self._owner:
-            raise LocalKafkaError(
-                "this LocalKafka belongs to the process that started it, not to a fork of that"
-            )
+            raise LocalKafkaError("this LocalKafka belongs to the process that started it, not to a fork of that")
         with self._lock:
+            number = next(self._numbers)
+            message = json.dumps({"do": verb, "number": number, "with": arguments})
             try:
-                stream = self._pipe(self._keeper.stdin)
-                stream.write(json.dumps(command).encode() + b"\n")
+                stream = _pipe(self._keeper.stdin)
+                stream.write(message.encode() + b"\n")
                 stream.flush()
-            except (BrokenPipeError, ValueError) as error:
-                raise LocalKafkaError(
-                    "the process that keeps the brokers has ended, and they with it"
-                ) from error
-            return self._read()
+            except (OSError, ValueError) as error:
+                raise LocalKafkaError(_GONE) from error
+            return self._read(number)
 
-    def _read(self) -> dict[str, Any]:
-        line = self._pipe(self._keeper.stdout).readline()
-        if not line:
-            raise LocalKafkaError("the process that keeps the brokers has ended, and they with it")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise LocalKafkaError(answer["error"])
-        return answer
+    def _read(self, number: int) -> dict[str, Any]:
+        while line := _pipe(self._keeper.stdout).readline():
+            answer: dict[str, Any] = json.loads(line)
+            if answer["number"] != number:
+                continue
+            if "error" in answer:
+                raise LocalKafkaError(answer["error"])
+            return answer
+        raise LocalKafkaError(_GONE)
 
-    @staticmethod
-    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-        assert pipe is not None
-        return pipe
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe

@@ -1,0 +1,149 @@
+"""The processes of a cluster that was started, and waiting for what they do.
+
+Laws
+1. A wait polls the state with a deadline. Errors of the transport and of brokers mean not yet; the last one is the
+   cause of the timeout's error. A node that has to be there and ended fails the wait at once, with the end of its log.
+2. A suspended node runs, but does not serve: no wait asks it anything.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from instride.errors import (
+    BrokerResponseError,
+    BrokerStartError,
+    KafkaError,
+    KafkaTimeoutError,
+    LocalKafkaError,
+    TransportError,
+)
+from instride.testing.jvm import Jvm
+from instride.testing.ports import free_ports
+from instride.testing.processes import Processes
+from instride.testing.settings import Node, server_properties
+
+if TYPE_CHECKING:
+    from instride.testing.admin import Admin
+
+__all__ = ["Running", "lay_out"]
+
+_POLL_SECONDS: Final = 0.05
+_LOG_TAIL: Final = 2000
+_PORT_TAKEN: Final = "Address already in use"
+
+
+def lay_out(folder: Path, count: int, properties: Mapping[str, str]) -> tuple[Node, ...]:
+    """Draw the ports and write the settings of all nodes."""
+    ports = free_ports(2 * count)
+    nodes = tuple(
+        Node(
+            node_id=number,
+            port=ports.pop(),
+            controller_port=ports.pop(),
+            folder=folder / f"node-{number}",
+            log=folder / f"node-{number}.log",
+        )
+        for number in range(1, count + 1)
+    )
+    for node in nodes:
+        node.folder.mkdir()
+        node.settings_file.write_text(server_properties(node, nodes, properties), encoding="utf-8")
+    return nodes
+
+
+class Running:
+    """The nodes by number, over the keeper's processes. timeout: seconds for every wait and every request."""
+
+    def __init__(self, processes: Processes, nodes: Iterable[Node], jvm: Jvm, *, timeout: float) -> None:
+        self.processes = processes
+        self.nodes = {node.node_id: node for node in nodes}
+        self._jvm = jvm
+        self._timeout = timeout
+        self._suspended: set[int] = set()
+
+    def format(self) -> None:
+        """Give every node its empty storage, all of one new cluster."""
+        cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        for node in self.nodes.values():
+            command = self._jvm.format_tool(node.settings_file, cluster_id)
+            self.processes.start(f"format {node.name}", command, node.log)
+        for node in self.nodes.values():
+            if self._code_of(f"format {node.name}") != 0:
+                raise BrokerStartError(f"node {node.node_id}: its storage was not formatted.\n{_tail(node.log)}")
+
+    def _code_of(self, name: str) -> int | None:
+        self.wait(f"{name} did not end", lambda: self.processes.exit_code(name) is not None)
+        return self.processes.exit_code(name)
+
+    def launch(self, number: int) -> int:
+        """Start the node's process and return its id; the node is ready later."""
+        node = self.node(number)
+        return self.processes.start(node.name, self._jvm.broker(node.settings_file), node.log)
+
+    def node(self, number: int) -> Node:
+        if number not in self.nodes:
+            raise LocalKafkaError(f"there is no node {number}; the nodes are {', '.join(map(str, self.nodes))}")
+        return self.nodes[number]
+
+    def is_running(self, number: int) -> bool:
+        return self.processes.exit_code(self.node(number).name) is None
+
+    def is_suspended(self, number: int) -> bool:
+        return number in self._suspended
+
+    def serving(self) -> list[int]:
+        """The nodes that run and are not suspended."""
+        return [number for number in self.nodes if number not in self._suspended and self.is_running(number)]
+
+    def signal(self, number: int, which: signal.Signals) -> None:
+        """Send a signal to a node. Raises LocalKafkaError where it does not run."""
+        if not self.is_running(number):
+            raise LocalKafkaError(f"node {number} is not running")
+        self.processes.signal(self.node(number).name, which)
+        if which is signal.SIGSTOP:
+            self._suspended.add(number)
+        elif which in {signal.SIGCONT, signal.SIGKILL}:
+            self._suspended.discard(number)
+
+    def admin(self, number: int | None = None) -> Admin:
+        """A connection to that node, or to the first one that serves."""
+        from instride.testing.admin import Admin  # noqa: PLC0415 - kio's messages take a while to import
+
+        if number is None:
+            number = next(iter(self.serving()), None)
+        if number is None:
+            raise LocalKafkaError("no node is running, or all are suspended")
+        return Admin(self.node(number).port, timeout=self._timeout)
+
+    def wait(self, what: str, done: Callable[[], bool], *, needed: Iterable[int] = ()) -> None:
+        """Poll until done. needed: the nodes whose end is a failure. See the first law."""
+        deadline = time.monotonic() + self._timeout
+        last: KafkaError | None = None
+        while True:
+            for number in needed:
+                self._check_alive(number)
+            try:
+                if done():
+                    return
+            except (TransportError, BrokerResponseError) as error:
+                last = error
+            if time.monotonic() > deadline:
+                raise KafkaTimeoutError(f"{what} within {self._timeout:g} s") from last
+            time.sleep(_POLL_SECONDS)
+
+    def _check_alive(self, number: int) -> None:
+        if not self.is_running(number):
+            tail = _tail(self.node(number).log)
+            message = f"node {number} ended while it was to start. The end of its log:\n{tail}"
+            raise BrokerStartError(message, port_taken=_PORT_TAKEN in tail)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:] if log.exists() else "(no log)"

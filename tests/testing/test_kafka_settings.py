@@ -1,0 +1,76 @@
+"""The text of server.properties, and the ports in it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instride.errors import ConfigError, LocalKafkaError
+from instride.testing import ports
+from instride.testing.settings import RESERVED, Node, checked, server_properties
+
+NODES = tuple(
+    Node(node_id=n, port=1000 + n, controller_port=2000 + n, folder=Path(f"/f/{n}"), log=Path(f"/f/{n}.log"))
+    for n in (1, 2, 3)
+)
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Read properties as Java does: an unescaped ``=`` parts key from value, a backslash shields a letter."""
+    found = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"((?:\\.|[^\\=])*)=((?:\\.|[^\\])*)", line)
+        assert match is not None, line
+        key, value = (
+            re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), part) for part in match.groups()
+        )
+        found[key] = value
+    return found
+
+
+def test_each_node_knows_all_voters_and_listens_on_loopback_only() -> None:
+    settings = parsed(server_properties(NODES[1], NODES, {}))
+    assert settings["node.id"] == "2"
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:2001,2@127.0.0.1:2002,3@127.0.0.1:2003"
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1002,CONTROLLER://127.0.0.1:2002"
+    assert settings["log.dirs"] == "/f/2/data"
+    assert settings["offsets.topic.replication.factor"] == "3"
+
+
+def test_the_users_properties_win_over_the_defaults() -> None:
+    given_ones = checked({"offsets.topic.num.partitions": 7, "auto.create.topics.enable": True, "x.ratio": 0.5})
+    settings = parsed(server_properties(NODES[0], NODES[:1], given_ones))
+    assert settings["offsets.topic.num.partitions"] == "7"
+    assert settings["auto.create.topics.enable"] == "true"
+    assert settings["x.ratio"] == "0.5"
+
+
+@pytest.mark.parametrize("key", sorted(RESERVED))
+def test_what_makes_the_cluster_cannot_be_given(key: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(key))):
+        checked({key: "x"})
+
+
+LETTERS = st.characters(codec="latin-1", exclude_categories=["Cc"]) | st.sampled_from("\n\r\\=:#! ")
+
+
+@given(value=st.text(LETTERS.filter(lambda letter: letter != "\x85")))
+def test_any_value_arrives_as_it_was_given(value: str) -> None:
+    assert parsed(server_properties(NODES[0], NODES, {"some.key": value}))["some.key"] == value
+
+
+def test_ports_are_free_and_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ports, "_RANGE", range(port, port + 1))
+        monkeypatch.setattr(ports, "_TRIES", 1)
+        with pytest.raises(LocalKafkaError, match="free ports"):
+            ports.free_ports(1)
+    assert ports.free_ports(1) == [port]
+    monkeypatch.undo()
+    assert len(set(ports.free_ports(6))) == 6
