@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import struct
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
+from kio.index import load_request_schema
 from kio.serial import entity_reader
-from wire_strategies import body_of
+from wire_broker import framed, greeting
 
 from instride.errors import (
     ClusterAuthorizationFailedError,
@@ -25,26 +23,7 @@ from instride.errors import (
     UnsupportedVersionError,
 )
 from instride.wire import api
-from instride.wire.codecs import codec_of
 from instride.wire.connection import Connection, Received
-
-ALL_KEYS = {codec_of(kind).api_key: (0, 99) for kind in api.ANSWERS if kind is not api.Fetch}
-
-
-def framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-def greeting(version: int = 3, ranges: dict[int, tuple[int, int]] | None = None, *, correlation_id: int = 0) -> bytes:
-    """A broker's good answer to ApiVersions."""
-    schema: Any = load_response_schema(18, version)
-    key_class = schema.__annotations__["api_keys"].__args__[0]
-    keys = tuple(
-        key_class(api_key=key, min_version=low, max_version=high) for key, (low, high) in (ranges or ALL_KEYS).items()
-    )
-    extra = {} if version == 0 else {"throttle_time": timedelta(0)}
-    entity = schema(error_code=ErrorCode.none, api_keys=keys, **extra)
-    return framed(struct.pack(">i", correlation_id) + body_of(entity))
 
 
 def connected(ranges: dict[int, tuple[int, int]] | None = None, *, max_frame_bytes: int = 1 << 20) -> Connection:

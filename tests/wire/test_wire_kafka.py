@@ -1,0 +1,316 @@
+"""Every API in every version that it shares with us, spoken with a real broker over a plain socket."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import pytest
+from wire_broker import greeting
+
+from instride.errors import FrameTooLargeError, NotKafkaError
+from instride.records import TopicPartition
+from instride.testing import LocalKafka
+from instride.wire import api
+from instride.wire.codecs import codec_of
+from instride.wire.connection import Connection
+from instride.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+
+pytestmark = pytest.mark.kafka
+
+A = TypeVar("A", bound=api.Answer)
+
+DEADLINE = 60.0
+
+
+class Client:
+    """One connection and one request at a time.
+
+    pin: make the connection believe that the broker speaks just this version of every API.
+    """
+
+    def __init__(self, address: str, *, pin: int | None = None, max_frame_bytes: int = 1 << 26) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=DEADLINE)
+        self._ids = itertools.count(1)
+        self.connection = Connection(client_id="wire-test", max_frame_bytes=max_frame_bytes)
+        if pin is None:
+            self._greet()
+        else:
+            self.connection.handshake()
+            self.connection.receive_data(greeting(ranges=dict.fromkeys(range(100), (pin, pin))))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def _greet(self) -> None:
+        while not self.connection.ready:
+            self._socket.sendall(self.connection.handshake())
+            self._receive()
+            if self.connection.failure is not None:
+                raise self.connection.failure
+
+    def _receive(self) -> list[Any]:
+        size = self._socket.recv_into(self.connection.get_buffer())
+        if not size:
+            raise self.connection.end_of_stream()
+        return self.connection.buffer_updated(size)
+
+    def call(self, request: api.Request, kind: type[A]) -> A:
+        request_id = next(self._ids)
+        self._socket.sendall(self.connection.send(request_id, request))
+        received: list[Any] = []
+        while not received:
+            received = self._receive()
+            if self.connection.failure is not None:
+                raise self.connection.failure
+        assert received[0].request_id == request_id
+        assert isinstance(received[0].answer, kind)
+        return received[0].answer
+
+
+def until(call: Callable[[], A], done: Callable[[A], bool]) -> A:
+    """Asks again until the broker has settled."""
+    end = time.monotonic() + DEADLINE
+    while True:
+        answer = call()
+        if done(answer):
+            return answer
+        assert time.monotonic() < end, f"still {answer}"
+
+
+@pytest.fixture
+def client(kafka: LocalKafka) -> Iterator[Client]:
+    with Client(kafka.bootstrap_servers) as one:
+        yield one
+
+
+def coordinated(client: Client, group: str) -> None:
+    """Waits until the group's coordinator answers (the first group of a broker makes the offsets topic)."""
+    request = api.FindCoordinator(group_id=group)
+    until(lambda: client.call(request, api.FindCoordinatorAnswer), lambda answer: answer.error == 0)
+    fetch = api.OffsetFetch(group_id=group, partitions=())
+    until(lambda: client.call(fetch, api.OffsetFetchAnswer), lambda answer: answer.error == 0)
+
+
+def shared(client: Client, kind: type[api.Request]) -> range:
+    """The versions of an API that the broker and we have in common."""
+    codec = codec_of(kind)
+    lowest, highest = client.connection.versions[codec.api_key]
+    return range(max(lowest, codec.lowest), min(highest, codec.highest) + 1)
+
+
+def topic_id_of(client: Client, topic: str) -> UUID:
+    answer = client.call(api.Metadata(topics=(topic,)), api.MetadataAnswer)
+    return answer.topics[0].topic_id
+
+
+def test_api_versions(kafka: LocalKafka, client: Client) -> None:
+    versions = client.connection.versions
+    for kind in api.ANSWERS:
+        assert shared(client, kind), kind
+    for version in shared(client, api.ApiVersions):
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            assert pinned.call(api.ApiVersions(), api.ApiVersionsAnswer).versions.keys() == versions.keys()
+
+
+def test_metadata(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(3)
+    for version in shared(client, api.Metadata):
+        if version < 4:
+            continue  # these would create the topic
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            answer = pinned.call(api.Metadata(topics=(topic, "no-such-topic")), api.MetadataAnswer)
+            (broker,) = answer.brokers
+            assert f"{broker.host}:{broker.port}" == kafka.address()
+            found = {each.name: each for each in answer.topics}
+            assert found["no-such-topic"].error == 3
+            assert [each.partition for each in found[topic].partitions] == [0, 1, 2]
+            assert {each.leader for each in found[topic].partitions} == {broker.node_id}
+            assert {each.replicas for each in found[topic].partitions} == {(broker.node_id,)}
+            assert (found[topic].topic_id != api.NO_TOPIC_ID) == (version >= 10)
+            everything = pinned.call(api.Metadata(topics=None), api.MetadataAnswer)
+            assert topic in {each.name for each in everything.topics}
+            assert pinned.call(api.Metadata(topics=()), api.MetadataAnswer).topics == ()
+
+
+def test_find_coordinator(kafka: LocalKafka, client: Client) -> None:
+    coordinated(client, "wire-find")
+    for version in shared(client, api.FindCoordinator):
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            answer = pinned.call(api.FindCoordinator(group_id="wire-find"), api.FindCoordinatorAnswer)
+            assert answer.error == 0
+            assert f"{answer.host}:{answer.port}" == kafka.address()
+
+
+def test_list_offsets(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(2)
+    for version in shared(client, api.ListOffsets):
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            request = api.ListOffsets(
+                timestamps={(topic, 0): -1, (topic, 1): -2, (topic, 7): -1}, read_committed=version >= 2
+            )
+            answer = pinned.call(request, api.ListOffsetsAnswer)
+            assert answer.offsets[topic, 0].error == answer.offsets[topic, 1].error == 0
+            assert answer.offsets[topic, 0].offset == answer.offsets[topic, 1].offset == 0
+            assert answer.offsets[topic, 7].error == 3
+
+
+def test_offsets_are_committed_and_fetched(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
+    topic, group = kafka_topic(2), "wire-offsets"
+    coordinated(client, group)
+    ids = {topic: topic_id_of(client, topic)}
+    for version in shared(client, api.OffsetCommit):
+        commit = api.OffsetCommit(
+            group_id=group,
+            generation=-1,
+            member_id="",
+            offsets={(topic, 1): api.OffsetToCommit(offset=version, leader_epoch=0, metadata=f"v{version}")},
+            topic_ids=ids,
+        )
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            assert pinned.call(commit, api.OffsetCommitAnswer).errors == {(topic, 1): 0}
+        fetch = api.OffsetFetch(group_id=group, partitions=((topic, 0), (topic, 1)), topic_ids=ids)
+        answer = client.call(fetch, api.OffsetFetchAnswer)
+        assert answer.error == 0
+        assert answer.offsets[topic, 0] == api.CommittedOffset()
+        assert answer.offsets[topic, 1] == api.CommittedOffset(
+            offset=version, metadata=f"v{version}", leader_epoch=0 if version >= 6 else -1
+        )
+    for version in shared(client, api.OffsetFetch):
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            answer = pinned.call(fetch, api.OffsetFetchAnswer)
+            assert answer.offsets[topic, 0].offset == -1
+            assert answer.offsets[topic, 1].offset == shared(client, api.OffsetCommit)[-1]
+
+
+def test_fetch(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(1)
+    produce(kafka, topic, [b"x" * 100_000, b"y", b"z"])
+    topic_id = topic_id_of(client, topic)
+    for version in shared(client, api.Fetch):
+        request = api.Fetch(
+            partitions=(api.FetchPartition(topic=topic, partition=0, offset=1, topic_id=topic_id),),
+            max_wait=5.0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+        )
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            answer = pinned.call(request, api.FetchAnswer)
+            fetched = answer.partitions[topic, 0]
+            assert (answer.error, fetched.error, fetched.corrupt) == (0, 0, None)
+            assert (fetched.high_watermark, fetched.next_offset) == (3, 3)
+            assert fetched.chunk is not None
+            values = [record.value for record in fetched.chunk.records(epoch=1, seek_number=0)]
+            assert values == [b"y", b"z"]
+
+
+def produce(kafka: LocalKafka, topic: str, values: list[bytes]) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 100})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(DEADLINE) == 0
+
+
+def test_a_group_of_one(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(2)
+    coordinated(client, "wire-group-0")
+    for version in shared(client, api.JoinGroup):
+        with Client(kafka.bootstrap_servers, pin=version) as join:
+            lead_alone(client, join, f"wire-group-{version}", topic)
+
+
+def lead_alone(client: Client, join: Client, group: str, topic: str) -> None:
+    """Joins in the pinned version, and speaks the rest of the group's requests in the highest."""
+    coordinated(client, group)
+    subscription = Subscription(topics=(topic,), userdata=b"")
+    joined = joined_group(join, group, write_subscription(subscription))
+    assert joined.leader == joined.member_id
+    (member,) = joined.members
+    assert read_subscription(member.metadata) == subscription
+    assignment = Assignment(partitions=(TopicPartition(topic, 0), TopicPartition(topic, 1)))
+    sync = api.SyncGroup(
+        group_id=group,
+        generation=joined.generation,
+        member_id=joined.member_id,
+        protocol="range",
+        assignments={joined.member_id: write_assignment(assignment)},
+    )
+    synced = client.call(sync, api.SyncGroupAnswer)
+    assert synced.error == 0
+    assert read_assignment(synced.assignment) == assignment
+    beat = api.Heartbeat(group_id=group, generation=joined.generation, member_id=joined.member_id)
+    assert client.call(beat, api.HeartbeatAnswer).error == 0
+    leave = api.LeaveGroup(group_id=group, member_id=joined.member_id, reason="done")
+    assert client.call(leave, api.LeaveGroupAnswer).error == 0
+    assert client.call(leave, api.LeaveGroupAnswer).error == 25
+    assert client.call(beat, api.HeartbeatAnswer).error == 25
+
+
+def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupAnswer:
+    request = api.JoinGroup(
+        group_id=group,
+        session_timeout=30.0,
+        rebalance_timeout=30.0,
+        member_id="",
+        protocols=(api.GroupProtocol(name="range", metadata=metadata),),
+        reason="r" * 300,
+    )
+    answer = join.call(request, api.JoinGroupAnswer)
+    if answer.error == 79:  # MEMBER_ID_REQUIRED: the id that we must come back with is in the answer
+        fields = {name: getattr(request, name) for name in request.__slots__}
+        answer = join.call(api.JoinGroup(**fields | {"member_id": answer.member_id}), api.JoinGroupAnswer)
+    assert answer.error == 0
+    return answer
+
+
+def test_group_requests_in_every_version(kafka: LocalKafka, client: Client) -> None:
+    """A member that the group does not know is refused with the same code in every version."""
+    group, member = "wire-strangers", "stranger"
+    coordinated(client, group)
+    sync = api.SyncGroup(group_id=group, generation=1, member_id=member, protocol="range")
+    beat = api.Heartbeat(group_id=group, generation=1, member_id=member)
+    leave = api.LeaveGroup(group_id=group, member_id=member)
+    for request in (sync, beat, leave):
+        for version in shared(client, type(request)):
+            with Client(kafka.bootstrap_servers, pin=version) as pinned:
+                answer: Any = pinned.call(request, api.ANSWERS[type(request)])
+                assert answer.error == 25, (request, version)
+
+
+def test_a_response_over_the_bound(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
+    kafka_topic(50)
+    with (
+        pytest.raises(FrameTooLargeError, match="max_frame_bytes allows 1000"),
+        Client(kafka.bootstrap_servers, max_frame_bytes=1000) as client,
+    ):
+        client.call(api.Metadata(topics=None), api.MetadataAnswer)
+
+
+def test_a_port_that_is_not_kafkas() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        connecting = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+        accepted, _ = server.accept()
+        with connecting, accepted:
+            accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection = Connection(client_id="t", max_frame_bytes=1 << 30)
+            connecting.sendall(connection.handshake())
+            connection.receive_data(connecting.recv(4096))
+            assert isinstance(connection.failure, NotKafkaError)
