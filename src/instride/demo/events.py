@@ -1,8 +1,10 @@
 """What happened in a run: one event a line, one append-only file for each process.
 
 Laws
-1. `t` is in seconds of the machine's monotonic clock, which its processes share: so the files of one run merge by it.
-2. A process writes only its own file and each line is flushed at once: what a killed process did up to then is there.
+1. `t` is in seconds of the machine's monotonic clock, which its processes share: so the files of one run
+   merge by it.
+2. A process writes only its own file and each line is flushed at once: what a killed process did up to then
+   is there.
 3. A reader takes whole lines only. So a file can be read while it is being written.
 4. `rows` counts records; `start` and `end` are offsets, the end exclusive.
 
@@ -19,6 +21,7 @@ Laws
     job_failed         job, reason                           it did not
     progress           partition, start, end, rows           these are written and committed
     produced           partition, end                        the partition reaches up to here
+    life               phase                                 how far the application's process is
     mark               text                                  something for a reader of the timeline to know
 """
 
@@ -42,8 +45,10 @@ __all__ = [
     "JobFailed",
     "JobFinished",
     "JobStarted",
+    "Life",
     "Mark",
     "Ownership",
+    "Phase",
     "Produced",
     "Progress",
     "Range",
@@ -66,6 +71,15 @@ class Change(StrEnum):
     REVOKED = "revoked"
     LOST = "lost"
     GIVEN_BACK = "given_back"
+
+
+class Phase(StrEnum):
+    """How far an application's process is. READY: it could join, and waits until it may."""
+
+    READY = "ready"
+    JOINING = "joining"
+    LEAVING = "leaving"
+    LEFT = "left"
 
 
 class Range(NamedTuple):
@@ -126,13 +140,20 @@ class Produced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    t: float
+    app: str
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     t: float
     app: str
     text: str
 
 
-Event = Ownership | Progress | JobStarted | JobFinished | JobFailed | Produced | Mark
+Event = Ownership | Progress | JobStarted | JobFinished | JobFailed | Produced | Life | Mark
 
 _NAMES: Final[dict[str, type[Any]]] = {
     "progress": Progress,
@@ -140,6 +161,7 @@ _NAMES: Final[dict[str, type[Any]]] = {
     "job_finished": JobFinished,
     "job_failed": JobFailed,
     "produced": Produced,
+    "life": Life,
     "mark": Mark,
 }
 _NAME_OF: Final = {kind: name for name, kind in _NAMES.items()}
@@ -172,6 +194,8 @@ def decode(line: str) -> Event:
 def _build(kind: type[Any], fields: dict[str, Any]) -> Event:
     if kind is JobStarted:
         fields["ranges"] = tuple(Range(*each) for each in fields["ranges"])
+    if kind is Life:
+        fields["phase"] = Phase(fields["phase"])
     event: Event = kind(**fields)
     return event
 
@@ -214,6 +238,9 @@ class EventLog:
 
     def produced(self, partition: int, end: int) -> None:
         self.write(Produced(t=now(), app=self.app, partition=partition, end=end))
+
+    def life(self, phase: Phase) -> None:
+        self.write(Life(t=now(), app=self.app, phase=phase))
 
     def mark(self, text: str) -> None:
         self.write(Mark(t=now(), app=self.app, text=text))

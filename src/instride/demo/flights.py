@@ -2,8 +2,8 @@
 
 Laws
 1. The package is never imported (it would read everything into pandas): only its CSV file is read.
-2. A flight's row number is its place in that file, from 0. It is part of the record: so a record that was written
-   twice can be told from a flight that looks like another.
+2. A flight's row number is its place in that file, from 0. It is part of the record: so a record that was
+   written twice can be told from a flight that looks like another.
 3. The key is the aircraft; a flight without a tail number has carrier and flight number instead.
 """
 

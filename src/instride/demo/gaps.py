@@ -1,9 +1,11 @@
 """What a hand-over costs those who have no part in it: the longest time without progress of a partition that stays.
 
 Laws
-1. A gap lies between two progresses of one partition. What comes before the first one is starting up, and no gap.
+1. A gap lies between two progresses of one partition. What comes before the first one is starting up, and no
+   gap.
 2. A gap that touches a time when its partition was moving is the hand-over's own, and not counted here.
-3. A gap says for how much of it a job of its own partition was running: that part is its own work, not waiting.
+3. A gap says for how much of it a job of its own partition was running: that part is its own work, not
+   waiting.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Laws
 1. A history is made of events alone, in the order of time; it asks no clock.
-2. A partition is in one state of one application at a time. An assignment ends what another one still had: a killed
-   process never says that it let go.
+2. A partition is in one state of one application at a time. An assignment ends what another one still had: a
+   killed process never says that it let go.
 3. A hand-over goes from the request (or the loss) to the next assignment, of whichever application.
 4. A partition is *moving* from then until its first progress after that. Only the others count as not moving.
 """

@@ -87,6 +87,7 @@ def _settings(bootstrap_servers: str) -> dict[str, str | int | bool]:
         "enable.idempotence": True,
         "partitioner": "murmur2",
         "linger.ms": 20,
+        "log_level": 3,  # errors; what it retries by itself is no news
         "message.timeout.ms": 60_000,
     }
 

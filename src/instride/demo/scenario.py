@@ -1,0 +1,256 @@
+"""What happens in the demo, once for each kind of consumer.
+
+    A and B start; A joins and owns everything; flights begin to arrive, all the time, at one pace
+    A meets a flight that takes long      -> B joins, while A is at work on it
+    some time after B works as well       -> B leaves
+    all flights have been sent and worked on -> A leaves
+
+Laws
+1. The scenario waits for what the event logs say, never for a time alone; each wait has an end, and then an error.
+2. Both kinds get the same flights at the same pace, and the same flight takes long.
+3. However it ends, the source has stopped and every member was asked to leave when `play` returns.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import dropwhile
+from pathlib import Path
+from typing import Final
+
+from instride.demo.board import Board
+from instride.demo.events import EventLog, EventTail, now
+from instride.demo.flights import FLIGHTS, flights
+from instride.demo.member import MemberSettings
+from instride.demo.members import DemoError, Members
+from instride.demo.partitioner import partition_of
+from instride.demo.produce import produce
+from instride.demo.view import View
+from instride.testing.processes import Processes
+
+__all__ = ["Contender", "Plan", "Stage", "play", "slow_row"]
+
+TICK_SECONDS: Final = 0.2
+START_SECONDS: Final = 90.0
+STEP_SECONDS: Final = 60.0
+LEAVE_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """rows, seconds: how many flights are sent, in how much time. slow_after: the part of them before the slow one.
+
+    slow_seconds: how long that one takes. stay_seconds: how long B stays once it owns something.
+    """
+
+    partitions: int = 12
+    rows: int = FLIGHTS
+    seconds: float = 60.0
+    slow_after: float = 0.15
+    slow_seconds: float = 15.0
+    stay_seconds: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A kind of consumer. name: for people. slug: for files and groups. module: run as a member's process.
+
+    slow_partition: one that its group moves to the second of two members. written: finds what the members wrote.
+    """
+
+    name: str
+    slug: str
+    module: str
+    slow_partition: int
+    written: Callable[[Path], list[Path]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Where one run takes place: its broker, its topic, and the folder of all its files."""
+
+    bootstrap_servers: str
+    topic: str
+    folder: Path
+
+    @property
+    def events(self) -> Path:
+        return self.folder / "events"
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+
+def slow_row(plan: Plan, partition: int) -> int:
+    """The first flight of the partition after `slow_after` of all. DemoError if there is none."""
+    start = round(plan.rows * plan.slow_after)
+    for flight in dropwhile(lambda each: each.row < start, flights(plan.rows)):
+        if partition_of(flight.key, plan.partitions) == partition:
+            return flight.row
+    raise DemoError(f"no flight from row {start} to {plan.rows} is in partition {partition}")
+
+
+def play(plan: Plan, contender: Contender, stage: Stage, processes: Processes, view: View) -> None:
+    """Play the scenario to its end. DemoError if a member fails or a step does not come."""
+    members = Members(processes, contender.slug)
+    with EventLog(stage.events, "scenario") as log, _Source(plan, stage) as source:
+        run = _Run(plan, contender, stage, members, source, log, view)
+        try:
+            run.start_members()
+            run.join("A")
+            source.start()
+            run.slow_flight()
+            run.join("B")
+            run.stay()
+            run.leave("B")
+            run.drain()
+            run.leave("A")
+        finally:
+            _all_leave(members)
+
+
+def _all_leave(members: Members) -> None:
+    members.ask_all_to_leave()
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while members.running() and time.monotonic() < deadline:
+        time.sleep(TICK_SECONDS)
+
+
+class _Source:
+    """Sends the flights from a thread of its own, at the plan's pace."""
+
+    def __init__(self, plan: Plan, stage: Stage) -> None:
+        self._plan = plan
+        self._stage = stage
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="source", daemon=True)
+        self.error: Exception | None = None
+        self.sent: int | None = None
+
+    def __enter__(self) -> _Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with EventLog(self._stage.events, "source") as log:
+                self.sent = produce(
+                    flights(self._plan.rows),
+                    bootstrap_servers=self._stage.bootstrap_servers,
+                    topic=self._stage.topic,
+                    rows_per_second=self._plan.rows / self._plan.seconds,
+                    delivered=log.produced,
+                    running=lambda: not self._stop.is_set(),
+                )
+        except Exception as error:  # noqa: BLE001 - raised again where the scenario waits
+            self.error = error
+
+
+class _Run:
+    """The steps of one run. Everything that waits goes through `_until`, which keeps the view up to date."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        contender: Contender,
+        stage: Stage,
+        members: Members,
+        source: _Source,
+        log: EventLog,
+        view: View,
+    ) -> None:
+        self._plan = plan
+        self._contender = contender
+        self._stage = stage
+        self._members = members
+        self._source = source
+        self._log = log
+        self._view = view
+        self._tail = EventTail(stage.events)
+        self.board = Board(plan.partitions)
+
+    def start_members(self) -> None:
+        slow = slow_row(self._plan, self._contender.slow_partition)
+        for app in ("A", "B"):
+            self._members.start(self._contender.module, self._settings(app, slow))
+        self._until(
+            lambda: self.board.phases.keys() >= {"A", "B"}, "the start of both processes", seconds=START_SECONDS
+        )
+
+    def join(self, app: str) -> None:
+        self._log.mark(f"{app} joins")
+        self._join_file(app).touch()
+        if app == "A":
+            everything = list(range(self._plan.partitions))
+            self._until(lambda: self.board.owned_by("A") == everything, "A to own every partition")
+        else:
+            self._until(lambda: bool(self.board.owned_by(app)), f"{app} to own something")
+
+    def slow_flight(self) -> None:
+        """Until A is at work for a second on the partition with the flight that takes long."""
+        slow = self._contender.slow_partition
+        self._until(
+            lambda: any(job.t < now() - 1.0 for job in self.board.running_on(slow)),
+            "A to meet the flight that takes long",
+            seconds=self._plan.seconds + STEP_SECONDS,
+        )
+
+    def stay(self) -> None:
+        """B owns something; let it work for a while."""
+        end = now() + self._plan.stay_seconds
+        self._until(lambda: now() >= end, "the time to pass", seconds=self._plan.stay_seconds + STEP_SECONDS)
+
+    def leave(self, app: str) -> None:
+        self._log.mark(f"{app} leaves")
+        self._members.ask_to_leave(app)
+        self._until(lambda: app not in self._members.running(), f"{app} to leave")
+
+    def drain(self) -> None:
+        """Until every flight has been sent, worked on and committed."""
+        self._until(
+            lambda: self._source.sent is not None and self.board.lag == 0 and not self.board.jobs,
+            "every flight to be worked on",
+            seconds=self._plan.seconds + 2 * STEP_SECONDS,
+        )
+        if self._source.sent != self._plan.rows:
+            raise DemoError(f"{self._source.sent} flights were sent, not {self._plan.rows}")
+
+    def _until(self, condition: Callable[[], bool], what: str, *, seconds: float = STEP_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            self._view.show(self.board, self.board.apply(self._tail.new_events()), now())
+            if self._source.error is not None:
+                raise self._source.error
+            self._members.check()
+            if condition():
+                return
+            if time.monotonic() >= deadline:
+                raise DemoError(f"{self._contender.name}: waited {seconds:.0f} s in vain for {what}")
+            time.sleep(TICK_SECONDS)
+
+    def _join_file(self, app: str) -> Path:
+        return self._stage.folder / f"join-{app}"
+
+    def _settings(self, app: str, slow: int) -> MemberSettings:
+        return MemberSettings(
+            app=app,
+            bootstrap_servers=self._stage.bootstrap_servers,
+            topic=self._stage.topic,
+            group_id=f"demo-{self._contender.slug}",
+            output=self._stage.output,
+            events=self._stage.events,
+            join=self._join_file(app),
+            slow_row=slow,
+            slow_seconds=self._plan.slow_seconds,
+        )
