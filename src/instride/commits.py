@@ -75,9 +75,7 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
         """The same partitions, with epochs and seek numbers."""
         return self._entries
 
-    def settle(
-        self, partition: TopicPartition, entry: CommitEntry, *, committed: bool, stale: bool = False
-    ) -> None:
+    def settle(self, partition: TopicPartition, entry: CommitEntry, *, committed: bool, stale: bool = False) -> None:
         """Tell the maker what became of one entry. The consumer calls it once for each; thread-safe.
 
         committed: False when the answer was an error, none came, or the entry was not sent.
@@ -98,7 +96,5 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        offsets = ", ".join(
-            f"{partition}: {entry.offset}" for partition, entry in sorted(self._entries.items())
-        )
+        offsets = ", ".join(f"{partition}: {entry.offset}" for partition, entry in sorted(self._entries.items()))
         return f"CommitSnapshot({offsets})"

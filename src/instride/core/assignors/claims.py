@@ -51,9 +51,7 @@ def withhold_transferring(assignment: Assignment, claims: Iterable[Claim]) -> As
     that."""
     holders = _holders(claims)
     return {
-        member_id: tuple(
-            partition for partition in partitions if holders.get(partition, [member_id]) == [member_id]
-        )
+        member_id: tuple(partition for partition in partitions if holders.get(partition, [member_id]) == [member_id])
         for member_id, partitions in assignment.items()
     }
 

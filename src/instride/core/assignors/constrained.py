@@ -42,9 +42,7 @@ def _number_first(partition: TopicPartition) -> tuple[int, str]:
 def _takers(parts: dict[str, list[TopicPartition]], quota: int) -> Iterator[str]:
     """Who takes the next free partition: those under the quota in turn, then each that has just the quota
     once."""
-    hungry = deque(
-        (member_id, quota - len(owned)) for member_id, owned in parts.items() if len(owned) < quota
-    )
+    hungry = deque((member_id, quota - len(owned)) for member_id, owned in parts.items() if len(owned) < quota)
     content = [member_id for member_id, owned in parts.items() if len(owned) <= quota]
     while hungry:
         member_id, missing = hungry.popleft()

@@ -42,9 +42,7 @@ def assign_general(
             counts.add(member_id, topic, len(numbers))
     for topic in sorted(partitions, key=lambda topic: (len(consumers[topic]), topic)):
         _deal(counts, topic, len(partitions[topic]) - counts.of_topic(topic))
-    relieve(
-        counts, floor={member: {topic: len(own) for topic, own in owned[member].items()} for member in owned}
-    )
+    relieve(counts, floor={member: {topic: len(own) for topic, own in owned[member].items()} for member in owned})
     relieve(counts, floor={})
     return _pick(partitions, counts, owned)
 

@@ -29,9 +29,7 @@ def topics_of(member: MemberSubscription, cluster: ClusterView) -> frozenset[str
     return frozenset(topic for topic in member.topics if cluster.partitions.get(topic, 0) > 0)
 
 
-def subscribers(
-    members: Sequence[MemberSubscription], cluster: ClusterView
-) -> dict[str, list[MemberSubscription]]:
+def subscribers(members: Sequence[MemberSubscription], cluster: ClusterView) -> dict[str, list[MemberSubscription]]:
     """Each subscribed topic that has partitions, by name, with its subscribers in the order of `members`."""
     found: dict[str, list[MemberSubscription]] = {}
     for member in members:

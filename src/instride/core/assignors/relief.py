@@ -49,9 +49,7 @@ class Counts:
         """Topics of which the member has more than its floor, those of which it has most first."""
         least = floor.get(member_id, {})
         held = self._held[member_id]
-        return sorted(
-            (topic for topic in held if held[topic] > least.get(topic, 0)), key=lambda t: (-held[t], t)
-        )
+        return sorted((topic for topic in held if held[topic] > least.get(topic, 0)), key=lambda t: (-held[t], t))
 
 
 def relieve(counts: Counts, *, floor: Floor) -> None:

@@ -62,9 +62,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
     if shared := frozenset.intersection(*offered.values()):
         return max(shared)
     said = "; ".join(f"{name}: {_names(protocols)}" for name, protocols in offered.items())
-    raise NoAssignorInCommonError(
-        f"the configured assignors share no rebalance protocol ({said}); take one out"
-    )
+    raise NoAssignorInCommonError(f"the configured assignors share no rebalance protocol ({said}); take one out")
 
 
 def _names(protocols: Iterable[RebalanceProtocol]) -> str:

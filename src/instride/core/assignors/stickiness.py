@@ -25,8 +25,6 @@ def stick(cluster: ClusterView, claims: Sequence[Claim]) -> Assignment:
     consumers = subscribers([claim.member for claim in claims], cluster)
     partitions = {topic: cluster.of_topic(topic) for topic in consumers}
     if len({topics_of(claim.member, cluster) for claim in claims}) == 1:
-        return as_assignment(
-            assign_constrained([each for of_one in partitions.values() for each in of_one], kept)
-        )
+        return as_assignment(assign_constrained([each for of_one in partitions.values() for each in of_one], kept))
     ids = {topic: [member.member_id for member in members] for topic, members in consumers.items()}
     return as_assignment(assign_general(partitions, ids, kept))
