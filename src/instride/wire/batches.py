@@ -71,7 +71,7 @@ class BatchWalk:
         """Whether none of its records is to be returned. Keeps account of the aborted transactions."""
         if self._read_committed and batch.producer_id >= 0 and self._skips_transaction(batch):
             return True
-        return batch.control or batch.count == 0 or batch.last_offset < self._fetch_offset
+        return batch.control or batch.last_offset < self._fetch_offset or _is_empty(batch)
 
     def _skips_transaction(self, batch: Batch) -> bool:
         while self._aborted and self._aborted[-1][1] <= batch.last_offset:
@@ -93,6 +93,11 @@ class BatchWalk:
             raise BatchError(f"{batch.describe()} is a broken control batch")
         version, kind = _CONTROL_KEY.unpack_from(key)
         return bool(version >= 0 and kind == _ABORT)
+
+
+def _is_empty(batch: Batch) -> bool:
+    """As compaction leaves the last batch of a producer: a header alone."""
+    return batch.count == 0 and batch.start == batch.end
 
 
 def _first_offset(aborted: tuple[int, int]) -> int:

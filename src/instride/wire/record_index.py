@@ -263,7 +263,7 @@ def index_records(base: object, table: bytearray) -> tuple:
     if size % _WIDTH != 0 or view.shape[0] > _LARGEST_BASE:
         raise ValueError("a broken batch table, or over 2 GiB in one record set")
     capacity: cython.Py_ssize_t = _capacity(batches, view.shape[0])
-    if capacity == 0:
+    if size == 0 or view.shape[0] == 0:
         return b"", b"", 0, 0, -1, 0
     if cython.compiled:
         # Not zeroed: every row that is read was written, and zeroing costs as much as indexing.

@@ -1,0 +1,84 @@
+"""Chunks as Arrow record batches."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_batches import CODECS, Rec, batch, decode, plain, records_of
+
+from instride.wire import arrow
+from instride.wire.record_set import RecordSetChunk
+
+payload = st.none() | st.binary(max_size=20)
+header_lists = st.lists(st.tuples(st.text(max_size=5), payload), max_size=2).map(tuple)
+bodies = st.lists(st.tuples(payload, payload, header_lists), min_size=1, max_size=40)
+
+
+def _chunk(data: bytes, fetch_offset: int = 0) -> RecordSetChunk:
+    chunk, _, error = decode(data, fetch_offset)
+    assert error is None
+    assert chunk is not None
+    return chunk
+
+
+def _expected(chunk: RecordSetChunk) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": r.topic,
+            "partition": r.partition,
+            "offset": r.offset,
+            "timestamp": datetime.fromtimestamp(r.timestamp / 1000, UTC),
+            "timestamp_type": r.timestamp_type,
+            "key": r.key,
+            "value": r.value,
+            "headers": [{"key": key, "value": value} for key, value in r.headers] or None,
+        }
+        for r in records_of(chunk)
+    ]
+
+
+@given(rows=bodies, codec=st.sampled_from(CODECS), cut=st.integers(0, 40))
+def test_arrow_and_records_agree(rows: list[tuple[Any, Any, Any]], codec: str, cut: int) -> None:
+    made = [Rec(offset=n, timestamp=n * 1000, key=k, value=v, headers=h) for n, (k, v, h) in enumerate(rows)]
+    chunk = _chunk(batch(made, codec=codec), min(cut, len(rows) - 1))
+    parts = [chunk]
+    if len(chunk) > 1:
+        parts += chunk.split(len(chunk) // 2)
+    for part in parts:
+        table = part.to_arrow()
+        table.validate(full=True)
+        assert table.schema == arrow.schema()
+        assert table.to_pylist() == _expected(part)
+
+
+def test_each_batch_has_its_own_timestamp_type() -> None:
+    chunk = _chunk(batch(plain(0, 1)) + batch(plain(2), log_append=True, max_timestamp=9) + batch(plain(3)))
+    assert chunk.to_arrow().column("timestamp_type").to_pylist() == [0, 0, 1, 0]
+    _, right = chunk.split(2)
+    assert right.to_arrow().column("timestamp_type").to_pylist() == [1, 0]
+
+
+def test_offsets_are_not_copied() -> None:
+    chunk = _chunk(batch(plain(0, 1, 2)))
+    first, second = (chunk.to_arrow().column("offset").buffers()[1].address for _ in range(2))
+    assert first == second
+
+
+def test_arrow_outlives_the_chunk() -> None:
+    chunk = _chunk(batch(plain(*range(300))))
+    table = chunk.to_arrow()
+    del chunk
+    assert table.column("value").to_pylist() == [b"v%d" % n for n in range(300)]
+    assert pa.Table.from_batches([table]).num_rows == 300
+
+
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"instride\[arrow\]"):
+        _chunk(batch(plain(0))).to_arrow()

@@ -1,0 +1,207 @@
+"""What of a record set is returned, what is skipped, and where the next fetch begins."""
+
+from __future__ import annotations
+
+import pytest
+from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
+
+FULL = [
+    Rec(offset=5, timestamp=1000, key=b"k", value=b"v" * 300, headers=(("a", b"1"), ("a", None), ("é", b""))),
+    Rec(offset=6, timestamp=990, key=None, value=b""),
+    Rec(offset=7, timestamp=1010, key=b"", value=None),
+]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_field_arrives_with_every_codec(codec: str) -> None:
+    chunk, next_offset, error = decode(batch(FULL, codec=codec), 5)
+    assert (next_offset, error) == (8, None)
+    found = [
+        Rec(offset=r.offset, timestamp=r.timestamp, key=r.key, value=r.value, headers=r.headers)
+        for r in records_of(chunk)
+    ]
+    assert found == FULL
+    first = records_of(chunk)[0]
+    assert (first.topic, first.partition, first.timestamp_type, first.leader_epoch) == ("t", 3, 0, 7)
+    assert (first.epoch, first.seek_number, first.topic_partition) == (1, 2, ("t", 3))
+
+
+def test_batches_of_all_codecs_in_one_set() -> None:
+    data = b"".join(batch(plain(2 * n, 2 * n + 1), codec=codec) for n, codec in enumerate(CODECS))
+    assert read(data) == (list(range(10)), 10)
+
+
+def test_nothing_at_all_is_nothing() -> None:
+    assert decode(b"", 41) == (None, 41, None)
+
+
+def test_records_below_the_fetch_offset_are_dropped() -> None:
+    data = batch(plain(0, 1, 2, 3)) + batch(plain(4, 5))
+    assert read(data, 2) == ([2, 3, 4, 5], 6)
+    assert read(data, 5) == ([5], 6)
+
+
+def test_a_batch_that_is_cut_off_at_the_end_is_no_error() -> None:
+    whole, cut = batch(plain(0, 1)), batch(plain(2, 3))
+    for length in range(len(cut)):
+        assert read(whole + cut[:length]) == ([0, 1], 2)
+
+
+@pytest.mark.parametrize("length", [1, 16, 17, 60, 61, 70])
+def test_a_set_without_a_complete_batch_is_corrupt(length: int) -> None:
+    offsets, error = corrupt(batch(plain(0, 1))[:length], 0)
+    assert offsets == []
+    assert "no complete batch" in str(error)
+
+
+def test_a_set_that_ends_before_the_fetch_offset_is_corrupt() -> None:
+    """Or it would be fetched again and again."""
+    _, error = corrupt(batch(plain(0, 1)), 2)
+    assert "up to offset 1 only" in str(error)
+
+
+def test_control_batches_are_never_returned() -> None:
+    data = batch(plain(0), transactional=True, producer_id=9) + marker(1, 9, commit=True) + batch(plain(2))
+    assert read(data) == ([0, 2], 3)
+    assert read(data, read_committed=True) == ([0, 2], 3)
+    assert read(marker(7, 9, commit=True), 7) == ([], 8)
+
+
+def test_log_append_time_is_the_batch_s_max_timestamp() -> None:
+    chunk, _, _ = decode(batch(FULL, log_append=True, max_timestamp=5555), 5)
+    assert [(r.timestamp, r.timestamp_type) for r in records_of(chunk)] == [(5555, 1)] * 3
+
+
+def test_timestamps_wrap_as_java_s_do() -> None:
+    """A producer makes the delta by a subtraction that may overflow, so the sum must overflow back."""
+    low, high = -1, (1 << 63) - 1
+    section = record(Rec(offset=0, timestamp=low), 0, low)
+    wrapped = (high - low) - (1 << 64)
+    section += record(Rec(offset=1, timestamp=low + wrapped), 0, low)
+    data = batch([Rec(offset=0, timestamp=low), Rec(offset=1, timestamp=low)], compressed=section)
+    chunk, _, error = decode(data)
+    assert error is None
+    assert [r.timestamp for r in records_of(chunk)] == [low, high]
+
+
+def test_leader_epoch_comes_from_the_batch_of_the_record() -> None:
+    chunk, _, _ = decode(batch(plain(0, 1), leader_epoch=3) + batch(plain(2), leader_epoch=4))
+    assert chunk is not None
+    assert [r.leader_epoch for r in records_of(chunk)] == [3, 3, 4]
+    assert chunk.leader_epoch == 4
+    left, right = chunk.split(2)
+    assert (left.leader_epoch, right.leader_epoch) == (3, 4)
+
+
+def test_header_names_that_are_not_utf_8_are_kept_readable() -> None:
+    section = record(Rec(offset=0, headers=(("xx", b"1"),)), 0, 0).replace(b"xx", b"\xff\xfe")
+    chunk, _, error = decode(batch([Rec(offset=0)], compressed=section))
+    assert error is None
+    assert records_of(chunk)[0].headers == (("\ufffd\ufffd", b"1"),)
+
+
+# Java's vectors (FetcherTest), by their names there. The first, testFetchedRecordsRaisesOnSerializationErrors, is
+# about deserializers, which the wire does not know.
+
+
+def test_parse_invalid_record_batch() -> None:
+    good = batch(plain(0, 1))
+    bad = bytearray(batch(plain(2, 3, 4)))
+    bad[-1] ^= 1
+    offsets, error = corrupt(good + bytes(bad) + batch(plain(5)))
+    assert offsets == [0, 1]
+    assert error.offset == 2
+    assert "checksum" in str(error)
+
+
+def test_read_committed_with_committed_and_aborted_transactions() -> None:
+    """1 commits, 2 aborts, their records interleaved, and 1 begins and aborts one more."""
+
+    def data(offset: int, producer_id: int) -> bytes:
+        return batch(plain(offset), transactional=True, producer_id=producer_id)
+
+    log = [data(0, 1), data(1, 2), data(2, 1), marker(3, 1, commit=True), data(4, 2), marker(5, 2, commit=False)]
+    log += [data(6, 1), data(7, 1), marker(8, 1, commit=False), data(9, 2), marker(10, 2, commit=True)]
+    aborted = [(2, 1), (1, 6)]
+    assert read(b"".join(log), read_committed=True, aborted=aborted) == ([0, 2, 9], 11)
+    assert read(b"".join(log), aborted=aborted) == ([0, 1, 2, 4, 6, 7, 9], 11)
+
+
+def test_multiple_abort_markers() -> None:
+    log = batch(plain(0), transactional=True, producer_id=1) + marker(1, 1, commit=False)
+    log += marker(2, 1, commit=False) + batch(plain(3, 4), transactional=True, producer_id=1)
+    log += marker(5, 1, commit=True)
+    assert read(log, read_committed=True, aborted=[(1, 0)]) == ([3, 4], 6)
+
+
+def test_read_committed_abort_marker_with_no_data() -> None:
+    log = marker(5, 1, commit=False) + batch(plain(6, 7, 8), transactional=True, producer_id=1)
+    log += marker(9, 1, commit=True)
+    assert read(log, 5, read_committed=True, aborted=[(1, 0)]) == ([6, 7, 8], 10)
+
+
+def test_read_committed_with_compacted_topic() -> None:
+    """The log cleaner took the first records of each transaction; what is aborted still begins before."""
+
+    def data(producer_id: int, *offsets: int) -> bytes:
+        return batch(plain(*offsets), transactional=True, producer_id=producer_id)
+
+    log = data(3, 3, 4) + data(2, 10, 15) + data(1, 20, 25) + marker(26, 2, commit=False)
+    log += marker(27, 1, commit=False) + marker(28, 3, commit=True) + data(2, 30, 31, 32) + marker(40, 2, commit=True)
+    aborted = [(2, 6), (1, 0)]
+    assert read(log, read_committed=True, aborted=aborted) == ([3, 4, 30, 31, 32], 41)
+
+
+def test_consumer_position_updated_when_skipping_aborted_transactions() -> None:
+    log = batch(plain(0, 1), transactional=True, producer_id=1) + marker(2, 1, commit=False)
+    assert read(log, read_committed=True, aborted=[(1, 0)]) == ([], 3)
+
+
+def test_update_position_with_last_record_missing_from_batch() -> None:
+    assert read(batch(plain(0, 1, 2), last_delta=3)) == ([0, 1, 2], 4)
+
+
+def test_update_position_on_empty_batch() -> None:
+    assert read(batch([], base_offset=37, last_delta=17), 37) == ([], 55)
+
+
+def test_empty_control_batch() -> None:
+    empty = batch([], base_offset=1, control=True, transactional=True, producer_id=1)
+    log = empty + batch(plain(2, 3), transactional=True, producer_id=1) + marker(4, 1, commit=True)
+    assert read(log, 1, read_committed=True, aborted=[(1, 0)])[1] == 5
+    assert read(log, 1, read_committed=True) == ([2, 3], 5)
+
+
+def test_fetch_non_continuous_records() -> None:
+    assert read(batch(plain(15, 20, 30)), 15) == ([15, 20, 30], 31)
+
+
+# Chunks
+
+
+def test_a_chunk_splits_without_copying() -> None:
+    chunk, _, _ = decode(batch(plain(0, 2, 4), last_delta=9) + marker(10, 1, commit=True), 1)
+    assert chunk is not None
+    assert (len(chunk), chunk.first_offset, chunk.last_offset, chunk.next_offset) == (2, 2, 4, 11)
+    left, right = chunk.split(1)
+    assert left.columns is right.columns
+    assert (left.first_offset, left.last_offset, left.next_offset, len(left)) == (2, 2, 3, 1)
+    assert (right.first_offset, right.last_offset, right.next_offset, len(right)) == (4, 4, 11, 1)
+    assert [r.offset for r in records_of(left) + records_of(right)] == [2, 4]
+    assert left.nbytes + right.nbytes <= chunk.nbytes
+
+
+@pytest.mark.parametrize("count", [-1, 0, 2, 3])
+def test_a_split_leaves_no_part_empty(count: int) -> None:
+    chunk, _, _ = decode(batch(plain(0, 1)))
+    assert chunk is not None
+    with pytest.raises(ValueError, match="cannot split"):
+        chunk.split(count)
+
+
+def test_nbytes_follows_the_data() -> None:
+    small, _, _ = decode(batch([Rec(offset=0, value=b"v")]))
+    large, _, _ = decode(batch([Rec(offset=0, value=b"v" * 5000)]))
+    assert small is not None
+    assert large is not None
+    assert large.nbytes - small.nbytes == pytest.approx(4999, abs=4)

@@ -1,0 +1,180 @@
+"""Bad batches: what was good before them is returned, and the error says where they begin."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from typing import Any
+
+import cramjam
+import pytest
+from record_batches import CODECS, Rec, batch, corrupt, marker, nullable, plain, read, record, seal, zigzag
+from record_batches import BatchHeader as Header
+
+GOOD = batch(plain(0, 1))
+
+
+def _bad_header(**wrong: Any) -> bytes:
+    return batch(plain(2, 3), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (_bad_header(crc=1), "checksum"),
+        (_bad_header(magic=0), "record format 0 is not supported"),
+        (_bad_header(magic=1), "record format 1 is not supported"),
+        (_bad_header(magic=-1), "record format 255"),
+        (_bad_header(attributes=5), "unknown compression codec 5"),
+        (_bad_header(attributes=7), "unknown compression codec 7"),
+        (_bad_header(last_delta=-1), "claims the offset 2 and -1 more"),
+        (_bad_header(base_offset=-1), "claims the offset -1"),
+        (_bad_header(base_offset=(1 << 63) - 1), "claims the offset"),
+        (_bad_header(base_offset=1), "comes after offset 1"),
+        (_bad_header(count=-1), "states -1 records"),
+        (_bad_header(count=(1 << 31) - 1), "2147483647 records cannot be in"),
+        (_bad_header(count=3), "a number is cut off"),
+        (_bad_header(count=0), "bytes are left after the last record"),
+        (_bad_header(count=0, attributes=4), "zstd data of a batch is broken"),
+        (_bad_header(count=1), "bytes are left after the last record"),
+        (_bad_header(last_delta=0), "offsets do not rise, or leave their batch"),
+        (seal(Header(base_offset=2, last_delta=1, count=1), b""), "1 records cannot be in 0 bytes"),
+    ],
+)
+def test_a_bad_header(bad: bytes, says: str) -> None:
+    offsets, error = corrupt(GOOD + bad + batch(plain(4)))
+    assert offsets == [0, 1]
+    assert error.offset == 2
+    assert says in str(error)
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), 0, 48])
+def test_a_bad_length(length: int) -> None:
+    bad = bytearray(batch(plain(2, 3)))
+    bad[8:12] = struct.pack(">i", length)
+    offsets, error = corrupt(GOOD + bytes(bad))
+    assert offsets == [0, 1]
+    assert f"a length of {length} bytes" in str(error)
+
+
+def _section(body: bytes, *, length: int | None = None) -> bytes:
+    return zigzag(len(body) if length is None else length) + body
+
+
+BODY = b"\0\0\0"  # attributes, timestamp, offset
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        (_section(BODY + b"\1\1\0", length=-1), "length is over the bytes left"),
+        (_section(BODY + b"\1\1\0", length=5), "length is over the bytes left"),
+        (_section(BODY + b"\1\1\0", length=7), "length is over the bytes left"),
+        (_section(BODY + b"\1\1\0\0"), "longer than its fields"),
+        (_section(b"\0\0\1\1\1\0"), "offsets do not rise"),
+        (_section(BODY + zigzag(-2) + b"\1\0"), "key or value is longer"),
+        (_section(BODY + b"\1" + zigzag(-2) + b"\0"), "key or value is longer"),
+        (_section(BODY + zigzag(3) + b"\1\0"), "key or value is longer"),
+        (_section(BODY + zigzag((1 << 31) - 1) + b"\1\0"), "key or value is longer"),
+        (_section(BODY + b"\1\1" + zigzag(-1)), "header"),
+        (_section(BODY + b"\1\1" + zigzag(1)), "header"),
+        (_section(BODY + b"\1\1" + zigzag((1 << 31) - 1)), "header"),
+        (_section(BODY + b"\1\1" + zigzag(1) + nullable(None) + nullable(b"x")), "header"),
+        (_section(BODY + b"\1\1" + zigzag(1) + nullable(b"x") + zigzag(-2)), "header"),
+        (_section(BODY + b"\1\1" + zigzag(1) + nullable(b"x") + zigzag(2) + b"y"), "header"),
+        (b"\xff" * 5 + b"\0" * 9, "a number is cut off or too long"),
+        (b"\xff\xff\xff\xff\x1f" + b"\0" * 9, "a number is cut off or too long"),
+        (_section(b"\0" + b"\xff" * 10 + b"\0\1\1\0"), "a number is cut off or too long"),
+        (_section(b"\0" + b"\xff" * 9 + b"\2" + b"\0\1\1\0"), "a number is cut off or too long"),
+        (_section(b"\0\0" + b"\xff" * 5 + b"\1\1\0"), "a number is cut off or too long"),
+    ],
+)
+def test_a_bad_record(section: bytes, says: str) -> None:
+    bad = batch([Rec(offset=2)], compressed=section)
+    offsets, error = corrupt(GOOD + bad)
+    assert offsets == [0, 1]
+    assert error.offset == 2
+    assert says in str(error)
+    assert "the batch of offsets 2 to 2" in str(error)
+
+
+def test_the_largest_numbers_are_no_error() -> None:
+    """Ten bytes of varlong, and offset deltas of 31 bits."""
+    last = (1 << 31) - 1
+    section = record(Rec(offset=2, timestamp=-(1 << 63)), 2, 0) + record(Rec(offset=2 + last), 2, 1_600_000_000_000)
+    data = batch([Rec(offset=2, timestamp=0), Rec(offset=2 + last)], compressed=section, last_delta=last)
+    assert read(data, 2) == ([2, 2 + last], 3 + last)
+
+
+def test_offsets_must_rise_within_a_batch() -> None:
+    section = record(Rec(offset=2), 2, 0) * 2
+    offsets, error = corrupt(GOOD + batch(plain(2, 3), compressed=section))
+    assert offsets == [0, 1]
+    assert "do not rise" in str(error)
+
+
+def test_a_bad_batch_takes_back_its_own_good_records() -> None:
+    section = record(Rec(offset=2), 2, 0) + record(Rec(offset=3), 2, 0)[:-1] + b"\1"
+    offsets, _ = corrupt(GOOD + batch(plain(2, 3), compressed=section))
+    assert offsets == [0, 1]
+
+
+def test_skipped_batches_are_checked_too() -> None:
+    bad = bytearray(marker(2, 1, commit=False))
+    bad[-1] ^= 1
+    assert corrupt(GOOD + bytes(bad))[0] == [0, 1]
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
+def test_an_abort_marker_that_cannot_be_read(key: bytes | None) -> None:
+    bad = batch([Rec(offset=2, key=key)], control=True, transactional=True, producer_id=1)
+    _, error = corrupt(GOOD + bad, read_committed=True, aborted=[(1, 0)])
+    assert error.offset == 2
+    assert "broken control batch" in str(error)
+    assert read(GOOD + bad) == ([0, 1], 3)
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_broken_compression(codec: str) -> None:
+    for broken in (b"", b"\0", b"junk" * 20, batch(plain(2, 3), codec=codec)[61:-3]):
+        offsets, error = corrupt(GOOD + batch(plain(2, 3), codec=codec, compressed=broken))
+        assert offsets == [0, 1]
+        assert error.offset == 2
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_bomb_stops_at_the_bound(codec: str) -> None:
+    """16 MiB in a few KiB. Nothing near that is allocated."""
+    zeros = bytes(16 << 20)
+    bomb = (
+        bytes(cramjam.snappy.compress_raw(zeros))
+        if codec == "snappy"
+        else bytes(getattr(cramjam, codec).compress(zeros))
+    )
+    data = GOOD + batch(plain(2), codec=codec, compressed=bomb)
+    tracemalloc.start()
+    offsets, error = corrupt(data, max_decompressed_bytes=1 << 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert offsets == [0, 1]
+    assert "holds over 1048576 bytes" in str(error)
+    assert peak < 4 << 20
+
+
+def test_many_large_batches_are_read_in_several_fetches() -> None:
+    """The bound of a set: what is over it is no error, it is fetched again."""
+    log = b"".join(batch([Rec(offset=n, value=bytes(60_000))], codec="zstd") for n in range(10))
+    offset, turns = 0, 0
+    while offset < 10:
+        offsets, next_offset = read(log[_start_of(log, offset) :], offset, max_decompressed_bytes=100_000)
+        assert offsets == list(range(offset, next_offset))
+        assert len(offsets) <= 2
+        offset, turns = next_offset, turns + 1
+    assert turns == 5
+
+
+def _start_of(log: bytes, batches: int) -> int:
+    at = 0
+    for _ in range(batches):
+        at += 12 + int.from_bytes(log[at + 8 : at + 12], "big")
+    return at

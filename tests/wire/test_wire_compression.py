@@ -1,0 +1,82 @@
+"""The codecs' framings, and the buffer that grows no further than it must."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from record_batches import CODECS, compress, xerial
+
+from instride.wire.compression import CompressionError, Sections
+
+LIMIT = 1 << 20
+
+
+def _one(codec: str, data: bytes, limit: int = LIMIT) -> bytes:
+    sections = Sections(0)
+    assert sections.append(CODECS.index(codec), memoryview(data), limit)[0] == 0
+    return bytes(sections.finish())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(parts=st.lists(st.binary(max_size=300), max_size=6), expected=st.integers(0, 2000))
+def test_sections_stand_one_after_another(codec: str, parts: list[bytes], expected: int) -> None:
+    sections = Sections(expected)
+    places = [sections.append(CODECS.index(codec), memoryview(compress(codec, part)), LIMIT) for part in parts if part]
+    whole = bytes(sections.finish())
+    assert [whole[start:end] for start, end in places] == [part for part in parts if part]
+    assert len(whole) == sum(map(len, parts)) == sections.used
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_several_frames_are_one_section(codec: str) -> None:
+    assert _one(codec, compress(codec, b"abc") + compress(codec, b"def")) == b"abcdef"
+
+
+def test_gzip_of_the_standard_library() -> None:
+    assert _one("gzip", gzip.compress(b"x" * 1000)) == b"x" * 1000
+
+
+def test_snappy_in_both_framings() -> None:
+    text = b"to take something in stride " * 40
+    assert _one("snappy", bytes(cramjam.snappy.compress_raw(text))) == text
+    assert _one("snappy", xerial(text)) == text
+    assert _one("snappy", xerial(text, 1 << 15)) == text
+
+
+@pytest.mark.parametrize("length", [-1, 1 << 30, 200])
+def test_a_snappy_block_that_is_longer_than_its_batch(length: int) -> None:
+    bad = xerial(b"abc")[:16] + struct.pack(">i", length) + b"abc"
+    with pytest.raises(CompressionError, match="longer than its batch"):
+        _one("snappy", bad)
+
+
+def test_a_claimed_snappy_length_is_not_believed() -> None:
+    with pytest.raises(CompressionError, match="over 1048576 bytes"):
+        _one("snappy", b"\xff\xff\xff\xff\x0f" + b"\0" * 20)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_bound_itself_still_fits(codec: str) -> None:
+    data = compress(codec, bytes(5000))
+    assert _one(codec, data, 5000) == bytes(5000)
+    with pytest.raises(CompressionError, match=f"a {codec} batch holds over 4999 bytes"):
+        _one(codec, data, 4999)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec(codec: int) -> None:
+    with pytest.raises(CompressionError, match=f"codec {codec} is unknown"):
+        Sections(0).append(codec, memoryview(b"abc"), LIMIT)
+
+
+def test_a_failed_section_leaves_the_others() -> None:
+    sections = Sections(0)
+    sections.append(0, memoryview(b"abc"), LIMIT)
+    with pytest.raises(CompressionError):
+        sections.append(4, memoryview(b"junk"), LIMIT)
+    assert bytes(sections.finish()) == b"abc"
