@@ -1,1 +1,26 @@
-"""instride: a Kafka consumer that keeps its stride through rebalances."""
+"""instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
+
+from instride.commits import CommitEntry, CommitSnapshot
+from instride.config import ConsumerConfig
+from instride.consumer import Consumer, RangeConsumer
+from instride.consumer_records import Changes, ConsumerRecords
+from instride.core.application.listener import RebalanceListener
+from instride.errors import KafkaError
+from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.wire.decoder import ConsumerRecord
+
+__all__ = [
+    "Changes",
+    "CommitEntry",
+    "CommitSnapshot",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerRecord",
+    "ConsumerRecords",
+    "KafkaError",
+    "OffsetAndMetadata",
+    "OffsetRange",
+    "RangeConsumer",
+    "RebalanceListener",
+    "TopicPartition",
+]

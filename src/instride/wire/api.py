@@ -313,7 +313,10 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """max_wait: seconds. session_id 0 with session_epoch -1 is a fetch without a session (KIP-227)."""
+    """max_wait: seconds. session_id 0 with session_epoch -1 is a fetch without a session (KIP-227).
+
+    max_decompressed_bytes: bound of a record batch in the answer; the broker is not told.
+    """
 
     partitions: tuple[FetchPartition, ...]
     max_wait: float
@@ -324,6 +327,7 @@ class Fetch:
     session_epoch: int = -1
     forgotten: tuple[Partition, ...] = ()
     rack: str = ""
+    max_decompressed_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

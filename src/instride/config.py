@@ -1,0 +1,250 @@
+"""Every setting of a consumer: its default, its unit and its check, once.
+
+Laws
+1. A setting is refused when the consumer is built, or it works. Nothing is only warned about.
+2. Names are Kafka's own in snake case; times are seconds as floats (so without Kafka's ``.ms``).
+3. No value is a file name, an environment variable or an import path in disguise.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, Required, TypedDict, get_args
+
+from instride.errors import ConfigError
+
+__all__ = ["ConsumerConfig", "ConsumerSettings", "config_from_settings", "parse_bootstrap_servers"]
+
+AutoOffsetReset = Literal["earliest", "latest", "none"]
+RevokeMode = Literal["two-step", "immediate"]
+FetchFairness = Literal["greedy", "proportional"]
+Prefetch = Literal["bytes", "total", "partition"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "auto_offset_reset": get_args(AutoOffsetReset),
+    "revoke_mode": get_args(RevokeMode),
+    "fetch_fairness": get_args(FetchFairness),
+    "prefetch": get_args(Prefetch),
+    "isolation_level": get_args(IsolationLevel),
+}
+
+# name -> (lowest, highest) value, both allowed.
+_BOUNDS: Final[dict[str, tuple[float, float]]] = {
+    "session_timeout": (0.05, 86_400),
+    "heartbeat_interval": (0.01, 86_400),
+    "max_poll_interval": (0.1, 7 * 86_400),
+    "request_timeout": (0.05, 3_600),
+    "default_api_timeout": (0.05, 86_400),
+    "connection_setup_timeout": (0.05, 3_600),
+    "retry_backoff": (0.001, 3_600),
+    "retry_backoff_max": (0.001, 3_600),
+    "reconnect_backoff": (0.001, 3_600),
+    "reconnect_backoff_max": (0.001, 3_600),
+    "metadata_max_age": (0.1, 7 * 86_400),
+    "fetch_min_bytes": (1, 1 << 30),
+    "fetch_max_wait": (0, 3_600),
+    "fetch_max_bytes": (1, 1 << 30),
+    "max_partition_fetch_bytes": (1, 1 << 30),
+    "fetch_buffer_bytes": (1, 1 << 40),
+    "max_frame_bytes": (1 << 10, (1 << 31) - 1),
+    "max_decompressed_bytes": (1 << 10, (1 << 31) - 1),
+    "auto_commit_interval": (0.01, 86_400),
+    "commit_budget": (0, 3_600),
+    "range_poll_interval": (0.005, 3_600),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """The settings of a consumer. Built by `Consumer(**settings)`; raises `ConfigError` on a wrong value.
+
+    bootstrap_servers: "host:port,host:port" or a sequence of "host:port".
+    group_id: the consumer group; None for a consumer that only assigns.
+    client_id: how brokers name this client in logs, quotas and metrics.
+    assignors: names in order of preference; "cooperative-sticky", "sticky", "range", "roundrobin".
+    auto_offset_reset: where a partition with no committed offset starts; "none" is an error.
+    isolation_level: "read_committed" leaves aborted transactions out.
+    max_poll_records: most records that one poll returns; -1 for no bound (KIP-41).
+    fetch_fairness: "greedy" round-robin, or "proportional": an equal share of each partition (KIP-41).
+    prefetch: fetch a partition again when its buffer is under its share of fetch_buffer_bytes ("bytes"), and
+        besides only while under max_poll_records are buffered in all ("total") or of its share ("partition").
+    fetch_buffer_bytes: bound on what is buffered for all partitions together.
+    fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
+    revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
+    commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives.
+    enable_auto_commit: commit what earlier polls returned; only for processing that ends before the next poll.
+    session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
+        rebalance time-out and the longest delay of a revoke.
+    request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call
+        without a timeout of its own, and of making a connection.
+    retry_backoff(_max), reconnect_backoff(_max): exponential, with jitter.
+    metadata_max_age: topics and leaders are looked up again after this.
+    max_frame_bytes: a longer answer of a broker is refused before anything is allocated.
+    max_decompressed_bytes: a record batch that decompresses to more is refused.
+    range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
+    """
+
+    bootstrap_servers: str | Sequence[str]
+    group_id: str | None = None
+    client_id: str = "instride"
+    assignors: Sequence[str] = ("cooperative-sticky",)
+    auto_offset_reset: AutoOffsetReset = "latest"
+    isolation_level: IsolationLevel = "read_uncommitted"
+    max_poll_records: int = 500
+    fetch_fairness: FetchFairness = "greedy"
+    prefetch: Prefetch = "bytes"
+    fetch_buffer_bytes: int = 64 << 20
+    fetch_min_bytes: int = 1
+    fetch_max_wait: float = 0.5
+    fetch_max_bytes: int = 50 << 20
+    max_partition_fetch_bytes: int = 1 << 20
+    revoke_mode: RevokeMode = "two-step"
+    commit_budget: float = 1.0
+    enable_auto_commit: bool = False
+    auto_commit_interval: float = 5.0
+    session_timeout: float = 45.0
+    heartbeat_interval: float = 3.0
+    max_poll_interval: float = 300.0
+    request_timeout: float = 30.0
+    default_api_timeout: float = 60.0
+    connection_setup_timeout: float = 10.0
+    retry_backoff: float = 0.1
+    retry_backoff_max: float = 1.0
+    reconnect_backoff: float = 0.05
+    reconnect_backoff_max: float = 1.0
+    metadata_max_age: float = 300.0
+    max_frame_bytes: int = 128 << 20
+    max_decompressed_bytes: int = 64 << 20
+    range_poll_interval: float = 0.1
+
+    def __post_init__(self) -> None:
+        parse_bootstrap_servers(self.bootstrap_servers)
+        _check_types(self)
+        _check_choices(self)
+        _check_bounds(self)
+        _check_together(self)
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The same settings as keyword arguments. A test holds the two together."""
+
+    bootstrap_servers: Required[str | Sequence[str]]
+    group_id: str | None
+    client_id: str
+    assignors: Sequence[str]
+    auto_offset_reset: AutoOffsetReset
+    isolation_level: IsolationLevel
+    max_poll_records: int
+    fetch_fairness: FetchFairness
+    prefetch: Prefetch
+    fetch_buffer_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait: float
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    revoke_mode: RevokeMode
+    commit_budget: float
+    enable_auto_commit: bool
+    auto_commit_interval: float
+    session_timeout: float
+    heartbeat_interval: float
+    max_poll_interval: float
+    request_timeout: float
+    default_api_timeout: float
+    connection_setup_timeout: float
+    retry_backoff: float
+    retry_backoff_max: float
+    reconnect_backoff: float
+    reconnect_backoff_max: float
+    metadata_max_age: float
+    max_frame_bytes: int
+    max_decompressed_bytes: int
+    range_poll_interval: float
+
+
+def _check_types(config: ConsumerConfig) -> None:
+    if isinstance(config.assignors, str) or not config.assignors:
+        raise ConfigError('assignors must be a sequence of names, such as ["cooperative-sticky"]')
+    if config.group_id is not None and not (isinstance(config.group_id, str) and config.group_id):
+        raise ConfigError("group_id must be a text that is not empty, or None for a consumer without a group")
+    if not isinstance(config.client_id, str):
+        raise ConfigError("client_id must be a text")
+    if not isinstance(config.enable_auto_commit, bool):
+        raise ConfigError("enable_auto_commit must be True or False")
+    records = config.max_poll_records
+    if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):
+        raise ConfigError(f"max_poll_records must be 1 or more, or -1 for no bound; it is {records!r}")
+
+
+def _check_choices(config: ConsumerConfig) -> None:
+    for name, choices in _CHOICES.items():
+        value = getattr(config, name)
+        if value not in choices:
+            known = ", ".join(repr(choice) for choice in choices)
+            raise ConfigError(f"{name} must be one of {known}; it is {value!r}")
+
+
+def _check_bounds(config: ConsumerConfig) -> None:
+    for name, (low, high) in _BOUNDS.items():
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ConfigError(f"{name} must be a number from {low} to {high}; it is {value!r}")
+        if isinstance(low, int) and name.endswith("bytes") and not isinstance(value, int):
+            raise ConfigError(f"{name} must be a whole number of bytes; it is {value!r}")
+
+
+def _check_together(config: ConsumerConfig) -> None:
+    if config.heartbeat_interval >= config.session_timeout:
+        raise ConfigError(
+            f"heartbeat_interval ({config.heartbeat_interval} s) must be below session_timeout "
+            f"({config.session_timeout} s); a third of it is usual"
+        )
+    if config.commit_budget >= config.max_poll_interval:
+        raise ConfigError(
+            f"commit_budget ({config.commit_budget} s) must be below max_poll_interval "
+            f"({config.max_poll_interval} s), or no revoke could ever be delayed"
+        )
+    if config.enable_auto_commit and config.group_id is None:
+        raise ConfigError("enable_auto_commit needs a group_id to commit to")
+    for low, high in (("retry_backoff", "retry_backoff_max"), ("reconnect_backoff", "reconnect_backoff_max")):
+        if getattr(config, low) > getattr(config, high):
+            raise ConfigError(f"{low} must not be above {high}")
+
+
+def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """(host, port) of each server. IPv6 addresses stand in brackets: "[::1]:9092". Raises `ConfigError`."""
+    names = servers.split(",") if isinstance(servers, str) else list(servers)
+    cleaned = [name.strip() for name in names if name.strip()]
+    if not cleaned:
+        raise ConfigError('bootstrap_servers must name a broker, such as "localhost:9092"')
+    return tuple(_parse_server(name) for name in cleaned)
+
+
+def _parse_server(name: str) -> tuple[str, int]:
+    host, colon, port = name.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
+    if ":" in host and not bracketed:
+        raise ConfigError(f'bootstrap_servers: put the IPv6 address of {name!r} in brackets: "[::1]:9092"')
+    if "/" in host:
+        raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+def config_from_settings(settings: Mapping[str, Any]) -> ConsumerConfig:
+    """A checked config of a caller's settings. An unknown one is a `ConfigError` that names its likeliest kin."""
+    known = [field.name for field in fields(ConsumerConfig)]
+    for name in settings:
+        if name not in known:
+            close = difflib.get_close_matches(name.removesuffix("_ms"), known, n=1, cutoff=0.6)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            if name.endswith("_ms"):
+                hint += " (times are seconds, without _ms)"
+            raise ConfigError(f"unknown setting {name!r}{hint}")
+    if "bootstrap_servers" not in settings:
+        raise ConfigError('bootstrap_servers is missing; it names the cluster, such as "localhost:9092"')
+    return ConsumerConfig(**settings)

@@ -1,0 +1,320 @@
+"""`Consumer`: the blocking facade over the two machines. No decision is made here.
+
+Laws
+1. Building one has no side effect and does no I/O; the first call that needs the network starts its thread.
+2. Not thread-safe, but not bound to a thread: two calls at once are `ConcurrentUseError`. `wakeup` may come from any.
+3. Times are seconds. Every blocking call ends at its timeout, at the latest half a second after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, Unpack
+
+from instride.commits import CommitSnapshot
+from instride.config import ConsumerConfig, ConsumerSettings, config_from_settings
+from instride.consumer_records import Changes, ConsumerRecords
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.partition import Delivery
+from instride.core.events import EARLIEST, LATEST
+from instride.errors import IllegalStateError, NetworkThreadDiedError
+from instride.net.clock import now
+from instride.net.driver import Driver
+from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["Consumer", "RangeConsumer"]
+
+_logger = logging.getLogger("instride.consumer")
+_FOREVER = 1e9
+
+Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
+
+
+class _Member:
+    """What a consumer of records and one of ranges have in common."""
+
+    _ranges = False
+
+    def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
+        self._config: ConsumerConfig = config_from_settings(settings)
+        self._driver = Driver(self._config, ranges=self._ranges)
+        self._application = self._driver.application
+
+    # -- what is read
+
+    def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
+        """Join the group for these topics; replaces an earlier subscription. Does not block.
+
+        listener: hears of rebalances (KIP-429), on this thread, inside poll, unsubscribe or close.
+        Raises ConfigError without a group_id, IllegalStateError after `assign`.
+        """
+        with self._driver.use():
+            self._application.subscribe(topics, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's membership. Does not block.
+
+        They start at the group's committed offset where a group_id is set and there is one, else where
+        auto_offset_reset says, unless `seek` says otherwise.
+        """
+        with self._driver.use():
+            self._application.assign(partitions)
+
+    def unsubscribe(self, *, timeout: float | None = None) -> None:
+        """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
+        with self._driver.use():
+            self._driver.run(self._application.unsubscribe(now(), self._timeout(timeout)))
+
+    def subscription(self) -> frozenset[str]:
+        with self._driver.use():
+            return self._application.subscription()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Every partition that is held, those to be revoked included until their revoke is complete."""
+        with self._driver.use():
+            return self._application.assignment()
+
+    # -- KIP-983
+
+    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
+        """Partitions that will be revoked in the next poll, unless `delay_revoke` delays them (KIP-983)."""
+        with self._driver.use():
+            return self._application.to_be_revoked()
+
+    def lost_partitions(self) -> frozenset[TopicPartition]:
+        """Partitions that were lost during the last poll: stop their work, commit nothing of it (KIP-983)."""
+        with self._driver.use():
+            return self._application.lost()
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Ask for the revoke of these to be delayed to the poll following the next poll (KIP-983).
+
+        True on success; False when some were lost, or their revoke is completing or complete (the others are
+        delayed). Delaying nothing is True. Raises ValueError for a partition that the group never asked for, and
+        ConfigError with enable_auto_commit.
+        """
+        with self._driver.use():
+            return self._application.delay_revoke(partitions)
+
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""
+        with self._driver.use():
+            return self._application.revoke_deadline(now(), partition)
+
+    # -- commits
+
+    def commit(
+        self, offsets: Offsets | None = None, *, timeout: float | None = None, wait_for_rebalance: bool = True
+    ) -> None:
+        """Commit and wait for the answer. None: what the last poll returned, of every partition held, as in Java.
+
+        A rebalance is no reason to fail: the commit is sent while the broker takes it, else held and sent with the new
+        generation. RebalanceInProgressError when the timeout ends first, or at once where it is refused and
+        wait_for_rebalance is False (KIP-429). CommitFailedError: a partition is not ours any more. KafkaTimeoutError.
+        ValueError: an offset behind one that was committed before (seek first).
+        """
+        with self._driver.use():
+            limit = self._timeout(timeout)
+            self._driver.run(self._application.commit(now(), offsets, limit, carry_over=wait_for_rebalance))
+
+    def commit_async(self, offsets: Offsets | None = None) -> Future[None]:
+        """Hand a commit over and go on. Sent as soon as possible, with others; carried over a rebalance.
+
+        The future ends as `commit` would. Its callbacks run on the network thread: keep them short.
+        """
+        with self._driver.use():
+            futures: list[Future[None]] = []
+            self._application.commit_async(
+                now(), offsets, on_call=lambda call: futures.append(self._driver.future(call))
+            )
+            return futures[0]
+
+    def committed(
+        self, *partitions: TopicPartition, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets, from the broker; None where there is none."""
+        with self._driver.use():
+            return dict(self._driver.run(self._application.committed(now(), partitions, self._timeout(timeout))))
+
+    # -- positions
+
+    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """The offset of the next record that poll will return. Waits until it is known."""
+        with self._driver.use():
+            return self._driver.run(self._application.position(now(), partition, self._timeout(timeout)))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from this offset. What was fetched or finished before speaks of an earlier seek and is dropped."""
+        if offset < 0:
+            raise ValueError(f"cannot seek {partition} to the negative offset {offset}")
+        with self._driver.use():
+            self._application.seek(TopicPartition(*partition), offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
+        self._seek_all(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
+        self._seek_all(partitions, LATEST)
+
+    def _seek_all(self, partitions: tuple[TopicPartition, ...], where: int) -> None:
+        with self._driver.use():
+            for partition in partitions or tuple(self._application.assignment()):
+                self._application.seek(TopicPartition(*partition), where)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return self._offsets_for(dict.fromkeys(partitions, EARLIEST), timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """High watermarks; with isolation_level "read_committed" the last stable offsets."""
+        return self._offsets_for(dict.fromkeys(partitions, LATEST), timeout)
+
+    def _offsets_for(self, wanted: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, int]:
+        with self._driver.use():
+            return dict(self._driver.run(self._application.offsets_for(now(), wanted, self._timeout(timeout))))
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the last high watermark seen; None while unknown. Local."""
+        with self._driver.use():
+            return self._application.lag(partition)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these until `resume`. What is buffered stays; they stay assigned."""
+        with self._driver.use():
+            self._application.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        with self._driver.use():
+            self._application.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        with self._driver.use():
+            return self._application.paused()
+
+    # -- the end
+
+    def wakeup(self) -> None:
+        """Make the present or next blocking call raise `WakeupError`. From any thread."""
+        self._driver.wakeup()
+
+    def close(self, *, timeout: float = 30.0, leave_group: bool = True) -> None:
+        """Send what was handed over, call listeners, leave the group, end the thread. Idempotent.
+
+        timeout: seconds for all of it. leave_group: False leaves the membership to its session time-out.
+        """
+        self._close(timeout, leave_group=leave_group)
+
+    def _close(self, timeout: float, *, leave_group: bool) -> None:
+        if self._driver.closed:
+            return
+        with self._driver.use():
+            try:
+                if self._driver.started:
+                    self._run_close(timeout, leave_group=leave_group)
+            finally:
+                self._driver.closed = True
+
+    def _run_close(self, timeout: float, *, leave_group: bool) -> None:
+        try:
+            clean = self._driver.run(self._application.close(now(), timeout, leave=leave_group))
+            if not clean:
+                _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
+        except NetworkThreadDiedError as error:
+            _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
+        finally:
+            self._driver.join(1.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._driver.closed else f"{len(self._application.assignment())} partitions"
+        return (
+            f"{type(self).__name__}(client_id={self._config.client_id!r}, group_id={self._config.group_id!r}, {state})"
+        )
+
+    # -- inside
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self._config.default_api_timeout if timeout is None else timeout
+
+    def _poll(self, timeout: float | None, *, immediate: bool, limit: int | None) -> list[Delivery]:
+        if self._driver.nested:
+            raise IllegalStateError("poll cannot be called from a rebalance listener")
+        wait = _FOREVER if timeout is None else timeout
+        most = self._config.max_poll_records if limit is None else limit
+        return self._driver.run(self._application.poll(now(), wait, immediate=immediate, limit=most))
+
+
+class Consumer(_Member):
+    """A member of a consumer group, or a reader of assigned partitions.
+
+        with Consumer(bootstrap_servers="localhost:9092", group_id="flights") as consumer:
+            consumer.subscribe(["flights"])
+            while running:
+                for record in consumer.poll(timeout=0.1):
+                    ...
+
+    Settings: see `ConsumerConfig`; a wrong, unknown or contradictory one is `ConfigError`.
+    """
+
+    def poll(self, *, timeout: float | None = None, max_records: int | None = None) -> ConsumerRecords:
+        """New records, as soon as there are any; or none at the time-out, at a newly requested revoke or a loss.
+
+        timeout: seconds; None waits for as long as it takes. max_records: else max_poll_records; -1 is no bound.
+        Raises WakeupError, CorruptRecordError and other errors of a partition (each once; the others go on),
+        NoOffsetForPartitionError, errors of the group, NetworkThreadDiedError, and what a listener raises.
+        """
+        with self._driver.use():
+            immediate = self._config.revoke_mode == "immediate"
+            return ConsumerRecords(self._poll(timeout, immediate=immediate, limit=max_records))
+
+    def poll_changes(self, *, timeout: float | None = None, max_records: int | None = None) -> Changes:
+        """The same, with the partitions to be revoked and those just lost in one value (KIP-983, variant 1)."""
+        with self._driver.use():
+            deliveries = self._poll(timeout, immediate=False, limit=max_records)
+            return Changes(
+                records=ConsumerRecords(deliveries),
+                to_be_revoked=self._application.to_be_revoked(),
+                lost=self._application.lost(),
+            )
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records, for ever: polls when the last poll's are used up."""
+        while True:
+            yield from self.poll()
+
+
+class RangeConsumer(_Member):
+    """A member that is handed ranges of offsets instead of records: for work that reads the records elsewhere.
+
+    `poll` and everything about rebalances and commits is as with `Consumer`. No record is fetched.
+    """
+
+    _ranges = True
+
+    def poll(self, *, timeout: float | None = None, max_offsets: int | None = -1) -> list[OffsetRange]:
+        """At most one range of each partition, of offsets that exist and were not returned before.
+
+        timeout: seconds; None waits for as long as it takes. max_offsets: of all ranges together; -1 is no bound.
+        """
+        with self._driver.use():
+            ranges: list[OffsetRange] = []
+            for each in self._poll(timeout, immediate=self._config.revoke_mode == "immediate", limit=max_offsets):
+                made = each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
+                ranges += made  # type: ignore[arg-type]  # a range chunk's records are ranges
+            return ranges

@@ -1,0 +1,84 @@
+"""What a poll returns.
+
+Laws
+1. A record object is made when somebody asks for it, not before; `to_arrow` makes none.
+2. Order: partition by partition as the poll took them, offsets rising within each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from instride.core.application.partition import Delivery
+from instride.records import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["Changes", "ConsumerRecords"]
+
+
+class ConsumerRecords:
+    """The records of one poll. Immutable; any thread may read it. Falsy when there are none."""
+
+    __slots__ = ("_deliveries",)
+
+    def __init__(self, deliveries: Sequence[Delivery] = ()) -> None:
+        self._deliveries = tuple(deliveries)
+
+    def __len__(self) -> int:
+        return sum(len(delivery.chunk) for delivery in self._deliveries)
+
+    def __bool__(self) -> bool:
+        return bool(self._deliveries)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        for delivery in self._deliveries:
+            yield from delivery.chunk.records(epoch=delivery.epoch, seek_number=delivery.seek_number)
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """Of which there are records, in order."""
+        return tuple(dict.fromkeys(delivery.partition for delivery in self._deliveries))
+
+    def records(self, partition: TopicPartition) -> list[ConsumerRecord]:
+        """Those of one partition."""
+        found: list[ConsumerRecord] = []
+        for each in self._deliveries:
+            if each.partition == partition:
+                found += each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
+        return found
+
+    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        return {partition: self.records(partition) for partition in self.partitions()}
+
+    def to_arrow(self) -> list[pa.RecordBatch]:
+        """One batch for each run of records, columns as in Spark's Kafka source besides headers.
+
+        Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers. Needs the extra
+        `instride[arrow]`.
+        """
+        return [delivery.chunk.to_arrow() for delivery in self._deliveries]
+
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The position of each partition after these records."""
+        return {delivery.partition: delivery.chunk.next_offset for delivery in self._deliveries}
+
+    def __repr__(self) -> str:
+        parts = ", ".join(str(partition) for partition in self.partitions())
+        return f"ConsumerRecords({len(self)} of {parts or 'no partition'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What `poll_changes` returns (KIP-983, variant 1).
+
+    records: new ones. to_be_revoked: will be revoked in the next poll, unless delayed. lost: lost in this poll.
+    """
+
+    records: ConsumerRecords = field(default_factory=ConsumerRecords)
+    to_be_revoked: frozenset[TopicPartition] = frozenset()
+    lost: frozenset[TopicPartition] = frozenset()

@@ -1,0 +1,95 @@
+"""Takes what came up out of the queue: answers and data take effect at once, the rest waits in the inbox."""
+
+from __future__ import annotations
+
+from instride.core.application.inbox import Data
+from instride.core.application.state import ApplicationState
+from instride.core.events import (
+    Answered,
+    Assigned,
+    CommitsSettled,
+    Consumed,
+    DeadlineMoved,
+    ErrorRaised,
+    Fetched,
+    GivenBack,
+    Lost,
+    Parked,
+    Positioned,
+    Revoked,
+    RevokeRequested,
+    Wakeup,
+)
+
+__all__ = ["apply_early", "drain"]
+
+
+def drain(state: ApplicationState) -> None:
+    """Empty the queue (law 1 of `inbox`)."""
+    inbox = state.inbox
+    while state.queue:
+        event = state.queue.popleft()
+        match event:
+            case Fetched() | Positioned() | Parked():
+                _data(state, event)
+            case Answered():
+                _answered(state, event)
+            case Lost():
+                inbox.losses.append(event)
+            case RevokeRequested() | GivenBack() | Assigned():
+                inbox.changes.append(event)
+            case CommitsSettled() | Revoked():
+                inbox.completions.append(event)
+            case DeadlineMoved():
+                _deadline_moved(state, event)
+            case ErrorRaised():
+                inbox.errors.append(event.error)
+            case Wakeup():
+                inbox.woken = True
+
+
+def apply_early(state: ApplicationState, event: Assigned) -> None:
+    """Data that came before its assignment was taken."""
+    for partition, epoch in event.partitions.items():
+        for data in state.inbox.pop_early(partition, epoch):
+            _data(state, data)
+
+
+def _data(state: ApplicationState, event: Data) -> None:
+    held = state.lists.held.get(event.partition)
+    if held is None or held.epoch < event.epoch:
+        state.inbox.keep_early(event)
+        return
+    if held.epoch > event.epoch:
+        return
+    match event:
+        case Fetched():
+            if not held.arrived(event.fetch_number, event.chunk, event.next_offset):
+                _dropped(state, event)
+            held.high_watermark = max(held.high_watermark, event.high_watermark)
+        case Positioned():
+            held.positioned(event.seek_number, event.offset, event.leader_epoch)
+        case Parked():
+            held.parked(event.fetch_number, event.error)
+
+
+def _dropped(state: ApplicationState, event: Fetched) -> None:
+    """What is dropped leaves the buffer too, as the network side counts it."""
+    if event.chunk is not None:
+        left = (event.epoch, event.fetch_number, len(event.chunk), event.chunk.nbytes)
+        state.post(Consumed(partitions={event.partition: left}))
+
+
+def _answered(state: ApplicationState, event: Answered) -> None:
+    hook = state.on_answer.pop(event.call, None)
+    if hook is not None:
+        hook(event)
+    if event.call in state.awaited:
+        state.answers[event.call] = event
+
+
+def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> None:
+    for partition, epoch in event.partitions.items():
+        held = state.lists.held.get(partition)
+        if held is not None and held.epoch == epoch:
+            held.deadline = event.deadline

@@ -1,0 +1,233 @@
+"""The application machine: what happens inside a call of the consumer, on the application's thread.
+
+Laws
+1. No clock, socket, thread or lock: calls are generators (`calls`), time is an argument.
+2. It owns what was returned and consumed, the lists of KIP-983, buffers, fairness, pause and seek.
+3. It speaks with the network machine by events only, and reads one number of it: the lease.
+4. A local verb (seek, pause, assignment, the lists) never waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from instride.config import ConsumerConfig
+from instride.core.application import closing, committing
+from instride.core.application.calls import Call, Wait
+from instride.core.application.drain import drain
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.partition import Delivery, OwnedPartition
+from instride.core.application.polling import Poller
+from instride.core.application.state import ApplicationState
+from instride.core.events import (
+    ApplicationEvent,
+    Assign,
+    BackgroundEvent,
+    FetchCommitted,
+    FetchOffsets,
+    Pause,
+    Resume,
+    SetPosition,
+    Subscribe,
+)
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.lease import Lease
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["ApplicationMachine"]
+
+
+class ApplicationMachine:
+    """One consumer's application side. Not thread-safe; blocking verbs return a `Call` for a driver to run."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        protocol: RebalanceProtocol,
+        queue: deque[BackgroundEvent],
+        post: Callable[[ApplicationEvent], None],
+        lease: Lease,
+    ) -> None:
+        self._state = ApplicationState(config, protocol=protocol, queue=queue, post=post, lease=lease)
+        self._config = config
+        self._poller = Poller(self._state)
+
+    # -- what is read
+
+    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
+        state = self._state
+        if isinstance(topics, str):
+            raise TypeError("subscribe takes a list of topics, not one text")
+        wanted = frozenset(topics)
+        if self._config.group_id is None:
+            raise ConfigError("subscribe needs a group_id; without a group use assign")
+        if not wanted or not all(isinstance(topic, str) and topic for topic in wanted):
+            raise ValueError("subscribe needs at least one topic, each a text that is not empty")
+        if state.assigned_by_hand:
+            raise IllegalStateError("this consumer has partitions by assign; unsubscribe before subscribe")
+        state.topics = wanted
+        state.listener = listener
+        state.post(Subscribe(topics=wanted, listener=listener is not None))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these, without a membership. Those that were assigned before keep their position."""
+        state = self._state
+        if state.topics:
+            raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        held = state.lists.held
+        for tp in [tp for tp in held if tp not in set(wanted)]:
+            del held[tp]
+        for tp in wanted:
+            if tp not in held:
+                state.lists.assigned({tp: state.lists.newest_epoch + 1})
+        state.assigned_by_hand = True
+        state.post(Assign(partitions={tp: each.epoch for tp, each in held.items()}))
+
+    def subscription(self) -> frozenset[str]:
+        return self._state.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._state.lists.held)
+
+    # -- polling and the lists of KIP-983
+
+    def poll(self, now: float, timeout: float, *, immediate: bool, limit: int) -> Call[list[Delivery]]:
+        state = self._state
+        if not state.topics and not state.assigned_by_hand:
+            raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
+        return self._poller.poll(now, timeout, immediate=immediate, limit=limit)
+
+    def to_be_revoked(self) -> frozenset[TopicPartition]:
+        return self._state.lists.to_be_revoked()
+
+    def lost(self) -> frozenset[TopicPartition]:
+        return self._state.lists.lost()
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if wanted and self._config.enable_auto_commit:
+            raise ConfigError(
+                "delay_revoke is refused with enable_auto_commit=True: auto-commit would commit records that are "
+                "still being processed"
+            )
+        return self._state.lists.delay(wanted)
+
+    def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
+        """Seconds until the partition would be lost; None where no revoke of it is pending."""
+        drain(self._state)
+        deadline = self._state.held(partition).deadline
+        return None if deadline == float("inf") else max(0.0, deadline - now)
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """offset: a number, EARLIEST or LATEST."""
+        held = self._state.held(partition)
+        held.seek(offset, leader_epoch)
+        self._state.post(
+            SetPosition(
+                partition=partition,
+                epoch=held.epoch,
+                seek_number=held.seek_number,
+                fetch_number=held.fetch_number,
+                offset=offset,
+                leader_epoch=leader_epoch,
+            )
+        )
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """What is buffered stays; nothing is returned or fetched until resume."""
+        for held in self._all_held(partitions):
+            if not held.paused:
+                held.paused = True
+                held.drop_arrivals()
+                self._state.post(Pause(partition=held.partition, epoch=held.epoch, fetch_number=held.fetch_number))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for held in self._all_held(partitions):
+            if held.paused:
+                held.paused = False
+                held.drop_arrivals()
+                self._state.post(
+                    Resume(
+                        partition=held.partition,
+                        epoch=held.epoch,
+                        fetch_number=held.fetch_number,
+                        offset=held.fetch_end(),
+                    )
+                )
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, held in self._state.lists.held.items() if held.paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the last known high watermark; None while either is unknown."""
+        drain(self._state)
+        held = self._state.held(partition)
+        if held.position is None or held.high_watermark < 0:
+            return None
+        return max(0, held.high_watermark - held.position)
+
+    def position(self, now: float, partition: TopicPartition, timeout: float) -> Call[int]:
+        deadline = now + timeout
+        while True:
+            drain(self._state)
+            held = self._state.held(partition)
+            if held.position is not None:
+                return held.position
+            if self._state.inbox.errors:
+                raise self._state.inbox.errors.popleft()
+            if now >= deadline:
+                raise KafkaTimeoutError(f"the position of {partition} was not found within {timeout} s")
+            now = yield Wait(until=deadline)
+
+    def _all_held(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
+        return [self._state.held(TopicPartition(*tp)) for tp in partitions]
+
+    # -- the group's and the brokers' offsets
+
+    def commit(self, now: float, offsets: committing.Offsets | None, timeout: float, *, carry_over: bool) -> Call[None]:
+        return committing.commit(self._state, now, offsets, timeout, carry_over=carry_over)
+
+    def commit_async(
+        self, now: float, offsets: committing.Offsets | None, *, on_call: Callable[[int], None] | None = None
+    ) -> int:
+        """Hand a commit over. on_call: hears the number of its answer before anything is sent."""
+        deadline = now + self._config.default_api_timeout
+        return committing.start_commit(self._state, offsets, deadline, on_call=on_call)
+
+    def committed(
+        self, now: float, partitions: Iterable[TopicPartition], timeout: float
+    ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
+        if self._config.group_id is None:
+            raise IllegalStateError("committed needs a group_id")
+        call = self._state.next_call()
+        deadline = now + timeout
+        wanted = tuple(TopicPartition(*tp) for tp in partitions)
+        self._state.post(FetchCommitted(call=call, deadline=deadline, partitions=wanted))
+        answer = yield from committing.await_answer(self._state, call, now, deadline, "committed")
+        found: Mapping[TopicPartition, OffsetAndMetadata | None] = answer.result
+        return found
+
+    def offsets_for(
+        self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
+    ) -> Call[Mapping[TopicPartition, int]]:
+        """timestamps: ms, EARLIEST or LATEST."""
+        call = self._state.next_call()
+        deadline = now + timeout
+        self._state.post(FetchOffsets(call=call, deadline=deadline, timestamps=dict(timestamps)))
+        answer = yield from committing.await_answer(self._state, call, now, deadline, "the offsets' look-up")
+        found: Mapping[TopicPartition, int] = answer.result
+        return found
+
+    # -- the end
+
+    def unsubscribe(self, now: float, timeout: float) -> Call[None]:
+        return closing.unsubscribe(self._state, now, timeout)
+
+    def close(self, now: float, timeout: float, *, leave: bool) -> Call[bool]:
+        return closing.close(self._state, now, timeout, leave=leave)

@@ -1,0 +1,146 @@
+"""What the application side knows of one partition in one assignment epoch.
+
+Laws
+1. `position` is the offset after the last returned record. Only `take`, `seek` and `positioned` move it.
+2. The buffer holds what was fetched and not yet returned, in order; its first entry begins at `position` or later.
+3. seek_number rises with each seek; fetch_number with each seek, pause, resume and giving back. An arrival with
+   an older fetch_number is dropped.
+4. A parked partition gives its error once everything before it was returned, once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from instride.core.group.ownership import Ownership
+from instride.records import TopicPartition
+from instride.wire.chunk import RecordChunk
+
+__all__ = ["Delivery", "OwnedPartition"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A chunk that a poll returns, with what stamps its records."""
+
+    partition: TopicPartition
+    chunk: RecordChunk
+    epoch: int
+    seek_number: int
+
+
+class OwnedPartition:
+    """Position and buffer of a partition. Not thread-safe: the application machine owns it."""
+
+    __slots__ = (
+        "_buffer",
+        "buffered",
+        "deadline",
+        "epoch",
+        "error",
+        "fetch_number",
+        "high_watermark",
+        "leader_epoch",
+        "partition",
+        "paused",
+        "position",
+        "seek_number",
+        "state",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.state = Ownership.OWNED
+        self.seek_number = 0
+        self.fetch_number = 0
+        self.position: int | None = None
+        self.leader_epoch = -1
+        self.high_watermark = -1
+        self.paused = False
+        self.deadline = float("inf")
+        self.error: Exception | None = None
+        self.buffered = 0
+        self._buffer: deque[tuple[RecordChunk | None, int]] = deque()
+
+    def positioned(self, seek_number: int, offset: int, leader_epoch: int) -> None:
+        """The network side found where the partition begins."""
+        if seek_number == self.seek_number and self.position is None:
+            self.position = offset
+            self.leader_epoch = leader_epoch
+
+    def arrived(self, fetch_number: int, chunk: RecordChunk | None, next_offset: int) -> bool:
+        """False: it was fetched for an older position and is dropped."""
+        if fetch_number != self.fetch_number or self.state is not Ownership.OWNED:
+            return False
+        self._buffer.append((chunk, next_offset))
+        self.buffered += len(chunk) if chunk is not None else 0
+        self._skip_empty()
+        return True
+
+    def parked(self, fetch_number: int, error: Exception) -> None:
+        if fetch_number == self.fetch_number:
+            self.error = error
+
+    def due_error(self) -> Exception | None:
+        """The error of a parked partition, once, when nothing is left before it."""
+        if self.error is None or self._buffer or self.state is not Ownership.OWNED:
+            return None
+        error, self.error = self.error, None
+        return error
+
+    def available(self) -> int:
+        """How many records a poll may take now."""
+        return self.buffered if self.state is Ownership.OWNED and not self.paused else 0
+
+    def take(self, count: int) -> list[Delivery]:
+        """Return up to `count` buffered records and move the position after them."""
+        deliveries = []
+        while count > 0 and self._buffer:
+            chunk, next_offset = self._buffer.popleft()
+            if chunk is None:
+                self.position = next_offset
+                continue
+            if len(chunk) > count:
+                chunk, rest = chunk.split(count)
+                self._buffer.appendleft((rest, next_offset))
+                next_offset = chunk.next_offset
+            count -= len(chunk)
+            self.buffered -= len(chunk)
+            self.position = next_offset
+            self.leader_epoch = chunk.leader_epoch
+            deliveries.append(
+                Delivery(partition=self.partition, chunk=chunk, epoch=self.epoch, seek_number=self.seek_number)
+            )
+        self._skip_empty()
+        return deliveries
+
+    def _skip_empty(self) -> None:
+        # Control and aborted batches move the position though no record of them is returned.
+        while self._buffer and self._buffer[0][0] is None:
+            self.position = self._buffer.popleft()[1]
+
+    def drop_buffer(self) -> None:
+        self._buffer.clear()
+        self.buffered = 0
+
+    def seek(self, offset: int, leader_epoch: int) -> None:
+        """offset: a number, or below zero where only the network side can find it (earliest, latest)."""
+        self.restart_fetch()
+        self.seek_number += 1
+        self.position = offset if offset >= 0 else None
+        self.leader_epoch = leader_epoch
+
+    def restart_fetch(self) -> None:
+        """Forget what was fetched; whatever is under way is dropped when it arrives."""
+        self.drop_buffer()
+        self.drop_arrivals()
+        self.error = None
+
+    def drop_arrivals(self) -> None:
+        self.fetch_number += 1
+
+    def fetch_end(self) -> int | None:
+        """Where fetching goes on after what is buffered."""
+        return self._buffer[-1][1] if self._buffer else self.position

@@ -1,0 +1,67 @@
+"""Everything the application side knows, in one place, owned by whoever is inside a call of the consumer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from instride.config import ConsumerConfig
+from instride.core.application.fairness import Greedy, Proportional
+from instride.core.application.inbox import Inbox
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.lists import RevokeLists
+from instride.core.application.partition import OwnedPartition
+from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.lease import Lease
+from instride.records import TopicPartition
+
+__all__ = ["ApplicationState"]
+
+
+class ApplicationState:
+    """Shared by the modules of this folder. Not thread-safe but for `queue`, which only ever gets appended to.
+
+    queue: background events, appended by the network side, popped here.
+    post: hands an application event to the network side.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        protocol: RebalanceProtocol,
+        queue: deque[BackgroundEvent],
+        post: Callable[[ApplicationEvent], None],
+        lease: Lease,
+    ) -> None:
+        self.config = config
+        self.queue = queue
+        self.post = post
+        self.lease = lease
+        self.lists = RevokeLists(protocol)
+        self.inbox = Inbox()
+        self.fairness = Greedy() if config.fetch_fairness == "greedy" else Proportional()
+        self.listener: RebalanceListener | None = None
+        self.topics: frozenset[str] = frozenset()
+        self.assigned_by_hand = False
+        self.closed = False
+        self.answers: dict[int, Answered] = {}
+        self.awaited: set[int] = set()
+        self.on_answer: dict[int, Callable[[Answered], None]] = {}
+        self.in_revoke_listener: frozenset[TopicPartition] = frozenset()
+        self.next_auto_commit = 0.0
+        # The newest offset handed over for each partition, as (epoch, seek_number, offset): commits never rewind.
+        self.handed_over: dict[TopicPartition, tuple[int, int, int]] = {}
+        self._calls = 0
+
+    def next_call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def held(self, partition: TopicPartition) -> OwnedPartition:
+        """The held partition. Raises ValueError where it is not assigned."""
+        held = self.lists.held.get(partition)
+        if held is None:
+            raise ValueError(f"{partition} is not assigned to this consumer")
+        return held

@@ -1,0 +1,342 @@
+"""What the two threads say to each other: every kind of event in either queue (seed 002).
+
+Laws
+1. Application events go down to the network machine, background events come up to the application machine.
+2. Each queue is first in, first out. No event is lost; those of one kind keep their order.
+3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
+4. An event with a `call` number is answered exactly once by `Answered`, at its deadline at the latest.
+5. Events are immutable; what they carry is not touched by the sender afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from instride.commits import CommitEntry
+from instride.records import TopicPartition
+from instride.wire.chunk import RecordChunk
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Answered",
+    "ApplicationEvent",
+    "Assign",
+    "Assigned",
+    "BackgroundEvent",
+    "Close",
+    "Commit",
+    "COMMITTED",
+    "CommitsSettled",
+    "CompleteRevoke",
+    "Consumed",
+    "DeadlineMoved",
+    "Epochs",
+    "ErrorRaised",
+    "FetchCommitted",
+    "Fetched",
+    "FetchOffsets",
+    "GivenBack",
+    "Lost",
+    "Parked",
+    "PartitionsAssigned",
+    "PartitionsRevoked",
+    "Pause",
+    "Polled",
+    "Positioned",
+    "Resume",
+    "RevokeRequested",
+    "Revoked",
+    "SetPosition",
+    "Subscribe",
+    "Unsubscribe",
+    "Wakeup",
+]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+COMMITTED: Final = -3
+"""Positions that only the network side can find: the ends of the log, or the group's committed offset."""
+
+Epochs = Mapping[TopicPartition, int]
+"""Partitions, each with its assignment epoch."""
+
+
+# --- Application events: down, to the network machine --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe:
+    """Be a member of the group for these topics; replaces an earlier subscription. Needs the coordinator.
+
+    listener: whether a rebalance listener waits for on_partitions_revoked before a revoke completes.
+    """
+
+    topics: frozenset[str]
+    listener: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsubscribe:
+    """Leave the group. The revokes of everything were completed before (rule 12). Answered once it has left."""
+
+    call: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """Read these partitions without a group's membership; replaces an earlier assignment."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """The application called poll: max_poll_interval runs anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """Room for fetches: what left the buffer, per partition: (epoch, fetch_number, records, bytes)."""
+
+    partitions: Mapping[TopicPartition, tuple[int, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPosition:
+    """Fetch from here; what was fetched before is gone. offset: a number, EARLIEST, LATEST or COMMITTED.
+
+    seek_number rises with each seek; fetch_number also with pause, resume and given back. What was fetched under
+    an older fetch_number is dropped.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    seek_number: int
+    fetch_number: int
+    offset: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Fetch on from `offset`, after what is buffered. None: the position is still being found."""
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Commit these offsets. Needs the coordinator.
+
+    carry_over: hold it while the group's rebalance refuses it, and send it with the new generation; else the
+        answer is `RebalanceInProgressError` at once.
+    """
+
+    call: int
+    deadline: float
+    entries: Mapping[TopicPartition, CommitEntry]
+    carry_over: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchCommitted:
+    """Ask for committed offsets. Answer: dict of partition to OffsetAndMetadata or None."""
+
+    call: int
+    deadline: float
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsets:
+    """Ask for offsets by timestamp (ms, EARLIEST or LATEST). Answer: dict of partition to offset."""
+
+    call: int
+    deadline: float
+    timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteRevoke:
+    """The step of the lists: let go of these once their commits are answered (and the listener has run)."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsRevoked:
+    """T's answer to REVOKE_PARTITIONS: the listener has run; the assignment may shrink."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAssigned:
+    """T's answer to ASSIGN_PARTITIONS: the application has taken the assignment of this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """Send what was handed over, leave the group, stop. Answered last."""
+
+    call: int
+    deadline: float
+    leave: bool = True
+
+
+ApplicationEvent = (
+    Subscribe
+    | Unsubscribe
+    | Assign
+    | Polled
+    | Consumed
+    | SetPosition
+    | Pause
+    | Resume
+    | Commit
+    | FetchCommitted
+    | FetchOffsets
+    | CompleteRevoke
+    | PartitionsRevoked
+    | PartitionsAssigned
+    | Close
+)
+
+
+# --- Background events: up, to the application machine --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRaised:
+    """An error that the next poll raises."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wakeup:
+    """Consumer.wakeup() was called by some thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeRequested:
+    """The group asks for these back. deadline: by the machine's clock; after it they are lost."""
+
+    partitions: Epochs
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineMoved:
+    partitions: Epochs
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenBack:
+    """The group assigns these again while their revoke is pending; same epoch (rule 8)."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """New partitions of this generation, each in a new epoch. May be empty (C: the listener hears of it)."""
+
+    generation: int
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitsSettled:
+    """Every commit of these completing partitions is answered: the listener may run."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """The assignment has shrunk by these."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positioned:
+    """Where a partition begins: its committed offset, or where the reset policy says."""
+
+    partition: TopicPartition
+    epoch: int
+    seek_number: int
+    offset: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Records, or none where only the position moves (control and aborted batches). next_offset: after them."""
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+    chunk: RecordChunk | None
+    next_offset: int
+    high_watermark: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """A partition cannot go on from `offset`; the error is raised once the records before it were returned."""
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The answer to the application event with this call number: a result, or an error."""
+
+    call: int
+    result: Any = None
+    error: Exception | None = None
+    committed: Mapping[TopicPartition, Exception | None] = field(default_factory=dict)
+
+
+BackgroundEvent = (
+    ErrorRaised
+    | Wakeup
+    | RevokeRequested
+    | DeadlineMoved
+    | GivenBack
+    | Lost
+    | Assigned
+    | CommitsSettled
+    | Revoked
+    | Positioned
+    | Fetched
+    | Parked
+    | Answered
+)

@@ -1,0 +1,82 @@
+"""What the network machine wants done: the only things that its shell has to do.
+
+Laws
+1. Actions are done in the order given.
+2. Each `Transmit` is answered once: `answered` or `failed` with its request id, or `closed` for its connection.
+3. A connection is told of once: `opened` or `closed` after `OpenConnection`; `closed` at most once after that.
+   After `CloseConnection` the shell says nothing more of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from instride.core.events import BackgroundEvent
+from instride.wire.api import Request
+
+__all__ = ["Action", "CloseConnection", "ConnectionKey", "Deliver", "Log", "OpenConnection", "Role", "Stop", "Transmit"]
+
+
+class Role(Enum):
+    """Why there is a connection. Join and Sync have one of their own: the broker serves a connection's requests
+    in order, so a commit behind a pending JoinGroup would come too late (docs/protocol-facts.md).
+    """
+
+    BOOTSTRAP = "bootstrap"
+    DATA = "data"
+    COORDINATOR = "coordinator"
+    JOIN = "join"
+
+
+class ConnectionKey(NamedTuple):
+    """node_id: the broker's, or the place in bootstrap_servers."""
+
+    role: Role
+    node_id: int
+
+    def __str__(self) -> str:
+        return f"{self.role.value} connection to node {self.node_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenConnection:
+    key: ConnectionKey
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseConnection:
+    key: ConnectionKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transmit:
+    key: ConnectionKey
+    request_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """Append the event to the application's queue and wake it."""
+
+    event: BackgroundEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """level: as in `logging`. The core logs nothing itself."""
+
+    level: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Everything is done; the network thread may end."""
+
+
+Action = OpenConnection | CloseConnection | Transmit | Deliver | Log | Stop

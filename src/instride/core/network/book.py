@@ -1,0 +1,245 @@
+"""The assignment: which partitions are held, which the group wants us to have, and how one becomes the other.
+
+Laws
+1. The group's target is what the last Sync assigned. What is in it and not held is assigned in a new epoch; what is
+   held and not in it is asked for.
+2. A held partition is listed as owned in every join until its revoke is complete (docs/rebalance.md, the deadline).
+3. Completing, in this order: every commit of it answered, the listener, the assignment shrinks, the group is told.
+4. The deadline of a delay counts from the first Sync that asked for it, less the commit budget. Past it the
+   partition is lost. The group is told when no commit of it is under way, or the budget has ended too.
+5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
+   assigned in a new epoch (rule 8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from instride.core.events import Assigned, CommitsSettled, Epochs, GivenBack, Lost, Revoked, RevokeRequested
+from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.network.context import Context
+from instride.core.network.held import HeldPartition
+from instride.records import TopicPartition
+
+__all__ = ["Book", "OutstandingCommits"]
+
+
+class OutstandingCommits(Protocol):
+    """What the book must know of commits."""
+
+    def outstanding(self, partition: TopicPartition) -> bool: ...
+    def in_flight(self, partition: TopicPartition) -> bool: ...
+    def abandon(self, partition: TopicPartition, why: str) -> None: ...
+
+
+class Book:
+    """Not thread-safe: the network machine owns it. `on_released` is called when the group must be told."""
+
+    def __init__(
+        self,
+        context: Context,
+        protocol: RebalanceProtocol,
+        commits: OutstandingCommits,
+        on_released: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._protocol = protocol
+        self._commits = commits
+        self._on_released = on_released
+        self._newest_epoch = 0
+        self._generation = -1
+        # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
+        self._draining: dict[TopicPartition, float] = {}
+        self.held: dict[TopicPartition, HeldPartition] = {}
+        self.target: frozenset[TopicPartition] = frozenset()
+        self.listener = False
+        self.leaving = False
+
+    # -- what is known
+
+    def claimed(self) -> list[TopicPartition]:
+        """Law 2: what a join lists as owned, sorted."""
+        return sorted(self.held.keys() | self._draining.keys())
+
+    def draining(self) -> bool:
+        return bool(self._draining)
+
+    def anything_pending(self) -> bool:
+        return any(held.state is not Ownership.OWNED for held in self.held.values())
+
+    def get(self, partition: TopicPartition, epoch: int) -> HeldPartition | None:
+        """The held partition, if it is held in this very epoch."""
+        held = self.held.get(partition)
+        return held if held is not None and held.epoch == epoch else None
+
+    # -- what the group says
+
+    def apply(self, target: frozenset[TopicPartition], generation: int, now: float) -> None:
+        """Law 1: a Sync was answered."""
+        self.target = target
+        self._generation = generation
+        self._ask_for(self.held.keys() - target, now)
+        self._give_back(self.held.keys() & target)
+        self._assign(sorted(target - self.held.keys()))
+
+    def ask_for_topics_outside(self, topics: frozenset[str], now: float) -> None:
+        """Rule 11: partitions of topics that left the subscription."""
+        gone = {tp for tp in self.held if tp.topic not in topics}
+        self.target -= gone
+        self._ask_for(gone, now)
+
+    def lose_all(self, now: float) -> None:
+        """The membership is lost."""
+        self.target = frozenset()
+        self._lose(list(self.held.values()), now)
+
+    def assign_by_hand(self, partitions: Epochs) -> None:
+        """assign(): the application chose partitions and epochs itself."""
+        for tp in [tp for tp, held in self.held.items() if partitions.get(tp) != held.epoch]:
+            del self.held[tp]
+        for tp, epoch in partitions.items():
+            if tp not in self.held:
+                self.held[tp] = self._new(tp, epoch)
+        self._newest_epoch = max([self._newest_epoch, *partitions.values()])
+
+    def forget_all(self) -> None:
+        self.held.clear()
+        self._draining.clear()
+        self.target = frozenset()
+        self.leaving = False
+
+    # -- what the application says
+
+    def complete(self, partitions: Epochs) -> None:
+        """The step of the lists, or close: let go of these."""
+        for held in self._matching(partitions):
+            self._move(held, OwnershipInput.LET_GO)
+
+    def listener_done(self, partitions: Epochs) -> None:
+        for held in self._matching(partitions):
+            held.listener_done = True
+
+    # -- time
+
+    def poll(self, now: float) -> float:
+        """Complete what can be, give up what must be. Returns when to be asked again."""
+        for tp, until in list(self._draining.items()):
+            if now >= until or not self._commits.in_flight(tp):
+                del self._draining[tp]
+                self._context.touch()
+        late = [held for held in self.held.values() if self._is_late(held, now)]
+        if late:
+            names = ", ".join(str(held.partition) for held in late)
+            self._context.log(logging.WARNING, f"revoke of {names} was delayed past its deadline: lost")
+            self._lose(late, now)
+            self._on_released("a delayed revoke reached its deadline")
+        for held in [held for held in self.held.values() if held.state is Ownership.COMPLETING]:
+            self._complete(held, now)
+        return self._next_deadline(now)
+
+    def _next_deadline(self, now: float) -> float:
+        budget = self._context.config.commit_budget
+        times = list(self._draining.values())
+        for held in self.held.values():
+            times.append(held.deadline if held.deadline > now else held.deadline + budget)
+        return min((each for each in times if each > now), default=float("inf"))
+
+    # -- inside
+
+    def _is_late(self, held: HeldPartition, now: float) -> bool:
+        if now < held.deadline:
+            return False
+        # One whose commits are answered, but whose listener the application never came to run, is late as well.
+        waiting = held.state is Ownership.COMPLETING and self.listener and not held.listener_done
+        return held.state is Ownership.REVOKE_NEXT or (waiting and held.settled_told)
+
+    def _ask_for(self, partitions: Iterable[TopicPartition], now: float) -> None:
+        config = self._context.config
+        deadline = now + config.max_poll_interval - config.commit_budget
+        news = {}
+        for tp in sorted(partitions):
+            held = self.held[tp]
+            if held.state is Ownership.OWNED:
+                held.deadline = deadline
+                news[tp] = held.epoch
+            self._move(held, OwnershipInput.ASKED_FOR)
+        if news:
+            self._context.deliver(RevokeRequested(partitions=news, deadline=deadline))
+
+    def _give_back(self, partitions: Iterable[TopicPartition]) -> None:
+        back = {}
+        for tp in sorted(partitions):
+            held = self.held[tp]
+            if held.state is Ownership.REVOKE_NEXT:
+                back[tp] = held.epoch
+                held.deadline = float("inf")
+                # The application says where to fetch on from, once it has taken this (SetPosition).
+                held.asking = True
+            self._move(held, OwnershipInput.GIVEN_BACK)
+        if back:
+            self._context.deliver(GivenBack(partitions=back))
+
+    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        epochs = {}
+        for tp in partitions:
+            self._newest_epoch += 1
+            self.held[tp] = self._new(tp, self._newest_epoch)
+            epochs[tp] = self._newest_epoch
+        self._context.deliver(Assigned(generation=self._generation, partitions=epochs))
+        self._context.touch()
+
+    def _new(self, partition: TopicPartition, epoch: int) -> HeldPartition:
+        return HeldPartition(partition, epoch, self._context.backoff())
+
+    def _complete(self, held: HeldPartition, now: float) -> None:
+        """Law 3."""
+        tp = held.partition
+        if self._commits.outstanding(tp):
+            if now < held.deadline + self._context.config.commit_budget:
+                return
+            self._commits.abandon(tp, "its revoke reached the deadline")
+        if self.listener and not held.listener_done:
+            if not held.settled_told:
+                held.settled_told = True
+                self._context.deliver(CommitsSettled(partitions={tp: held.epoch}))
+            return
+        self._release(held)
+        if tp in self.target and not self.leaving:
+            self._assign([tp])
+        else:
+            self._on_released("a revoke is complete")
+
+    def _release(self, held: HeldPartition) -> None:
+        self._move(held, OwnershipInput.COMPLETED)
+        del self.held[held.partition]
+        self._context.deliver(Revoked(partitions={held.partition: held.epoch}))
+        self._context.touch()
+
+    def _lose(self, partitions: list[HeldPartition], now: float) -> None:
+        lost = {}
+        for held in partitions:
+            tp = held.partition
+            done = not self.listener or held.listener_done
+            if held.state is Ownership.COMPLETING and done and not self._commits.outstanding(tp):
+                self._release(held)
+                continue
+            self._move(held, OwnershipInput.LOST)
+            del self.held[tp]
+            lost[tp] = held.epoch
+            if self._commits.in_flight(tp):
+                self._draining[tp] = now + self._context.config.commit_budget
+            self._commits.abandon(tp, "it was lost")
+        if lost:
+            self._context.deliver(Lost(partitions=lost))
+            self._context.touch()
+
+    def _matching(self, partitions: Epochs) -> list[HeldPartition]:
+        found = (self.get(tp, epoch) for tp, epoch in partitions.items())
+        return [held for held in found if held is not None]
+
+    def _move(self, held: HeldPartition, event: OwnershipInput) -> None:
+        held.state = next_ownership(self._protocol, held.state, event)
+        self._context.touch()

@@ -1,0 +1,96 @@
+"""Leaving for good or for now: the last commits, then the group (docs/rebalance.md, rule 12).
+
+Laws
+1. Commits that were handed over are awaited first, held ones too (a pending sync is awaited), until the deadline.
+2. Then the group is left, where it is to be left. The answer is awaited, until the deadline.
+3. The caller is answered in any case; after a close, `Stop` follows.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from instride.core.events import Answered, Close, Unsubscribe
+from instride.core.network.actions import Stop
+from instride.core.network.book import Book
+from instride.core.network.commits import Commits
+from instride.core.network.context import Context
+from instride.core.network.group import Group
+from instride.errors import KafkaTimeoutError
+
+__all__ = ["Closing"]
+
+
+class _Stage(Enum):
+    OPEN = auto()
+    COMMITTING = auto()
+    LEAVING = auto()
+    DONE = auto()
+
+
+class Closing:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context, group: Group, book: Book, commits: Commits) -> None:
+        self._context = context
+        self._group = group
+        self._book = book
+        self._commits = commits
+        self._stage = _Stage.OPEN
+        self._event: Close | Unsubscribe | None = None
+
+    def close(self, event: Close, now: float) -> None:
+        self._begin(event)
+
+    def unsubscribe(self, event: Unsubscribe, now: float) -> None:
+        self._begin(event)
+
+    def _begin(self, event: Close | Unsubscribe) -> None:
+        self._event = event
+        self._stage = _Stage.COMMITTING
+        self._book.leaving = True
+
+    def poll(self, now: float) -> float:
+        event = self._event
+        if event is None or self._stage in (_Stage.OPEN, _Stage.DONE):
+            return float("inf")
+        late = now >= event.deadline
+        if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
+            self._leave(event, now)
+        elif self._stage is _Stage.LEAVING and late:
+            self._done(KafkaTimeoutError("the group's answer to leaving did not come within the timeout"), now)
+        return event.deadline
+
+    def _leave(self, event: Close | Unsubscribe, now: float) -> None:
+        self._stage = _Stage.LEAVING
+        late = now >= event.deadline
+        outstanding = self._commits.anything_outstanding()
+        error = KafkaTimeoutError("commits were not answered within the timeout") if late and outstanding else None
+        wants_to_leave = isinstance(event, Unsubscribe) or event.leave
+        if not wants_to_leave:
+            self._done(error, now)
+            return
+        self._group.leave(
+            lambda: self._left(error, now),
+            now,
+            reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
+            timeout=max(event.deadline - now, 0.0),
+        )
+
+    def _left(self, error: Exception | None, now: float) -> None:
+        if self._stage is _Stage.LEAVING:
+            self._done(error, now)
+
+    def _done(self, error: Exception | None, now: float) -> None:
+        event = self._event
+        assert event is not None
+        self._stage = _Stage.DONE
+        self._event = None
+        self._book.forget_all()
+        self._group.unsubscribed()
+        if isinstance(event, Close):
+            self._context.connections.close_all(now)
+        self._context.deliver(Answered(call=event.call, error=error))
+        if isinstance(event, Close):
+            self._context.out.append(Stop())
+        self._context.touch()

@@ -1,0 +1,218 @@
+"""What is known of the cluster: brokers, topics, leaders; and when to ask again.
+
+Laws
+1. Any broker can be asked. While none is known, or none of the known answers, the bootstrap servers are.
+2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked.
+3. A topic of interest that stays unknown is told to the user once, and so is one that may not be read.
+4. Until a first broker was reached, the failure of the whole bootstrap list is told to the user.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from instride.config import parse_bootstrap_servers
+from instride.core.events import ErrorRaised
+from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.connections import Address
+from instride.core.network.context import Context
+from instride.errors import (
+    NotKafkaError,
+    TopicAuthorizationFailedError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from instride.records import TopicPartition
+from instride.wire import api
+
+__all__ = ["Cluster"]
+
+_MISSING_GRACE = 5.0
+_UNKNOWN_TOPIC = 3
+_TOPIC_AUTHORIZATION_FAILED = 29
+
+
+class Cluster:
+    """The present metadata and its refreshing. Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._bootstrap = parse_bootstrap_servers(context.config.bootstrap_servers)
+        self._next_bootstrap = 0
+        self._backoff = context.backoff()
+        self._asking = False
+        self._due_at = 0.0
+        self._interest: frozenset[str] = frozenset()
+        self._failed_since: float | None = None
+        self._failures: dict[Address, Exception] = {}
+        self._missing_since: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._suspects: set[int] = set()
+        self.brokers: dict[int, api.Broker] = {}
+        self.topics: dict[str, api.MetadataTopic] = {}
+        self.version = 0
+        self.on_update: list[Callable[[float], None]] = []
+
+    # -- what is known
+
+    def leader(self, partition: TopicPartition) -> tuple[api.Broker, int] | None:
+        """The leading broker and its leader epoch, or None where that is unknown."""
+        topic = self.topics.get(partition.topic)
+        if topic is None:
+            return None
+        for each in topic.partitions:
+            if each.partition == partition.partition:
+                broker = self.brokers.get(each.leader)
+                return (broker, each.leader_epoch) if broker is not None else None
+        return None
+
+    def partition_count(self, topic: str) -> int | None:
+        known = self.topics.get(topic)
+        return len(known.partitions) if known is not None and known.error == 0 else None
+
+    def topic_id(self, topic: str) -> UUID:
+        known = self.topics.get(topic)
+        return known.topic_id if known is not None else api.NO_TOPIC_ID
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        return {topic: self.topic_id(topic) for topic in topics if self.topic_id(topic) != api.NO_TOPIC_ID}
+
+    def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
+        """Where to send what any broker can answer."""
+        connections = self._context.connections
+        known = [ConnectionKey(Role.DATA, node) for node in self.brokers]
+        usable = [key for key in known if key.node_id not in self._suspects and not connections.backing_off(key, now)]
+        usable.sort(key=lambda key: (not connections.is_ready(key), connections.busy(key), key.node_id))
+        if usable:
+            broker = self.brokers[usable[0].node_id]
+            return usable[0], (broker.host, broker.port)
+        place = self._next_bootstrap % len(self._bootstrap)
+        return ConnectionKey(Role.BOOTSTRAP, place), self._bootstrap[place]
+
+    def suspect(self, node_id: int) -> None:
+        """This broker did not answer; ask others until the metadata is fresh."""
+        self._suspects.add(node_id)
+
+    # -- refreshing
+
+    def follow(self, topics: frozenset[str]) -> None:
+        """The topics whose metadata is wanted."""
+        if topics != self._interest:
+            if topics - self._interest:
+                self._due_at = 0.0
+            self._interest = topics
+            self._missing_since = {topic: t for topic, t in self._missing_since.items() if topic in topics}
+
+    def refresh(self) -> None:
+        """Something is out of date: ask as soon as the back-off allows."""
+        self._due_at = 0.0
+
+    def poll(self, now: float) -> float:
+        """Send what is due. Returns when to be asked again."""
+        if self._asking:
+            return float("inf")
+        due = max(self._due_at, self._backoff.ready_at)
+        if not self._interest and self.brokers:
+            return float("inf")
+        if now < due:
+            return due
+        self._asking = True
+        key, address = self.any_node(now)
+        request = api.Metadata(topics=tuple(sorted(self._interest)))
+        self._context.connections.send(
+            key, address, request, lambda result, then: self._answered(key, address, result, then), now
+        )
+        return float("inf")
+
+    def _answered(self, key: ConnectionKey, address: Address, result: api.Answer | Exception, now: float) -> None:
+        self._asking = False
+        self._context.touch()
+        if not isinstance(result, api.MetadataAnswer):
+            self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
+            return
+        self._failed_since = None
+        self._failures.clear()
+        self._suspects.clear()
+        self.brokers = {broker.node_id: broker for broker in result.brokers}
+        for topic in result.topics:
+            self.topics[topic.name] = topic
+        self.version += 1
+        self._due_at = now + self._context.config.metadata_max_age
+        if self._look_for_trouble(result, now):
+            self._due_at = 0.0
+            self._backoff.failed(now)
+        else:
+            self._backoff.succeeded()
+        if key.role is Role.BOOTSTRAP and self.brokers:
+            self._context.connections.close(key, TransportError("bootstrap is done"), now)
+        for hook in self.on_update:
+            hook(now)
+
+    def _look_for_trouble(self, answer: api.MetadataAnswer, now: float) -> bool:
+        """Whether something is missing that a later answer may have."""
+        trouble = False
+        answered = {topic.name: topic for topic in answer.topics}
+        for name in self._interest:
+            topic = answered.get(name)
+            error = topic.error if topic is not None else _UNKNOWN_TOPIC
+            if error == 0 and topic is not None:
+                self._missing_since.pop(name, None)
+                self._told.discard(name)
+                trouble |= any(each.leader < 0 for each in topic.partitions)
+            else:
+                trouble |= self._tell_topic(name, error, now)
+        return trouble
+
+    def _tell_topic(self, name: str, error: int, now: float) -> bool:
+        since = self._missing_since.setdefault(name, now)
+        grace = 0.0 if error == _TOPIC_AUTHORIZATION_FAILED else _MISSING_GRACE
+        if name not in self._told and now - since >= grace:
+            self._told.add(name)
+            self._context.deliver(ErrorRaised(error=_topic_error(name, error)))
+        return True
+
+    def _failed(self, key: ConnectionKey, address: Address, error: Exception, now: float) -> None:
+        self._backoff.failed(now)
+        self._context.log(logging.WARNING, f"metadata from {address[0]}:{address[1]} failed: {error}")
+        if key.role is Role.BOOTSTRAP:
+            self._next_bootstrap += 1
+        else:
+            self.suspect(key.node_id)
+        self._failures[address] = error
+        if self._failed_since is None:
+            self._failed_since = now
+        if not self._context.connections.ever_connected and self._bootstrap_failed(now):
+            self._failed_since = now
+            self._context.deliver(ErrorRaised(error=self.unreachable()))
+
+    def _bootstrap_failed(self, now: float) -> bool:
+        """Law 4: at once where what answers is not Kafka, else after request_timeout."""
+        assert self._failed_since is not None
+        if set(self._failures) != set(self._bootstrap):
+            return False
+        hopeless = all(isinstance(error, NotKafkaError) for error in self._failures.values())
+        if hopeless and "hopeless" not in self._told:
+            self._told.add("hopeless")
+            return True
+        return now - self._failed_since >= self._context.config.request_timeout
+
+    def unreachable(self) -> TransportError:
+        """The error that tells why no broker was reached."""
+        failures = "; ".join(f"{host}:{port}: {error}" for (host, port), error in self._failures.items())
+        text = f"no broker of bootstrap_servers answers ({failures or 'none was tried yet'})"
+        if self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values()):
+            return NotKafkaError(text)
+        return TransportError(text)
+
+
+def _topic_error(name: str, error: int) -> Exception:
+    if error == _UNKNOWN_TOPIC:
+        return UnknownTopicOrPartitionError(
+            f"topic {name!r} does not exist on this cluster; create it, or check the name in subscribe"
+        )
+    if error == _TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationFailedError(f"not authorised for topic {name!r}: it needs Read and Describe")
+    return error_for_code(error, f"topic {name!r}: the broker answered with error code {error}")

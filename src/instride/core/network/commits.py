@@ -1,0 +1,345 @@
+"""Commits: collected, sent one at a time, held and carried over while a rebalance refuses them.
+
+Laws
+1. One OffsetCommit is under way for the group; what is handed over meanwhile goes with the next (aggregated).
+2. The newest offset of a partition wins. Within an epoch and seek number it never goes back; an older epoch never
+   replaces a newer one.
+3. A rebalance is no reason to refuse: while the broker accepts the present generation it is sent; from the answered
+   join to the answered sync it is held, and sent with the new generation.
+4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
+   ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost.
+5. Only what is held in the entry's epoch is sent. Whoever asked hears of every partition, at its deadline
+   at the latest.
+6. Nothing is sent without a lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from instride.commits import CommitEntry
+from instride.core.events import Answered, Commit
+from instride.core.network.cluster import Cluster
+from instride.core.network.context import Context
+from instride.core.network.coordinator import Coordinator
+from instride.errors import (
+    CommitFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    error_for_code,
+)
+from instride.records import TopicPartition
+from instride.wire import api
+
+__all__ = ["CommitGroup", "Commits"]
+
+_ILLEGAL_GENERATION = 22
+_UNKNOWN_MEMBER_ID = 25
+_REBALANCE_IN_PROGRESS = 27
+_FENCED_INSTANCE_ID = 82
+_REDISCOVER = frozenset({7, 15, 16})
+_RETRY = frozenset({3, 7, 14, 15, 16})
+
+
+class CommitGroup(Protocol):
+    """What commits must know of the group, and tell it."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def syncs(self) -> int: ...
+    @property
+    def sync_pending(self) -> bool: ...
+    @property
+    def rebalancing(self) -> bool: ...
+    def may_commit(self, now: float) -> bool: ...
+    def commit_refused(self, code: int, now: float) -> None: ...
+
+
+class CommitBook(Protocol):
+    def get(self, partition: TopicPartition, epoch: int) -> object | None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asker:
+    """An application event that waits for its answer."""
+
+    event: Commit
+    waiting: set[TopicPartition]
+    results: dict[TopicPartition, Exception | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    """An offset to commit, and who wants to hear of it."""
+
+    commit: CommitEntry
+    askers: list[_Asker]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Flight:
+    entries: dict[TopicPartition, _Entry]
+    generation: int
+    syncs: int
+
+
+class Commits:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context, cluster: Cluster, coordinator: Coordinator) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._backoff = context.backoff()
+        self._queued: dict[TopicPartition, _Entry] = {}
+        self._flight: _Flight | None = None
+        self._askers: list[_Asker] = []
+        self._newest: dict[TopicPartition, CommitEntry] = {}
+        # Held until more syncs than these were answered (law 4).
+        self._held_syncs = -1
+        self.group: CommitGroup
+        self.book: CommitBook
+
+    # -- what others ask
+
+    def outstanding(self, partition: TopicPartition) -> bool:
+        return partition in self._queued or self.in_flight(partition)
+
+    def in_flight(self, partition: TopicPartition) -> bool:
+        return self._flight is not None and partition in self._flight.entries
+
+    def anything_outstanding(self) -> bool:
+        return bool(self._queued) or self._flight is not None
+
+    def held_back(self) -> bool:
+        """Whether a commit waits for the next sync."""
+        return bool(self._queued) and self._held_syncs >= self.group.syncs
+
+    def abandon(self, partition: TopicPartition, why: str) -> None:
+        """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
+        entry = self._queued.pop(partition, None)
+        if entry is not None:
+            error = CommitFailedError(f"offset {entry.commit.offset} of {partition} was not committed: {why}")
+            self._context.log(logging.WARNING, str(error))
+            self._settle(partition, entry, error)
+
+    # -- handing over
+
+    def add(self, event: Commit, now: float) -> None:
+        asker = _Asker(event=event, waiting=set(event.entries))
+        self._askers.append(asker)
+        for tp, commit in event.entries.items():
+            self._queue(tp, commit, asker)
+        if not event.carry_over and self.group.sync_pending:
+            self._refuse(asker, "a rebalance is under way")
+        self._answer_done(asker)
+        self._context.touch()
+
+    def _queue(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
+        if self.book.get(tp, commit.epoch) is None:
+            self._settle(tp, _Entry(commit=commit, askers=[asker]), _not_held(tp))
+            return
+        queued = self._queued.get(tp)
+        if queued is None:
+            self._queued[tp] = _Entry(commit=self._not_back(tp, commit), askers=[asker])
+            return
+        if queued.commit.epoch < commit.epoch:
+            self.abandon(tp, "the partition was assigned anew")
+            self._queued[tp] = _Entry(commit=commit, askers=[asker])
+            return
+        queued.askers.append(asker)
+        if not _older(commit, queued.commit):
+            queued.commit = commit
+
+    def _not_back(self, tp: TopicPartition, commit: CommitEntry) -> CommitEntry:
+        """Law 2: an offset behind one that was sent already is replaced by that one."""
+        newest = self._newest.get(tp)
+        return newest if newest is not None and _older(commit, newest) else commit
+
+    # -- sending
+
+    def poll(self, now: float) -> float:
+        self._expire(now)
+        wake = min((asker.event.deadline for asker in self._askers), default=float("inf"))
+        if self._flight is not None or not self._queued:
+            return wake
+        self._drop_not_held()
+        if not self._queued or not self._coordinator.need():
+            return wake
+        if self._held_syncs >= self.group.syncs or not self.group.may_commit(now):
+            return wake
+        if not self._backoff.ready(now):
+            return min(wake, self._backoff.ready_at)
+        self._send(now)
+        return wake
+
+    def _send(self, now: float) -> None:
+        entries, self._queued = self._queued, {}
+        flight = _Flight(entries=entries, generation=self.group.generation, syncs=self.group.syncs)
+        self._flight = flight
+        for tp, entry in entries.items():
+            self._newest[tp] = entry.commit
+        request = api.OffsetCommit(
+            group_id=self._context.config.group_id or "",
+            generation=flight.generation,
+            member_id=self.group.member_id,
+            offsets={
+                tp: api.OffsetToCommit(
+                    offset=entry.commit.offset,
+                    leader_epoch=entry.commit.leader_epoch,
+                    metadata=entry.commit.metadata,
+                )
+                for tp, entry in entries.items()
+            },
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in entries}),
+        )
+        self._coordinator.send(request, lambda result, then: self._answered(flight, result, then), now)
+
+    def _drop_not_held(self) -> None:
+        for tp, entry in list(self._queued.items()):
+            if self.book.get(tp, entry.commit.epoch) is None:
+                self.abandon(tp, "it is not this consumer's any more")
+
+    # -- answers
+
+    def _answered(self, flight: _Flight, result: api.Answer | Exception, now: float) -> None:
+        self._flight = None
+        self._context.touch()
+        if not isinstance(result, api.OffsetCommitAnswer):
+            error = result if isinstance(result, Exception) else TypeError(type(result))
+            self._failed(flight, error, now)
+            return
+        codes = {tp: result.errors.get(tp, -1) for tp in flight.entries}
+        if any(codes.values()):
+            self._backoff.failed(now)
+        else:
+            self._backoff.succeeded()
+        for code in {code for code in codes.values() if code}:
+            self._react(code, flight, now)
+        for tp, code in codes.items():
+            self._settle_code(tp, flight, code)
+
+    def _failed(self, flight: _Flight, error: Exception, now: float) -> None:
+        if isinstance(error, KafkaError) and error.retriable:
+            self._backoff.failed(now)
+            self._coordinator.lost(error)
+            for tp, entry in flight.entries.items():
+                self._requeue(tp, entry)
+            return
+        for tp, entry in flight.entries.items():
+            self._settle(tp, entry, error)
+
+    def _react(self, code: int, flight: _Flight, now: float) -> None:
+        """What an error code says of the group or its coordinator."""
+        if code in _REDISCOVER:
+            self._coordinator.lost(error_for_code(code))
+        elif self._means_not_yet(code, flight):
+            self._held_syncs = max(self._held_syncs, flight.syncs)
+            self.group.commit_refused(_REBALANCE_IN_PROGRESS, now)
+        elif code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID) and self._same(flight):
+            self.group.commit_refused(code, now)
+
+    def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int) -> None:
+        entry = flight.entries[tp]
+        if code == 0:
+            self._settle(tp, entry, None)
+        elif self._means_not_yet(code, flight):
+            self._requeue(tp, entry)
+            for asker in [asker for asker in entry.askers if not asker.event.carry_over]:
+                self._refuse(asker, "the broker is rebalancing the group")
+        elif code in _RETRY:
+            self._requeue(tp, entry)
+        else:
+            self._settle(tp, entry, _final_error(tp, entry.commit, code))
+
+    def _means_not_yet(self, code: int, flight: _Flight) -> bool:
+        """Law 4. A commit of an older generation was refused because a rebalance came between."""
+        if code == _REBALANCE_IN_PROGRESS:
+            return True
+        return code == _ILLEGAL_GENERATION and (self.group.rebalancing or not self._same(flight))
+
+    def _same(self, flight: _Flight) -> bool:
+        return flight.generation == self.group.generation and flight.syncs == self.group.syncs
+
+    def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
+        """Law 2: only where nothing newer was handed over meanwhile."""
+        if not entry.askers:
+            return  # everybody who wanted it gave up
+        if self.book.get(tp, entry.commit.epoch) is None:
+            self._settle(tp, entry, _not_held(tp))
+            return
+        queued = self._queued.get(tp)
+        if queued is None:
+            self._queued[tp] = entry
+        elif queued.commit.epoch == entry.commit.epoch:
+            queued.askers.extend(entry.askers)
+        else:
+            self._settle(tp, entry, _not_held(tp))
+
+    # -- askers
+
+    def _settle(self, tp: TopicPartition, entry: _Entry, error: Exception | None) -> None:
+        for asker in entry.askers:
+            asker.waiting.discard(tp)
+            asker.results[tp] = error
+            self._answer_done(asker)
+
+    def _answer_done(self, asker: _Asker) -> None:
+        if not asker.waiting and asker in self._askers:
+            self._askers.remove(asker)
+            self._context.deliver(Answered(call=asker.event.call, committed=asker.results))
+
+    def _expire(self, now: float) -> None:
+        for asker in [asker for asker in self._askers if now >= asker.event.deadline]:
+            if self.group.sync_pending or self.held_back():
+                self._refuse(asker, "the rebalance did not end within the commit's timeout")
+            else:
+                self._give_up(asker, KafkaTimeoutError("the commit was not answered within its timeout"))
+
+    def _refuse(self, asker: _Asker, why: str) -> None:
+        self._give_up(
+            asker, RebalanceInProgressError(f"{why}; poll, then commit what is still assigned and not committed yet")
+        )
+
+    def _give_up(self, asker: _Asker, error: Exception) -> None:
+        """Answer now. What only this asker wanted is not sent any more."""
+        for tp in asker.waiting:
+            asker.results[tp] = error
+        entries: list[Mapping[TopicPartition, _Entry]] = [self._queued]
+        if self._flight is not None:
+            entries.append(self._flight.entries)
+        for table in entries:
+            for entry in table.values():
+                entry.askers = [each for each in entry.askers if each is not asker]
+        for tp in [tp for tp, entry in self._queued.items() if not entry.askers]:
+            del self._queued[tp]
+        asker.waiting.clear()
+        self._answer_done(asker)
+        self._context.touch()
+
+
+def _older(one: CommitEntry, other: CommitEntry) -> bool:
+    """Whether `one` would take back what `other` says."""
+    if (one.epoch, one.seek_number) != (other.epoch, other.seek_number):
+        return (one.epoch, one.seek_number) < (other.epoch, other.seek_number)
+    return one.offset < other.offset
+
+
+def _not_held(tp: TopicPartition) -> CommitFailedError:
+    return CommitFailedError(f"{tp} is not this consumer's any more; its offset was not committed")
+
+
+def _final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> Exception:
+    if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER_ID):
+        return CommitFailedError(
+            f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
+            "process less per poll, or raise max_poll_interval"
+        )
+    return error_for_code(code, f"offset {commit.offset} of {tp} was not committed (error code {code})")

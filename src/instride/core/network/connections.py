@@ -1,0 +1,211 @@
+"""Connections and the requests on them: when to open, what is under way, when to give up.
+
+Laws
+1. A request is answered to its sender exactly once: by an answer, or by an error.
+2. A request has a deadline from the moment it is handed over. One that passes it closes its connection, since the
+   answers behind it would come too late as well.
+3. After a failure a connection is not opened again before its back-off ends; requests wait for that.
+4. What is sent on one connection is transmitted in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from instride.config import ConsumerConfig
+from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Transmit
+from instride.core.network.backoff import Backoff
+from instride.errors import KafkaTimeoutError, TransportError
+from instride.wire.api import Answer, Request
+
+__all__ = ["Address", "Connections", "OnDone"]
+
+Address = tuple[str, int]
+OnDone = Callable[[Answer | Exception, float], None]
+"""Called with the answer or error, and the time."""
+
+
+class _State(Enum):
+    CLOSED = auto()
+    OPENING = auto()
+    READY = auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    request_id: int
+    request: Request
+    on_done: OnDone
+    deadline: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Link:
+    backoff: Backoff
+    address: Address = ("", 0)
+    state: _State = _State.CLOSED
+    opening_deadline: float = 0.0
+    waiting: list[_Pending] = field(default_factory=list)
+    flying: dict[int, _Pending] = field(default_factory=dict)
+
+
+class Connections:
+    """All connections of one consumer. Not thread-safe: the network machine owns it."""
+
+    def __init__(self, config: ConsumerConfig, random: Callable[[], float], out: list[Action]) -> None:
+        self._config = config
+        self._random = random
+        self._out = out
+        self._links: dict[ConnectionKey, _Link] = {}
+        self._where: dict[int, ConnectionKey] = {}
+        self._requests = 0
+        self.ever_connected = False
+        self.last_error: Exception | None = None
+
+    # -- the core's side
+
+    def send(
+        self,
+        key: ConnectionKey,
+        address: Address,
+        request: Request,
+        on_done: OnDone,
+        now: float,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Hand a request over; `on_done` hears of its end. timeout: seconds, else request_timeout."""
+        self._requests += 1
+        pending = _Pending(
+            request_id=self._requests,
+            request=request,
+            on_done=on_done,
+            deadline=now + (self._config.request_timeout if timeout is None else timeout),
+        )
+        link = self._link(key)
+        link.address = address
+        self._where[pending.request_id] = key
+        link.waiting.append(pending)
+        self._advance(key, link, now)
+
+    def is_ready(self, key: ConnectionKey) -> bool:
+        link = self._links.get(key)
+        return link is not None and link.state is _State.READY
+
+    def backing_off(self, key: ConnectionKey, now: float) -> bool:
+        link = self._links.get(key)
+        return link is not None and link.state is _State.CLOSED and not link.backoff.ready(now)
+
+    def busy(self, key: ConnectionKey) -> bool:
+        link = self._links.get(key)
+        return link is not None and bool(link.waiting or link.flying)
+
+    def close(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        """Drop a connection; its requests end with the error."""
+        link = self._links.get(key)
+        if link is None:
+            return
+        if link.state is not _State.CLOSED:
+            self._out.append(CloseConnection(key=key))
+        link.state = _State.CLOSED
+        self._fail_all(link, error, now)
+
+    def close_all(self, now: float) -> None:
+        for key in list(self._links):
+            self.close(key, TransportError("the consumer is closing"), now)
+
+    # -- the shell's side
+
+    def opened(self, key: ConnectionKey, now: float) -> None:
+        link = self._links.get(key)
+        if link is None or link.state is not _State.OPENING:
+            return
+        link.state = _State.READY
+        link.backoff.succeeded()
+        self.ever_connected = True
+        self._advance(key, link, now)
+
+    def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        link = self._links.get(key)
+        if link is None or link.state is _State.CLOSED:
+            return
+        link.state = _State.CLOSED
+        link.backoff.failed(now)
+        self.last_error = error
+        self._fail_all(link, error, now)
+
+    def answered(self, request_id: int, result: Answer | Exception, now: float) -> None:
+        key = self._where.pop(request_id, None)
+        pending = self._links[key].flying.pop(request_id, None) if key is not None else None
+        if pending is not None:
+            pending.on_done(result, now)
+
+    # -- time
+
+    def expire(self, now: float) -> None:
+        for key, link in list(self._links.items()):
+            late = [each for each in (*link.flying.values(), *link.waiting) if now >= each.deadline]
+            if link.state is _State.OPENING and now >= link.opening_deadline:
+                self._give_up(key, link, f"no connection to {_name(link)} within connection_setup_timeout", now)
+            elif any(each.request_id in link.flying for each in late):
+                self._give_up(key, link, f"no answer from {_name(link)} within request_timeout", now)
+            else:
+                self._expire_waiting(link, late, now)
+                self._advance(key, link, now)
+
+    def deadline(self) -> float:
+        return min((self._link_deadline(link) for link in self._links.values()), default=float("inf"))
+
+    def _link_deadline(self, link: _Link) -> float:
+        times = [each.deadline for each in (*link.flying.values(), *link.waiting)]
+        if link.state is _State.OPENING:
+            times.append(link.opening_deadline)
+        elif link.state is _State.CLOSED and link.waiting:
+            times.append(link.backoff.ready_at)
+        return min(times, default=float("inf"))
+
+    # -- inside
+
+    def _link(self, key: ConnectionKey) -> _Link:
+        link = self._links.get(key)
+        if link is None:
+            config = self._config
+            backoff = Backoff(config.reconnect_backoff, config.reconnect_backoff_max, self._random)
+            link = self._links[key] = _Link(backoff=backoff)
+        return link
+
+    def _advance(self, key: ConnectionKey, link: _Link, now: float) -> None:
+        if link.state is _State.READY:
+            for pending in link.waiting:
+                link.flying[pending.request_id] = pending
+                self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
+            link.waiting.clear()
+        elif link.state is _State.CLOSED and link.waiting and link.backoff.ready(now):
+            link.state = _State.OPENING
+            link.opening_deadline = now + self._config.connection_setup_timeout
+            self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
+
+    def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
+        self._out.append(CloseConnection(key=key))
+        self.closed(key, TransportError(why), now)
+
+    def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:
+        for pending in late:
+            link.waiting.remove(pending)
+            self._where.pop(pending.request_id, None)
+            pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout"), now)
+
+    def _fail_all(self, link: _Link, error: Exception, now: float) -> None:
+        failed = [*link.flying.values(), *link.waiting]
+        link.flying.clear()
+        link.waiting.clear()
+        for pending in failed:
+            self._where.pop(pending.request_id, None)
+        for pending in failed:
+            pending.on_done(error, now)
+
+
+def _name(link: _Link) -> str:
+    return f"{link.address[0]}:{link.address[1]}"

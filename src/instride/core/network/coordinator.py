@@ -1,0 +1,151 @@
+"""The coordinator connection (T): DOWN -> INITIALIZED -> COORDINATOR_DISCOVERY -> STABLE.
+
+Laws
+1. It stays INITIALIZED until an event needs a coordinator.
+2. COORDINATOR_DISCOVERY has one FindCoordinator under way. It fails: back to INITIALIZED, and again after a back-off.
+3. STABLE ends when a broker says that it is not the coordinator, or its connection breaks.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import Final
+
+from instride.core.events import ErrorRaised
+from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.cluster import Cluster
+from instride.core.network.connections import Address, OnDone
+from instride.core.network.context import Context
+from instride.errors import TransportError, error_for_code
+from instride.wire import api
+
+__all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState"]
+
+
+class CoordinatorState(Enum):
+    DOWN = "the machine has not started"
+    INITIALIZED = "started; nobody needs a coordinator, or the last search failed"
+    COORDINATOR_DISCOVERY = "FindCoordinator is under way"
+    STABLE = "the coordinator is known"
+
+
+class CoordinatorInput(Enum):
+    STARTED = "the machine starts"
+    NEEDED = "an event needs the coordinator"
+    FOUND = "FindCoordinator answered"
+    FAILED = "FindCoordinator failed or timed out"
+    LOST = "not the coordinator any more, or disconnected"
+    CLOSED = "the consumer closes"
+
+
+_S = CoordinatorState
+_I = CoordinatorInput
+
+TRANSITIONS: Final[dict[tuple[CoordinatorState, CoordinatorInput], CoordinatorState]] = {
+    (_S.DOWN, _I.STARTED): _S.INITIALIZED,
+    (_S.DOWN, _I.CLOSED): _S.DOWN,
+    (_S.INITIALIZED, _I.NEEDED): _S.COORDINATOR_DISCOVERY,
+    (_S.INITIALIZED, _I.LOST): _S.INITIALIZED,
+    (_S.INITIALIZED, _I.CLOSED): _S.DOWN,
+    (_S.COORDINATOR_DISCOVERY, _I.NEEDED): _S.COORDINATOR_DISCOVERY,
+    (_S.COORDINATOR_DISCOVERY, _I.FOUND): _S.STABLE,
+    (_S.COORDINATOR_DISCOVERY, _I.FAILED): _S.INITIALIZED,
+    (_S.COORDINATOR_DISCOVERY, _I.LOST): _S.COORDINATOR_DISCOVERY,
+    (_S.COORDINATOR_DISCOVERY, _I.CLOSED): _S.DOWN,
+    (_S.STABLE, _I.NEEDED): _S.STABLE,
+    (_S.STABLE, _I.LOST): _S.INITIALIZED,
+    (_S.STABLE, _I.CLOSED): _S.DOWN,
+}
+
+_GROUP_AUTHORIZATION_FAILED = 30
+_FATAL = frozenset({_GROUP_AUTHORIZATION_FAILED, 24})
+
+
+class Coordinator:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context, cluster: Cluster) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._backoff = context.backoff()
+        self._needed = False
+        self.state = CoordinatorState.DOWN
+        self.node_id = -1
+        self._address: Address = ("", 0)
+        self.failed_for_good: Exception | None = None
+
+    def move(self, event: CoordinatorInput) -> None:
+        self.state = TRANSITIONS[self.state, event]
+        self._context.touch()
+
+    @property
+    def known(self) -> bool:
+        return self.state is CoordinatorState.STABLE
+
+    def need(self) -> bool:
+        """Whether the coordinator is known; if not, it will be looked for."""
+        if not self.known:
+            self._needed = True
+        return self.known
+
+    def lost(self, why: object) -> None:
+        """A broker or its connection said that this is not the coordinator any more."""
+        if self.known:
+            self._context.log(logging.INFO, f"coordinator node {self.node_id} is gone: {why}")
+            self.move(CoordinatorInput.LOST)
+
+    def send(self, request: api.Request, on_done: OnDone, now: float, *, timeout: float | None = None) -> None:
+        """On the coordinator connection: heartbeats, commits, committed offsets, leaving."""
+        self._send(Role.COORDINATOR, request, on_done, now, timeout)
+
+    def send_join(self, request: api.Request, on_done: OnDone, now: float, *, timeout: float | None = None) -> None:
+        """On the connection that Join and Sync have for themselves."""
+        self._send(Role.JOIN, request, on_done, now, timeout)
+
+    def _send(self, role: Role, request: api.Request, on_done: OnDone, now: float, timeout: float | None) -> None:
+        key = ConnectionKey(role, self.node_id)
+        self._context.connections.send(key, self._address, request, on_done, now, timeout=timeout)
+
+    def poll(self, now: float) -> float:
+        if self.state is not CoordinatorState.INITIALIZED or not self._needed:
+            return float("inf")
+        if not self._cluster.brokers:
+            return float("inf")  # the bootstrap connection is closed once the brokers are known: ask these
+        if not self._backoff.ready(now):
+            return self._backoff.ready_at
+        group_id = self._context.config.group_id
+        assert group_id is not None
+        self.move(CoordinatorInput.NEEDED)
+        key, address = self._cluster.any_node(now)
+        self._context.connections.send(
+            key, address, api.FindCoordinator(group_id=group_id), lambda r, t: self._answered(key, r, t), now
+        )
+        return float("inf")
+
+    def _answered(self, key: ConnectionKey, result: api.Answer | Exception, now: float) -> None:
+        if self.state is not CoordinatorState.COORDINATOR_DISCOVERY:
+            return
+        if isinstance(result, api.FindCoordinatorAnswer) and result.error == 0:
+            self._needed = False
+            self._backoff.succeeded()
+            self.node_id = result.node_id
+            self._address = (result.host, result.port)
+            self.move(CoordinatorInput.FOUND)
+            return
+        self._backoff.failed(now)
+        self.move(CoordinatorInput.FAILED)
+        if isinstance(result, api.FindCoordinatorAnswer):
+            self._refused(result)
+        elif isinstance(result, TransportError) and key.role is not Role.BOOTSTRAP:
+            self._cluster.suspect(key.node_id)
+            self._cluster.refresh()
+        self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")
+
+    def _refused(self, answer: api.FindCoordinatorAnswer) -> None:
+        if answer.error in _FATAL:
+            group = self._context.config.group_id
+            error = error_for_code(answer.error, f"group {group!r}: {answer.error_message or 'refused'}")
+            self._needed = False
+            self.failed_for_good = error
+            self._context.deliver(ErrorRaised(error=error))

@@ -1,0 +1,192 @@
+"""Fetching: one request under way for each broker, of every partition with room.
+
+Laws
+1. What comes back under an older epoch or fetch number is dropped.
+2. The partitions of a request take turns in its order, so that a full answer starves none.
+3. An error of one partition stops that partition only. A leader's error asks for fresh metadata and waits.
+4. A corrupt batch is fetched once more; then its partition is parked at that offset.
+5. The position moves only by what a broker answered: to the end of the last complete batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from instride.core.events import Fetched
+from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.backoff import Backoff
+from instride.core.network.cluster import Cluster
+from instride.core.network.context import Context
+from instride.core.network.held import HeldPartition
+from instride.core.network.positions import Positions, Stamps
+from instride.core.network.room import with_room
+from instride.errors import KafkaError, TopicAuthorizationFailedError, TransportError, error_for_code
+from instride.records import TopicPartition
+from instride.wire import api
+
+__all__ = ["Fetcher"]
+
+_OFFSET_OUT_OF_RANGE = 1
+_CORRUPT_MESSAGE = 2
+_TOPIC_AUTHORIZATION_FAILED = 29
+_STALE_METADATA = frozenset({3, 5, 6, 9, 56, 74, 78, 100, 103})
+_RETRY = frozenset({7, 75, -1})
+
+
+class Fetcher:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        positions: Positions,
+        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
+    ) -> None:
+        self._context = context
+        self._config = context.config
+        self._cluster = cluster
+        self._positions = positions
+        self._held = held
+        self._flying: set[int] = set()
+        self._node_backoff: dict[int, Backoff] = {}
+        self._turn = 0
+
+    def poll(self, now: float) -> float:
+        wake = float("inf")
+        ready: dict[int, list[HeldPartition]] = {}
+        for held in with_room(self._config, self._held().values()):
+            if not held.backoff.ready(now):
+                wake = min(wake, held.backoff.ready_at)
+                continue
+            leader = self._cluster.leader(held.partition)
+            if leader is None:
+                held.backoff.failed(now)
+                wake = min(wake, held.backoff.ready_at)
+                self._cluster.refresh()
+                self._context.touch()
+            elif leader[0].node_id not in self._flying:
+                ready.setdefault(leader[0].node_id, []).append(held)
+        for node_id, partitions in ready.items():
+            backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
+            if backoff.ready(now):
+                self._send(node_id, partitions, now)
+            else:
+                wake = min(wake, backoff.ready_at)
+        return wake
+
+    def _send(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
+        broker = self._cluster.brokers[node_id]
+        self._turn += 1
+        start = self._turn % len(partitions)
+        ordered = partitions[start:] + partitions[:start]
+        stamps = {held.partition: held.stamp for held in ordered}
+        self._flying.add(node_id)
+        request = api.Fetch(
+            partitions=tuple(self._partition(held) for held in ordered),
+            max_wait=self._config.fetch_max_wait,
+            min_bytes=self._config.fetch_min_bytes,
+            max_bytes=self._config.fetch_max_bytes,
+            read_committed=self._config.isolation_level == "read_committed",
+            max_decompressed_bytes=self._config.max_decompressed_bytes,
+        )
+        self._context.connections.send(
+            ConnectionKey(Role.DATA, node_id),
+            (broker.host, broker.port),
+            request,
+            lambda result, then: self._answered(node_id, stamps, result, then),
+            now,
+            timeout=self._config.request_timeout + self._config.fetch_max_wait,
+        )
+
+    def _partition(self, held: HeldPartition) -> api.FetchPartition:
+        leader = self._cluster.leader(held.partition)
+        return api.FetchPartition(
+            topic=held.partition.topic,
+            partition=held.partition.partition,
+            offset=held.offset,
+            topic_id=self._cluster.topic_id(held.partition.topic),
+            leader_epoch=leader[1] if leader is not None else -1,
+            max_bytes=self._config.max_partition_fetch_bytes,
+        )
+
+    def _answered(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
+        self._flying.discard(node_id)
+        self._context.touch()
+        if not isinstance(result, api.FetchAnswer) or result.error:
+            self._failed(node_id, stamps, result, now)
+            return
+        self._node_backoff[node_id].succeeded()
+        table = self._held()
+        for tp, fetched in result.partitions.items():
+            held = table.get(TopicPartition(*tp))
+            if held is not None and stamps.get(held.partition) == held.stamp and held.fetchable:
+                self._take(held, fetched, now)
+
+    def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
+        error = error_for_code(result.error) if isinstance(result, api.FetchAnswer) else result
+        self._node_backoff[node_id].failed(now)
+        self._context.log(logging.INFO, f"fetch from node {node_id} failed: {error}")
+        if isinstance(error, TransportError | TimeoutError):
+            self._cluster.suspect(node_id)
+        self._cluster.refresh()
+        if isinstance(error, KafkaError) and not error.retriable:
+            for held in [held for held in self._held().values() if stamps.get(held.partition) == held.stamp]:
+                self._positions.park(held, error)
+
+    # -- one partition's answer
+
+    def _take(self, held: HeldPartition, fetched: api.FetchedPartition, now: float) -> None:
+        if fetched.error:
+            self._partition_failed(held, fetched.error, now)
+            return
+        held.backoff.succeeded()
+        if fetched.next_offset > held.offset:
+            self._deliver(held, fetched)
+        if fetched.corrupt is not None:
+            self._corrupt(held, fetched.corrupt, now)
+
+    def _deliver(self, held: HeldPartition, fetched: api.FetchedPartition) -> None:
+        held.offset = fetched.next_offset
+        if fetched.chunk is not None:
+            held.records += len(fetched.chunk)
+            held.nbytes += fetched.chunk.nbytes
+            held.leader_epoch = fetched.chunk.leader_epoch
+        self._context.deliver(
+            Fetched(
+                partition=held.partition,
+                epoch=held.epoch,
+                fetch_number=held.fetch_number,
+                chunk=fetched.chunk,
+                next_offset=fetched.next_offset,
+                high_watermark=fetched.high_watermark,
+            )
+        )
+
+    def _corrupt(self, held: HeldPartition, error: Exception, now: float) -> None:
+        """Law 4: the bytes may have been damaged on the way."""
+        if held.corrupt_at == held.offset:
+            self._positions.park(held, error)
+            return
+        held.corrupt_at = held.offset
+        held.backoff.failed(now)
+        self._context.log(logging.WARNING, f"fetching {held.partition} at offset {held.offset} once more: {error}")
+
+    def _partition_failed(self, held: HeldPartition, code: int, now: float) -> None:
+        where = f"{held.partition} at offset {held.offset}"
+        error = error_for_code(code, f"fetching {where}: the broker answered with error code {code}")
+        if code == _OFFSET_OUT_OF_RANGE:
+            self._positions.out_of_range(held)
+        elif code in _STALE_METADATA:
+            self._cluster.refresh()
+            held.backoff.failed(now)
+        elif code == _CORRUPT_MESSAGE:
+            self._corrupt(held, error, now)
+        elif code in _RETRY:
+            held.backoff.failed(now)
+        elif code == _TOPIC_AUTHORIZATION_FAILED:
+            why = f"not authorised to read topic {held.partition.topic!r}: it needs Read"
+            self._positions.park(held, TopicAuthorizationFailedError(why))
+        else:
+            self._positions.park(held, error)

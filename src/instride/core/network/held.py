@@ -1,0 +1,117 @@
+"""One partition of the assignment, in one epoch, as the network side knows it.
+
+Laws
+1. `offset` is where to fetch next; it is known in the phase FETCHING only.
+2. What was asked under an older fetch_number (a seek, a pause, a giving back came between) is dropped.
+3. `records` and `nbytes` count what was delivered and has not been consumed yet.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from instride.core.events import COMMITTED, EARLIEST, LATEST
+from instride.core.group.ownership import Ownership
+from instride.core.network.backoff import Backoff
+from instride.records import TopicPartition
+
+__all__ = ["HeldPartition", "Phase"]
+
+
+class Phase(Enum):
+    """How far it is on the way to its records."""
+
+    FIND_COMMITTED = "its committed offset is asked for"
+    FIND_OFFSET = "an end of its log is asked for"
+    FETCHING = "its next offset is known"
+    PARKED = "it cannot go on until a seek"
+
+
+class HeldPartition:
+    """Not thread-safe: the network machine owns it."""
+
+    __slots__ = (
+        "asking",
+        "backoff",
+        "corrupt_at",
+        "deadline",
+        "epoch",
+        "fetch_number",
+        "leader_epoch",
+        "listener_done",
+        "nbytes",
+        "offset",
+        "partition",
+        "paused",
+        "phase",
+        "records",
+        "reset_number",
+        "seek_number",
+        "settled_told",
+        "state",
+        "timestamp",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int, backoff: Backoff) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.backoff = backoff
+        # Ownership
+        self.state = Ownership.OWNED
+        self.deadline = float("inf")
+        self.settled_told = False
+        self.listener_done = False
+        # Position
+        self.phase = Phase.FIND_COMMITTED
+        self.asking = False
+        self.timestamp = EARLIEST
+        self.offset = -1
+        self.leader_epoch = -1
+        self.seek_number = 0
+        self.fetch_number = 0
+        self.reset_number = 0
+        self.corrupt_at = -1
+        # Buffer
+        self.paused = False
+        self.records = 0
+        self.nbytes = 0
+
+    @property
+    def fetchable(self) -> bool:
+        return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.paused and not self.asking
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """What an answer must still agree with: (epoch, fetch_number)."""
+        return self.epoch, self.fetch_number
+
+    def set_position(self, offset: int, leader_epoch: int, seek_number: int, fetch_number: int) -> None:
+        self.seek_number = seek_number
+        self.restart(fetch_number)
+        self.leader_epoch = leader_epoch
+        self.reset_number = fetch_number
+        self.records = self.nbytes = 0
+        self.corrupt_at = -1
+        self.backoff.succeeded()
+        if offset >= 0:
+            self.phase, self.offset = Phase.FETCHING, offset
+        elif offset == COMMITTED:
+            self.phase = Phase.FIND_COMMITTED
+        else:
+            self.find_offset(EARLIEST if offset == EARLIEST else LATEST)
+
+    def restart(self, fetch_number: int) -> None:
+        self.fetch_number = fetch_number
+        self.asking = False
+
+    def find_offset(self, timestamp: int) -> None:
+        self.phase, self.timestamp = Phase.FIND_OFFSET, timestamp
+
+    def found(self, offset: int, leader_epoch: int) -> None:
+        self.phase, self.offset, self.leader_epoch = Phase.FETCHING, offset, leader_epoch
+        self.backoff.succeeded()
+
+    def consumed(self, fetch_number: int, records: int, nbytes: int) -> None:
+        if fetch_number >= self.reset_number:
+            self.records = max(0, self.records - records)
+            self.nbytes = max(0, self.nbytes - nbytes)

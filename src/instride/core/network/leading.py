@@ -1,0 +1,60 @@
+"""What a member does when it leads its group: deal out the partitions.
+
+Laws
+1. It waits until the metadata of every subscribed topic of every member is known.
+2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
+3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen.
+"""
+
+from __future__ import annotations
+
+from instride.core.assignors.api import Assignor, ClusterView, MemberSubscription
+from instride.core.network.cluster import Cluster
+from instride.errors import ProtocolError
+from instride.wire import api
+from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
+
+__all__ = ["Leading"]
+
+
+class Leading:
+    """The members of one generation."""
+
+    def __init__(self, answer: api.JoinGroupAnswer, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._members = tuple(_decoded(member) for member in answer.members)
+        self.topics = frozenset(topic for member in self._members for topic in member.topics)
+        self._counts: dict[str, int] | None = None
+
+    def ready(self) -> bool:
+        """Law 1: known, or known to be missing."""
+        return all(topic in self._cluster.topics for topic in self.topics)
+
+    def outdated(self) -> bool:
+        return self._counts is not None and self._counts != self._present_counts()
+
+    def assign(self, assignor: Assignor) -> dict[str, bytes]:
+        """Member id -> assignment bytes. Raises what the assignor raises."""
+        self._counts = self._present_counts()
+        made = assignor.assign(ClusterView(partitions=self._counts), self._members)
+        return {member: write_assignment(Assignment(partitions=tuple(parts))) for member, parts in made.items()}
+
+    def _present_counts(self) -> dict[str, int]:
+        counts = {topic: self._cluster.partition_count(topic) for topic in self.topics}
+        return {topic: count for topic, count in counts.items() if count is not None}
+
+
+def _decoded(member: api.GroupMember) -> MemberSubscription:
+    try:
+        said = read_subscription(member.metadata)
+    except ProtocolError:
+        said = Subscription(topics=())
+    return MemberSubscription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        topics=said.topics,
+        owned=said.owned,
+        generation=said.generation,
+        rack=said.rack,
+        userdata=said.userdata,
+    )

@@ -1,0 +1,200 @@
+"""The network machine: what happens on the network thread.
+
+Laws
+1. No socket, clock, thread or random number: bytes' messages, commands and the time come in; actions and the next
+   deadline go out. `random` is an argument.
+2. Whatever came in, `tick` then asks every part what it wants, until nothing changes any more.
+3. Parts talk to each other by the small protocols they declare, never by each other's insides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from instride.config import ConsumerConfig
+from instride.core.assignors.selection import common_protocol, pick_assignors
+from instride.core.events import (
+    ApplicationEvent,
+    Assign,
+    Close,
+    Commit,
+    CompleteRevoke,
+    Consumed,
+    FetchCommitted,
+    FetchOffsets,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Pause,
+    Polled,
+    Resume,
+    SetPosition,
+    Subscribe,
+    Unsubscribe,
+)
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.lease import Lease
+from instride.core.network.actions import Action, ConnectionKey
+from instride.core.network.book import Book
+from instride.core.network.closing import Closing
+from instride.core.network.cluster import Cluster
+from instride.core.network.commits import Commits
+from instride.core.network.context import Context
+from instride.core.network.coordinator import Coordinator, CoordinatorInput
+from instride.core.network.fetcher import Fetcher
+from instride.core.network.group import Group
+from instride.core.network.held import HeldPartition, Phase
+from instride.core.network.lookups import Lookups
+from instride.core.network.positions import Positions
+from instride.core.network.ranges import RangeFetcher
+from instride.records import TopicPartition
+from instride.wire import api
+
+__all__ = ["NetworkMachine"]
+
+# More rounds than any chain of consequences needs; a bug that never settles must not hang the thread.
+_MOST_ROUNDS = 50
+
+
+class NetworkMachine:
+    """One consumer's network side. Not thread-safe.
+
+    ranges: ask for the ends of the partitions instead of fetching records.
+    random: numbers in [0, 1), for the jitter of back-offs.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, *, lease: Lease, random: Callable[[], float], ranges: bool = False
+    ) -> None:
+        assignors = pick_assignors(config.assignors)
+        self.protocol: RebalanceProtocol = common_protocol(assignors)
+        self._context = Context(config, random)
+        self._cluster = Cluster(self._context)
+        self._coordinator = Coordinator(self._context, self._cluster)
+        self._commits = Commits(self._context, self._cluster, self._coordinator)
+        self._group = Group(self._context, self._cluster, self._coordinator, assignors, lease)
+        self._book = Book(self._context, self.protocol, self._commits, self._group.rejoin)
+        self._commits.group = self._group
+        self._commits.book = self._book
+        self._group.book = self._book
+        self._group.commits_held_back = self._commits.held_back
+        held = self._held_partitions
+        self._positions = Positions(self._context, self._cluster, self._coordinator, held)
+        self._fetcher: Fetcher | RangeFetcher = (
+            RangeFetcher(self._context, self._cluster, held)
+            if ranges
+            else Fetcher(self._context, self._cluster, self._positions, held)
+        )
+        self._lookups = Lookups(self._context, self._cluster, self._coordinator)
+        self._closing = Closing(self._context, self._group, self._book, self._commits)
+        self._coordinator.move(CoordinatorInput.STARTED)
+        self._deadline = 0.0
+
+    # -- in
+
+    def handle(self, event: ApplicationEvent, now: float) -> None:
+        """An application event, in the order of the queue."""
+        match event:
+            case Polled():
+                self._group.polled(now)
+            case Consumed():
+                self._consumed(event)
+            case SetPosition() | Pause() | Resume():
+                self._moved(event)
+            case Commit():
+                self._commits.add(event, now)
+            case CompleteRevoke():
+                self._book.complete(event.partitions)
+            case PartitionsRevoked():
+                self._book.listener_done(event.partitions)
+            case PartitionsAssigned():
+                self._group.taken(event.generation)
+            case FetchCommitted() | FetchOffsets():
+                self._lookups.add(event)
+            case Subscribe():
+                self._book.listener = event.listener
+                self._group.subscribe(event.topics, now)
+            case Assign():
+                self._book.assign_by_hand(event.partitions)
+            case Unsubscribe():
+                self._closing.unsubscribe(event, now)
+            case Close():
+                self._closing.close(event, now)
+        self._context.touch()
+
+    def opened(self, key: ConnectionKey, now: float) -> None:
+        self._context.connections.opened(key, now)
+        self._context.touch()
+
+    def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        self._context.connections.closed(key, error, now)
+        self._context.touch()
+
+    def answered(self, request_id: int, result: api.Answer | Exception, now: float) -> None:
+        self._context.connections.answered(request_id, result, now)
+        self._context.touch()
+
+    # -- out
+
+    def tick(self, now: float) -> list[Action]:
+        """What is to be done now, after everything that came in."""
+        if self._context.touched or now >= self._deadline:
+            for _ in range(_MOST_ROUNDS):
+                self._context.touched = False
+                self._deadline = self._poll_parts(now)
+                if not self._context.touched:
+                    break
+        actions = list(self._context.out)
+        self._context.out.clear()
+        return actions
+
+    def deadline(self) -> float:
+        """When to tick next if nothing comes in."""
+        return self._deadline
+
+    # -- inside
+
+    def _poll_parts(self, now: float) -> float:
+        self._context.connections.expire(now)
+        self._cluster.follow(self._interest())
+        times = [
+            self._book.poll(now),
+            self._group.poll(now),
+            self._commits.poll(now),
+            self._positions.poll(now),
+            self._fetcher.poll(now),
+            self._lookups.poll(now),
+            self._closing.poll(now),
+            self._coordinator.poll(now),
+            self._cluster.poll(now),
+            self._context.connections.deadline(),
+        ]
+        return min(times)
+
+    def _interest(self) -> frozenset[str]:
+        held = frozenset(tp.topic for tp in self._book.held)
+        return self._group.topics | self._group.group_topics() | held | self._lookups.topics()
+
+    def _held_partitions(self) -> dict[TopicPartition, HeldPartition]:
+        return self._book.held
+
+    def _consumed(self, event: Consumed) -> None:
+        for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():
+            held = self._book.get(tp, epoch)
+            if held is not None:
+                held.consumed(fetch_number, records, nbytes)
+
+    def _moved(self, event: SetPosition | Pause | Resume) -> None:
+        held = self._book.get(event.partition, event.epoch)
+        if held is None:
+            return
+        match event:
+            case SetPosition():
+                held.set_position(event.offset, event.leader_epoch, event.seek_number, event.fetch_number)
+            case Pause():
+                held.paused = True
+                held.restart(event.fetch_number)
+            case Resume():
+                held.paused = False
+                held.restart(event.fetch_number)
+                if event.offset is not None and held.phase is Phase.FETCHING:
+                    held.offset = event.offset

@@ -1,0 +1,34 @@
+"""Which partitions may be fetched now (KIP-41, "Prefetching").
+
+Laws
+1. A partition is fetched again when what is buffered of it is under its share of fetch_buffer_bytes. The broker is
+   not waited for while there is room.
+2. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
+   prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
+   Both mean nothing where max_poll_records is -1.
+3. A slow partition, full of what nobody consumes, never stops another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instride.config import ConsumerConfig
+from instride.core.network.held import HeldPartition
+
+__all__ = ["with_room"]
+
+
+def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
+    """The partitions to fetch, of all that are held."""
+    everything = list(held)
+    if not everything:
+        return []
+    share = max(1, config.fetch_buffer_bytes // len(everything))
+    ready = [each for each in everything if each.fetchable and each.nbytes < share]
+    limit = config.max_poll_records
+    if limit < 0 or config.prefetch == "bytes":
+        return ready
+    if config.prefetch == "total":
+        return ready if sum(each.records for each in everything) < limit else []
+    return [each for each in ready if each.records < max(1, limit // len(everything))]

@@ -1,0 +1,123 @@
+"""Binds the two machines to their threads: starts the network thread, runs calls, guards against misuse.
+
+Laws
+1. Building it has no side effect. The first event that is posted starts the thread.
+2. One thread at a time is inside a call; the same thread may call again from a listener, but not poll.
+3. After a fork the child's use of an open consumer is an error; after close every use is.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+from instride.config import ConsumerConfig
+from instride.core.application.calls import Call
+from instride.core.application.machine import ApplicationMachine
+from instride.core.events import ApplicationEvent, Wakeup
+from instride.core.lease import Lease
+from instride.core.network.machine import NetworkMachine
+from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError
+from instride.net.clock import now
+from instride.net.mailbox import Mailbox
+from instride.net.thread import NetworkThread
+
+__all__ = ["Driver"]
+
+T = TypeVar("T")
+
+
+class Driver:
+    """What `Consumer` and `RangeConsumer` have in common below their verbs."""
+
+    def __init__(self, config: ConsumerConfig, *, ranges: bool = False) -> None:
+        lease = Lease()
+        network = NetworkMachine(config, lease=lease, random=random.random, ranges=ranges)
+        self._mailbox = Mailbox()
+        self._thread = NetworkThread(config, network, self._mailbox)
+        self.application = ApplicationMachine(
+            config, protocol=network.protocol, queue=self._mailbox.queue, post=self._post, lease=lease
+        )
+        self._pid: int | None = None
+        self._owner: int | None = None
+        self._depth = 0
+        self._guard = threading.Lock()
+        self.closed = False
+
+    # -- guards
+
+    @contextmanager
+    def use(self) -> Iterator[None]:
+        """Inside: one thread, an open consumer, of this process."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        if self._pid is not None and self._pid != os.getpid():
+            raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
+        if self.closed:
+            raise ConsumerClosedError("this consumer is closed")
+        me = threading.get_ident()
+        with self._guard:
+            if self._owner not in (None, me):
+                raise ConcurrentUseError(
+                    "another thread is inside a call of this consumer; a consumer may move between threads, "
+                    "but only one at a time may use it (wakeup alone may come from any)"
+                )
+            self._owner = me
+            self._depth += 1
+
+    def _leave(self) -> None:
+        with self._guard:
+            self._depth -= 1
+            if self._depth == 0:
+                self._owner = None
+
+    @property
+    def nested(self) -> bool:
+        """Whether the present call comes from within another, that is from a listener."""
+        return self._depth > 1
+
+    # -- running
+
+    def run(self, call: Call[T]) -> T:
+        """Run a call to its end on this thread. Raises what it raises, or `NetworkThreadDiedError`."""
+        try:
+            wait = next(call)
+            while True:
+                self._mailbox.wait(wait.until)
+                wait = call.send(now())
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            call.close()
+
+    def _post(self, event: ApplicationEvent) -> None:
+        self._mailbox.check_alive()
+        if self._pid is None:
+            self._pid = os.getpid()
+            self._thread.start()
+        self._thread.post(event)
+
+    def future(self, call: int) -> Future[None]:
+        return self._thread.future(call)
+
+    def wakeup(self) -> None:
+        """From any thread, or a signal handler's Python code."""
+        self._mailbox.deliver([Wakeup()])
+
+    @property
+    def started(self) -> bool:
+        return self._pid is not None
+
+    def join(self, timeout: float) -> bool:
+        return not self.started or self._thread.join(timeout)

@@ -1,0 +1,270 @@
+"""The network thread: the only place with sockets. It runs `core.network` and does what that says.
+
+Laws
+1. One loop: take application events, tick, do the actions, wait for sockets or the deadline.
+2. The application's events are a deque; a byte on a socket pair wakes the loop. The byte is sent after the append, and
+   read before the deque is emptied, so that no event waits for the next time-out.
+3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
+4. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from concurrent.futures import Future
+
+from instride.config import ConsumerConfig
+from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
+from instride.core.network.actions import (
+    Action,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    Log,
+    OpenConnection,
+    Stop,
+    Transmit,
+)
+from instride.core.network.machine import NetworkMachine
+from instride.errors import KafkaError, TransportError
+from instride.net.clock import now
+from instride.net.mailbox import Mailbox
+from instride.net.resolver import SocketAddress, resolve
+from instride.net.transport import Transport
+from instride.wire.connection import Connection
+
+__all__ = ["NetworkThread"]
+
+_logger = logging.getLogger("instride.network")
+_LONGEST_WAIT = 60.0
+
+
+class NetworkThread:
+    """`post` and `future` are thread-safe; everything else belongs to the thread."""
+
+    def __init__(self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox) -> None:
+        self._config = config
+        self._machine = machine
+        self._mailbox = mailbox
+        self._events: deque[ApplicationEvent] = deque()
+        self._resolved: deque[tuple[ConnectionKey, int, str, list[SocketAddress] | TransportError]] = deque()
+        self._futures: dict[int, Future[None]] = {}
+        self._transports: dict[ConnectionKey, Transport] = {}
+        # Rises with each opening, so that a slow resolver cannot open a connection that was given up.
+        self._openings: dict[ConnectionKey, int] = {}
+        self._opening = 0
+        self._announced: set[ConnectionKey] = set()
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"instride-{config.client_id}", daemon=True)
+
+    # -- any thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, event: ApplicationEvent) -> None:
+        self._events.append(event)
+        self._wake()
+
+    def future(self, call: int) -> Future[None]:
+        """Resolved, on this thread, when the call is answered. To be asked for before the call is posted."""
+        future: Future[None] = Future()
+        self._futures[call] = future
+        return future
+
+    def join(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_out.send(b"\0")
+        except (BlockingIOError, OSError):
+            pass  # full: the loop is woken already; closed: it has ended
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except BaseException as error:
+            self._mailbox.network_died(error)
+            _logger.critical("the network thread died", exc_info=error)
+            self._fail_futures(error)
+        finally:
+            self._clean_up()
+
+    def _turn(self) -> None:
+        while self._events:
+            self._machine.handle(self._events.popleft(), now())
+        while self._resolved:
+            self._connect(*self._resolved.popleft())
+        self._act(self._machine.tick(now()))
+        if self._stopping:
+            return
+        self._update_selector()
+        wait = 0.0 if self._events else min(self._machine.deadline() - now(), _LONGEST_WAIT)
+        for key, mask in self._selector.select(max(wait, 0.0)):
+            if key.data is None:
+                self._drain_wakes()
+            else:
+                self._ready(key.data, mask)
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_in.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    # -- actions
+
+    def _act(self, actions: list[Action]) -> None:
+        delivered: list[BackgroundEvent] = []
+        for action in actions:
+            match action:
+                case Deliver():
+                    delivered.append(action.event)
+                    self._resolve_future(action.event)
+                case Transmit():
+                    self._transmit(action)
+                case OpenConnection():
+                    self._open(action)
+                case CloseConnection():
+                    self._close(action.key)
+                case Log():
+                    _logger.log(action.level, "%s: %s", self._config.client_id, action.message)
+                case Stop():
+                    self._stopping = True
+        if delivered:
+            self._mailbox.deliver(delivered)
+
+    def _open(self, action: OpenConnection) -> None:
+        self._close(action.key)
+        self._opening += 1
+        number, where = self._opening, f"{action.host}:{action.port}"
+        self._openings[action.key] = number
+
+        def done(found: list[SocketAddress] | TransportError) -> None:
+            self._resolved.append((action.key, number, where, found))
+            self._wake()
+
+        resolve(action.host, action.port, done)
+
+    def _connect(
+        self, key: ConnectionKey, number: int, where: str, found: list[SocketAddress] | TransportError
+    ) -> None:
+        if self._openings.get(key) != number:
+            return
+        if isinstance(found, TransportError):
+            self._machine.closed(key, found, now())
+            return
+        connection = Connection(client_id=self._config.client_id, max_frame_bytes=self._config.max_frame_bytes)
+        self._transports[key] = Transport(found, where, connection)
+        self._after(key)
+
+    def _transmit(self, action: Transmit) -> None:
+        transport = self._transports.get(action.key)
+        if transport is None or transport.failure is not None:
+            return  # the machine is about to hear that it is closed
+        try:
+            transport.send(action.request_id, action.request)
+        except KafkaError as error:
+            self._machine.answered(action.request_id, error, now())
+            self._act(self._machine.tick(now()))
+        self._after(action.key)
+
+    def _close(self, key: ConnectionKey) -> None:
+        self._openings.pop(key, None)
+        self._announced.discard(key)
+        self._unregister(key)
+        transport = self._transports.pop(key, None)
+        if transport is not None:
+            transport.close()
+
+    # -- sockets
+
+    def _ready(self, key: ConnectionKey, mask: int) -> None:
+        transport = self._transports.get(key)
+        if transport is None:
+            return
+        if mask & selectors.EVENT_WRITE:
+            transport.writable()
+        if mask & selectors.EVENT_READ and transport.socket is not None:
+            for received in transport.readable():
+                result = received.error if received.error is not None else received.answer
+                assert result is not None
+                self._machine.answered(received.request_id, result, now())
+        self._after(key)
+
+    def _after(self, key: ConnectionKey) -> None:
+        """Tell the machine what became of a connection."""
+        transport = self._transports.get(key)
+        if transport is None:
+            return
+        if transport.failure is not None:
+            failure = transport.failure
+            self._close(key)
+            self._machine.closed(key, failure, now())
+        elif transport.ready and key not in self._announced:
+            self._announced.add(key)
+            self._machine.opened(key, now())
+
+    def _update_selector(self) -> None:
+        """Sockets change while addresses are tried, and interests while bytes wait."""
+        for key, transport in self._transports.items():
+            wanted = (transport.socket, transport.interest)
+            if self._registered.get(key) == wanted or wanted[0] is None:
+                continue
+            self._unregister(key)
+            self._selector.register(wanted[0], wanted[1], key)
+            self._registered[key] = (wanted[0], wanted[1])
+
+    def _unregister(self, key: ConnectionKey) -> None:
+        registered = self._registered.pop(key, None)
+        if registered is not None:
+            try:
+                self._selector.unregister(registered[0])
+            except (KeyError, ValueError):
+                pass  # it was closed meanwhile
+
+    # -- the end
+
+    def _resolve_future(self, event: BackgroundEvent) -> None:
+        if not isinstance(event, Answered):
+            return
+        future = self._futures.pop(event.call, None)
+        if future is None:
+            return
+        error = event.error or next((each for each in event.committed.values() if each is not None), None)
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    def _fail_futures(self, error: BaseException) -> None:
+        for future in self._futures.values():
+            future.set_exception(error)
+        self._futures.clear()
+
+    def _clean_up(self) -> None:
+        for key in list(self._transports):
+            self._close(key)
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
