@@ -1,0 +1,242 @@
+"""The Fetch codec against kio's classes, in every version, and against damaged bytes."""
+
+from __future__ import annotations
+
+import io
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+from record_batches import batch, plain
+from response_builder import build
+
+from instride.errors import CorruptRecordError, ProtocolError
+from instride.wire.api import Fetch, FetchAnswer, FetchPartition
+from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
+
+VERSIONS = range(FETCH_VERSIONS[0], FETCH_VERSIONS[1] + 1)
+IDS = {"flights": UUID(int=5), "airports": UUID(int=6)}
+
+REQUEST = Fetch(
+    partitions=(
+        FetchPartition(topic="flights", partition=0, offset=10, topic_id=IDS["flights"], leader_epoch=3, max_bytes=99),
+        FetchPartition(topic="airports", partition=7, offset=1 << 40, topic_id=IDS["airports"]),
+        FetchPartition(topic="flights", partition=1, offset=20, topic_id=IDS["flights"]),
+    ),
+    max_wait=0.5,
+    min_bytes=1,
+    max_bytes=1000,
+    read_committed=True,
+    rack="north",
+)
+
+
+def _classes(kind: str, version: int) -> Any:
+    return import_module(f"kio.schema.fetch.v{version}.{kind}")
+
+
+def _written(request: Fetch, version: int) -> Any:
+    data = encode_fetch(request, version)
+    message, size = entity_reader(_classes("request", version).FetchRequest)(data, 0)
+    assert size == len(data)
+    return message
+
+
+def _body(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> bytes:
+    """A response as kio writes it. partitions: by topic and number, the fields that are not zero."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, partition), fields in partitions.items():
+        topics.setdefault(topic, []).append({"partition_index": partition, "records": None, **fields})
+    responses = [{"topic": name, "topic_id": IDS.get(name), "partitions": each} for name, each in topics.items()]
+    schema = _classes("response", version).FetchResponse
+    out = io.BytesIO()
+    entity_writer(schema)(out, build(schema, {"responses": responses, **top}))
+    return out.getvalue()
+
+
+def _answer(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> FetchAnswer:
+    return decode_fetch(memoryview(_body(version, partitions, **top)), version, REQUEST)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_says_what_was_asked(version: int) -> None:
+    message = _written(REQUEST, version)
+    assert message.max_wait.total_seconds() == 0.5
+    assert (message.min_bytes, message.max_bytes, message.isolation_level) == (1, 1000, 1)
+    keys = ["flights", "airports"] if version < 13 else [IDS["flights"], IDS["airports"]]
+    assert [each.topic if version < 13 else each.topic_id for each in message.topics] == keys
+    (first, second), (third,) = (each.partitions for each in message.topics)
+    assert [(each.partition, each.fetch_offset) for each in (first, second, third)] == [(0, 10), (1, 20), (7, 1 << 40)]
+    assert (first.partition_max_bytes, second.partition_max_bytes) == (99, 1 << 20)
+    assert getattr(first, "current_leader_epoch", 3) == 3
+    assert getattr(first, "log_start_offset", -1) == getattr(first, "last_fetched_epoch", -1) == -1
+    assert getattr(message, "rack_id", "north") == "north"
+    assert (getattr(message, "session_id", 0), getattr(message, "session_epoch", -1)) == (0, -1)
+    assert getattr(message, "replica_id", -1) == -1
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
+def test_a_session_s_request(version: int) -> None:
+    partitions = REQUEST.partitions[:1]
+    asked = Fetch(
+        partitions=partitions,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1,
+        session_id=77,
+        session_epoch=4,
+        forgotten=(("flights", 8), ("flights", 9)),
+    )
+    message = _written(asked, version)
+    assert (message.session_id, message.session_epoch) == (77, 4)
+    (forgotten,) = message.forgotten_topics_data
+    assert (forgotten.topic if version < 13 else forgotten.topic_id) == ("flights" if version < 13 else IDS["flights"])
+    assert forgotten.partitions == (8, 9)
+
+
+def test_a_topic_without_id_cannot_be_named_from_version_13_on() -> None:
+    asked = Fetch(
+        partitions=(FetchPartition(topic="flights", partition=0, offset=0),), max_wait=0, min_bytes=1, max_bytes=1
+    )
+    assert _written(asked, 12).topics[0].topic == "flights"
+    with pytest.raises(ValueError, match="id; that of 'flights' is not given"):
+        encode_fetch(asked, 13)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1e9])
+def test_a_wait_that_does_not_fit_is_cut(seconds: float) -> None:
+    asked = Fetch(partitions=(), max_wait=seconds, min_bytes=1, max_bytes=1)
+    assert encode_fetch(asked, 15)[:4] == (0 if seconds < 0 else (1 << 31) - 1).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_has_what_the_broker_said(version: int) -> None:
+    answer = _answer(
+        version,
+        {
+            ("flights", 0): {
+                "high_watermark": 50,
+                "last_stable_offset": 40,
+                "log_start_offset": 2,
+                "preferred_read_replica": 3,
+                "records": batch(plain(9, 10, 11)),
+            },
+            ("flights", 1): {"error_code": 6},
+            ("airports", 7): {"high_watermark": 1 << 40},
+        },
+        session_id=5,
+    )
+    assert (answer.error, answer.session_id) == (0, 5 if version >= 7 else 0)
+    first, second, third = (answer.partitions[key] for key in (("flights", 0), ("flights", 1), ("airports", 7)))
+    assert (first.error, first.high_watermark, first.last_stable_offset) == (0, 50, 40)
+    assert first.log_start_offset == (2 if version >= 5 else -1)
+    assert first.preferred_read_replica == (3 if version >= 11 else -1)
+    assert first.chunk is not None
+    assert [r.offset for r in first.chunk.records(epoch=0, seek_number=0)] == [10, 11]
+    assert (first.chunk.topic, first.chunk.partition, first.next_offset) == ("flights", 0, 12)
+    assert (second.error, second.chunk, second.next_offset) == (6, None, 20)
+    assert (third.error, third.chunk, third.next_offset, third.corrupt) == (0, None, 1 << 40, None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_aborted_transactions_are_skipped(version: int) -> None:
+    log = batch(plain(10, 11), transactional=True, producer_id=9) + batch(plain(12))
+    aborted = [{"producer_id": 9, "first_offset": 10}]
+    answer = _answer(version, {("flights", 0): {"records": log, "aborted_transactions": aborted}})
+    chunk = answer.partitions["flights", 0].chunk
+    assert chunk is not None
+    assert [r.offset for r in chunk.records(epoch=0, seek_number=0)] == [12]
+
+
+def test_records_stay_where_they_were_received() -> None:
+    """The value's bytes are changed under the chunk: a record made after it shows the change."""
+    body = bytearray(_body(16, {("flights", 0): {"records": batch(plain(10))}}))
+    answer = decode_fetch(memoryview(body), 16, REQUEST)
+    body[:] = body.replace(b"v10", b"new")
+    chunk = answer.partitions["flights", 0].chunk
+    assert chunk is not None
+    assert chunk.records(epoch=0, seek_number=0)[0].value == b"new"
+
+
+def test_a_corrupt_partition_leaves_the_others() -> None:
+    bad = batch(plain(10, 11), crc=1)
+    answer = _answer(16, {("flights", 0): {"records": bad}, ("flights", 1): {"records": batch(plain(20))}})
+    first, second = answer.partitions["flights", 0], answer.partitions["flights", 1]
+    assert isinstance(first.corrupt, CorruptRecordError)
+    assert (first.corrupt.topic, first.corrupt.partition, first.corrupt.offset) == ("flights", 0, 10)
+    assert (first.chunk, first.next_offset, first.error) == (None, 10, 0)
+    assert second.chunk is not None
+    assert (second.corrupt, second.next_offset) == (None, 21)
+
+
+def test_what_was_not_asked_for_is_ignored() -> None:
+    unasked = {("flights", 5): {"records": batch(plain(0))}, ("unknown", 0): {"records": batch(plain(0))}}
+    assert set(_answer(12, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
+    assert set(_answer(16, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
+
+
+def test_what_is_left_out_of_a_full_answer_is_an_error() -> None:
+    answer = _answer(16, {("flights", 0): {}})
+    assert [answer.partitions[key].error for key in (("flights", 0), ("flights", 1), ("airports", 7))] == [0, -1, -1]
+
+
+def test_a_session_s_answer_leaves_out_what_has_nothing_new() -> None:
+    asked = Fetch(partitions=REQUEST.partitions, max_wait=0, min_bytes=1, max_bytes=1, session_id=1, session_epoch=2)
+    body = memoryview(_body(16, {("flights", 0): {}}, session_id=1))
+    assert set(decode_fetch(body, 16, asked).partitions) == {("flights", 0)}
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
+def test_an_error_of_the_whole_answer(version: int) -> None:
+    assert _answer(version, {}, error_code=70) == FetchAnswer(error=70)
+
+
+def test_unknown_error_codes_pass() -> None:
+    body = bytearray(_body(16, {("flights", 0): {"error_code": 6}}))
+    at = body.index(bytes(4) + b"\0\6", 16)
+    body[at + 4 : at + 6] = (9999).to_bytes(2, "big")
+    assert decode_fetch(memoryview(body), 16, REQUEST).partitions["flights", 0].error == 9999
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_cut_is_a_protocol_error(version: int) -> None:
+    body = _body(version, {("flights", 0): {"records": batch(plain(10))}, ("airports", 7): {"error_code": 3}})
+    for length in range(len(body)):
+        with pytest.raises(ProtocolError):
+            decode_fetch(memoryview(body)[:length], version, REQUEST)
+
+
+def test_a_count_is_not_believed() -> None:
+    """The 15 bytes that make another reader allocate 32 GiB."""
+    for version in (4, 7, 12, 16):
+        head = bytes(4) if version < 7 else bytes(10)
+        count = b"\x7f\xff\xff\xff" if version < 12 else b"\xff\xff\xff\xff\x0f"
+        with pytest.raises(ProtocolError):
+            decode_fetch(memoryview(head + count + b"\0" * 20), version, REQUEST)
+
+
+@given(version=st.sampled_from(VERSIONS), data=st.data())
+def test_damaged_bytes_give_an_answer_or_a_protocol_error(version: int, data: st.DataObject) -> None:
+    aborted = [{"producer_id": 9, "first_offset": 10}]
+    fields = {"records": batch(plain(10, 11)), "aborted_transactions": aborted}
+    body = bytearray(_body(version, {("flights", 0): fields, ("airports", 7): {}}))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(body) - 1))
+        body[at] = data.draw(st.integers(0, 255))
+    try:
+        answer = decode_fetch(memoryview(body), version, REQUEST)
+    except ProtocolError:
+        return
+    assert isinstance(answer, FetchAnswer)
+
+
+@given(version=st.sampled_from(VERSIONS), body=st.binary(max_size=200))
+def test_random_bytes_give_an_answer_or_a_protocol_error(version: int, body: bytes) -> None:
+    try:
+        decode_fetch(memoryview(body), version, REQUEST)
+    except ProtocolError:
+        return
