@@ -100,8 +100,7 @@ class LocalKafka:
             running = Running(processes, nodes, jvm, timeout=self._timeout)
             running.format()
             for number in self.nodes:
-                pid = running.launch(number)
-                logger.debug("node %d on %s is process %d", number, running.node(number).address, pid)
+                running.launch(number)
             running.wait("Kafka did not become ready", lambda: all_ready(running), needed=self.nodes)
         except BaseException:
             processes.end()
@@ -234,6 +233,10 @@ class LocalKafka:
     def address(self, node: int = 1) -> str:
         """``host:port`` of one node."""
         return self._running.node(node).address
+
+    def pid(self, node: int = 1) -> int:
+        """The process id of the node's JVM, or of the last one that it had."""
+        return self._running.pid(node)
 
     def log_path(self, node: int = 1) -> Path:
         """The file that the node's log goes to, through all its restarts."""

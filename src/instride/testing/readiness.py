@@ -17,7 +17,10 @@ def all_ready(running: Running) -> bool:
     """Whether all nodes that serve answer, know the controller, count each other as alive, and lead what they can."""
     serving = set(running.serving())
     return bool(serving) and all(
-        _counts_all(answer, serving) and _leads(answer, serving) for answer in _answers(running, None)
+        answer.cluster_id == running.cluster_id  # else another process's Kafka took the port first
+        and _counts_all(answer, serving)
+        and _leads(answer, serving)
+        for answer in _answers(running, None)
     )
 
 
@@ -36,7 +39,7 @@ def topics_gone(running: Running, names: tuple[str, ...]) -> bool:
 def _answers(running: Running, topics: tuple[str, ...] | None) -> list[MetadataResponse]:
     answers = []
     for number in running.serving():
-        with running.admin(number) as admin:
+        with running.probe(number) as admin:
             answers.append(admin.metadata(topics))
     return answers
 

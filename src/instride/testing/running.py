@@ -2,12 +2,14 @@
 
 Laws
 1. A wait polls the state with a deadline. Errors of the transport and of brokers mean not yet; the last one is the
-   cause of the timeout's error. A node that has to be there and ended fails the wait at once, with the end of its log.
+   cause of the timeout's error. A node that has to be there and ended fails the wait at once, with what its log says.
 2. A suspended node runs, but does not serve: no wait asks it anything.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import signal
 import time
 from base64 import urlsafe_b64encode
@@ -34,8 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Running", "lay_out"]
 
+logger = logging.getLogger(__name__)
+
 _POLL_SECONDS: Final = 0.05
-_LOG_TAIL: Final = 2000
+_PROBE_SECONDS: Final = 3.0
+_LOG_PART: Final = 2000
+_ERROR: Final = re.compile(r"^.*(?: ERROR | FATAL |Exception).*$", re.MULTILINE)
 _PORT_TAKEN: Final = "Address already in use"
 
 
@@ -67,25 +73,34 @@ class Running:
         self._jvm = jvm
         self._timeout = timeout
         self._suspended: set[int] = set()
+        self._pids: dict[int, int] = {}
+        self._log_starts: dict[int, int] = {}
+        self.cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
     def format(self) -> None:
         """Give every node its empty storage, all of one new cluster."""
-        cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         for node in self.nodes.values():
-            command = self._jvm.format_tool(node.settings_file, cluster_id)
+            command = self._jvm.format_tool(node.settings_file, self.cluster_id)
             self.processes.start(f"format {node.name}", command, node.log)
         for node in self.nodes.values():
             if self._code_of(f"format {node.name}") != 0:
-                raise BrokerStartError(f"node {node.node_id}: its storage was not formatted.\n{_tail(node.log)}")
+                raise BrokerStartError(
+                    f"node {node.node_id}: its storage was not formatted.\n{_trouble(_read(node.log))}"
+                )
 
     def _code_of(self, name: str) -> int | None:
         self.wait(f"{name} did not end", lambda: self.processes.exit_code(name) is not None)
         return self.processes.exit_code(name)
 
-    def launch(self, number: int) -> int:
-        """Start the node's process and return its id; the node is ready later."""
+    def launch(self, number: int) -> None:
+        """Start the node's process; the node is ready later."""
         node = self.node(number)
-        return self.processes.start(node.name, self._jvm.broker(node.settings_file), node.log)
+        self._log_starts[number] = node.log.stat().st_size if node.log.exists() else 0
+        self._pids[number] = self.processes.start(node.name, self._jvm.broker(node.settings_file), node.log)
+        logger.debug("node %d on %s is process %d", number, node.address, self._pids[number])
+
+    def pid(self, number: int) -> int:
+        return self._pids[self.node(number).node_id]
 
     def node(self, number: int) -> Node:
         if number not in self.nodes:
@@ -112,15 +127,20 @@ class Running:
         elif which in {signal.SIGCONT, signal.SIGKILL}:
             self._suspended.discard(number)
 
-    def admin(self, number: int | None = None) -> Admin:
-        """A connection to that node, or to the first one that serves."""
+    def admin(self) -> Admin:
+        """A connection to the first node that serves."""
+        for number in self.serving():
+            return self._connect(number, self._timeout)
+        raise LocalKafkaError("no node is running, or all are suspended")
+
+    def probe(self, number: int) -> Admin:
+        """A connection to that node for a question within a wait: with little patience, since the wait asks again."""
+        return self._connect(number, min(self._timeout, _PROBE_SECONDS))
+
+    def _connect(self, number: int, timeout: float) -> Admin:
         from instride.testing.admin import Admin  # noqa: PLC0415 - kio's messages take a while to import
 
-        if number is None:
-            number = next(iter(self.serving()), None)
-        if number is None:
-            raise LocalKafkaError("no node is running, or all are suspended")
-        return Admin(self.node(number).port, timeout=self._timeout)
+        return Admin(self.node(number).port, timeout=timeout)
 
     def wait(self, what: str, done: Callable[[], bool], *, needed: Iterable[int] = ()) -> None:
         """Poll until done. needed: the nodes whose end is a failure. See the first law."""
@@ -140,10 +160,16 @@ class Running:
 
     def _check_alive(self, number: int) -> None:
         if not self.is_running(number):
-            tail = _tail(self.node(number).log)
-            message = f"node {number} ended while it was to start. The end of its log:\n{tail}"
-            raise BrokerStartError(message, port_taken=_PORT_TAKEN in tail)
+            log = _read(self.node(number).log, self._log_starts[number])
+            message = f"node {number} ended while it was to start. Of its log:\n{_trouble(log)}"
+            raise BrokerStartError(message, port_taken=_PORT_TAKEN in log)
 
 
-def _tail(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:] if log.exists() else "(no log)"
+def _read(log: Path, start: int = 0) -> str:
+    return log.read_bytes()[start:].decode(errors="replace") if log.exists() else ""
+
+
+def _trouble(log: str) -> str:
+    """The part that tells what went wrong: from the first error on, or else the end."""
+    match = _ERROR.search(log)
+    return log[match.start() :][:_LOG_PART] if match else log[-_LOG_PART:]
