@@ -112,9 +112,7 @@ class _Writer:
         if self._version < _TOPIC_ID_FROM:
             return self._string(topic)
         if topic_id == NO_TOPIC_ID:
-            raise ValueError(
-                f"Fetch version {self._version} names topics by id; that of {topic!r} is not given"
-            )
+            raise ValueError(f"Fetch version {self._version} names topics by id; that of {topic!r} is not given")
         return topic_id.bytes
 
     def _string(self, text: str) -> bytes:
