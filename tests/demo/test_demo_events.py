@@ -13,8 +13,10 @@ from instride.demo.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    Life,
     Mark,
     Ownership,
+    Phase,
     Produced,
     Progress,
     Range,
@@ -30,6 +32,7 @@ ONE_OF_EACH: list[Event] = [
     JobFinished(t=3.0, app="B", job="job 1"),
     JobFailed(t=3.5, app="B", job="job 2", reason='a "bad"\nrecord'),
     Produced(t=4.0, app="source", partition=3, end=99),
+    *(Life(t=4.2, app="A", phase=phase) for phase in Phase),
     Mark(t=4.5, app="scenario", text="B joins"),
 ]
 
@@ -41,7 +44,18 @@ def test_an_event_is_one_line_and_comes_back_as_it_was(event: Event) -> None:
     assert decode(line) == event
 
 
-@pytest.mark.parametrize("line", ["", "{}", "[]", '{"event":"flown","t":1}', '{"event":"progress","t":1}', "nonsense"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"event":"flown","t":1}',
+        '{"event":"progress","t":1}',
+        "nonsense",
+        '{"event":"life","t":1,"app":"A","phase":"on the moon"}',
+    ],
+)
 def test_what_is_no_event_is_refused_with_the_line(line: str) -> None:
     with pytest.raises(ValueError, match="not an event of the demo"):
         decode(line)

@@ -62,6 +62,40 @@ def test_a_hand_over_says_how_long_it_was_delayed_and_by_which_job_of_its_own_pa
     assert str(handover.cause) == "A's job 1 (partition 1 offsets 0-49)"
 
 
+def test_partitions_that_go_only_together_have_the_last_job_among_them_as_their_cause() -> None:
+    run = history(
+        [
+            change(0, "A", Change.ASSIGNED, 0, 1, 2),
+            *(JobStarted(t=1, app="A", job=f"job {p}", ranges=(Range(p, 0, 9),)) for p in (0, 1, 2)),
+            change(2, "A", Change.REVOKE_REQUESTED, 0, 1),
+            JobFinished(t=3, app="A", job="job 0"),
+            JobFinished(t=8, app="A", job="job 1"),
+            JobFinished(t=8.5, app="A", job="job 2"),
+            change(9, "A", Change.REVOKED, 0, 1),
+            change(10, "B", Change.ASSIGNED, 0, 1),
+        ]
+    )
+    assert [str(handover.cause) for handover in run.handovers] == ["A's job 1 (partition 1 offsets 0-8)"] * 2
+
+
+def test_a_partition_that_goes_by_itself_is_not_blamed_on_one_that_is_still_held() -> None:
+    run = history(
+        [
+            change(0, "A", Change.ASSIGNED, 0, 1),
+            *(JobStarted(t=1, app="A", job=f"job {p}", ranges=(Range(p, 0, 9),)) for p in (0, 1)),
+            change(2, "A", Change.REVOKE_REQUESTED, 0, 1),
+            JobFinished(t=3, app="A", job="job 0"),
+            change(4, "A", Change.REVOKED, 0),
+            JobFinished(t=8, app="A", job="job 1"),
+            change(9, "A", Change.REVOKED, 1),
+        ]
+    )
+    assert [(str(handover.cause), handover.delay) for handover in run.handovers] == [
+        ("A's job 0 (partition 0 offsets 0-8)", 2),
+        ("A's job 1 (partition 1 offsets 0-8)", 7),
+    ]
+
+
 def test_a_hand_over_with_nothing_under_way_has_no_cause() -> None:
     run = history([change(0, "A", Change.ASSIGNED, 1), change(2, "A", Change.REVOKE_REQUESTED, 1)])
     (handover,) = run.handovers

@@ -10,6 +10,7 @@ Laws
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from instride.demo.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    Life,
     Mark,
     Ownership,
     Produced,
@@ -89,7 +91,8 @@ class Handover:
     """A partition that was asked for, or lost.
 
     requested, released, resumed: when it was asked for, let go, and owned again; None if that never came.
-    before, after: the applications. given_back: the group left it where it was. cause: what it was kept for.
+    before, after: the applications. given_back: the group left it where it was. cause: what it was kept for: work
+    on it or, where a client gives up several only together, on one of the others.
     """
 
     partition: int
@@ -110,7 +113,11 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A run, folded. Times are those of the events. moving: by partition, when it was on its way."""
+    """A run, folded. Times are those of the events.
+
+    start: when something first happened, which is later than its processes' start. moving: by partition, when it was on
+    its way. ends: by partition, the end of what was produced.
+    """
 
     start: float
     end: float
@@ -137,9 +144,10 @@ class History:
 def history(events: Iterable[Event]) -> History:
     """Fold the events of a run, in any order, to its history. Without events it is empty."""
     ordered = sorted(events, key=lambda event: event.t)
-    start, end = (ordered[0].t, ordered[-1].t) if ordered else (0.0, 0.0)
+    times = [event.t for event in ordered if not isinstance(event, Life)]
+    start, end = (times[0], times[-1]) if times else (0.0, 0.0)
     jobs = tuple(_jobs(ordered))
-    handovers = tuple(_with_causes(_handovers(ordered), jobs, end))
+    handovers = tuple(_with_causes(_handovers(ordered), jobs))
     progress = tuple(event for event in ordered if isinstance(event, Progress))
     return History(
         start=start,
@@ -239,21 +247,29 @@ def _ended(partition: int, opened: _Open, t: float | None, after: str | None, *,
     )
 
 
-def _with_causes(handovers: Iterable[Handover], jobs: tuple[Job, ...], end: float) -> Iterator[Handover]:
-    for each in sorted(handovers, key=lambda handover: (handover.requested, handover.partition)):
-        yield replace(each, cause=_cause(each, jobs, end))
+def _with_causes(handovers: Iterable[Handover], jobs: tuple[Job, ...]) -> Iterator[Handover]:
+    ordered = sorted(handovers, key=lambda handover: (handover.requested, handover.partition))
+    for each in ordered:
+        together = {
+            other.partition
+            for other in ordered
+            if other.before == each.before and other.requested <= each.requested < (other.released or math.inf)
+        }
+        yield replace(each, cause=_cause(each, together, jobs))
 
 
-def _cause(handover: Handover, jobs: tuple[Job, ...], end: float) -> Job | None:
-    """The job of the partition itself that was under way at the request, and ended last."""
-    under_way = [
-        job
+def _cause(handover: Handover, together: set[int], jobs: tuple[Job, ...]) -> Job | None:
+    """The job that ended last before the release, of those under way at the request on a partition asked for."""
+    released = math.inf if handover.released is None else handover.released
+    held_by = [
+        (math.inf if job.end is None else job.end, job)
         for job in jobs
         if job.app == handover.before
-        and job.works_on(handover.partition)
-        and job.start <= handover.requested < (end if job.end is None else job.end)
+        and job.start <= handover.requested
+        and any(job.works_on(partition) for partition in together)
     ]
-    return max(under_way, key=lambda job: end if job.end is None else job.end, default=None)
+    ended_last = [each for each in held_by if handover.requested < each[0] <= released]
+    return max(ended_last, key=lambda each: (each[0], each[1].works_on(handover.partition)), default=(0, None))[1]
 
 
 def _moving(

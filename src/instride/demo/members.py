@@ -1,7 +1,8 @@
 """The demo's member processes: started, watched, asked to leave, and gone with this process however it ends.
 
 Laws
-1. A member is a real process of its own, started through the keeper of `instride.testing`: it cannot outlive this one.
+1. A member is a real process of its own, started through the keeper of `instride.testing`: it cannot outlive
+   this one.
 2. A member that ends before it was asked to is an error that shows the end of its log.
 3. To be asked to leave is SIGTERM. One that has not left in time is killed when the keeper ends.
 """

@@ -1,0 +1,7 @@
+"""`python -m instride.demo`."""
+
+import sys
+
+from instride.demo.run import main
+
+sys.exit(main())

@@ -1,0 +1,26 @@
+"""The kinds of consumers that play the scenario, in the order in which they stand side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from instride.demo.scenario import Contender
+
+__all__ = ["CONFLUENT", "CONTENDERS"]
+
+
+def _plain_files(output: Path) -> list[Path]:
+    """Every finished file; one that is being written has a name that starts with a dot."""
+    return sorted(path for path in output.glob("*.parquet") if not path.name.startswith("."))
+
+
+CONFLUENT: Final = Contender(
+    name="confluent-kafka",
+    slug="confluent",
+    module="instride.demo.confluent_member",
+    slow_partition=3,
+    written=_plain_files,
+)
+
+CONTENDERS: Final = (CONFLUENT,)
