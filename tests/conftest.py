@@ -5,13 +5,13 @@ So a plain mistake is reported within seconds, and the tests that share a kind o
 
 import pytest
 
-from instride.testing import pytest_plugin
+import pytest_instride
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Offer the fixtures of `instride.testing` also where the package is on the path but not installed."""
-    if not config.pluginmanager.is_registered(pytest_plugin):
-        config.pluginmanager.register(pytest_plugin, "instride")
+    if not config.pluginmanager.is_registered(pytest_instride):
+        config.pluginmanager.register(pytest_instride, "pytest_instride")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

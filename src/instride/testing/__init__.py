@@ -1,12 +1,11 @@
-"""A real Apache Kafka for tests: ``LocalKafka``, and a pytest plugin with the fixtures ``kafka``, ``kafka_topic``
-and ``kafka_cluster``.
+"""A real Apache Kafka for tests: ``LocalKafka``. The pytest fixtures that offer it are in `pytest_instride`.
 
     with LocalKafka() as kafka:
         kafka.create_topic("flights", partitions=12)
         Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id="g")
 
 Laws
-1. Names are loaded on first use: pytest imports this package in every run, and pays only for what a run uses.
+1. Names are loaded on first use: who wants only `find_java` does not import an admin client.
 """
 
 from __future__ import annotations

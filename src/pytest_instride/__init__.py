@@ -1,7 +1,11 @@
-"""Fixtures for tests that want a real Kafka: ``kafka``, ``kafka_topic`` and ``kafka_cluster``.
+"""pytest's door to `instride.testing`: the fixtures ``kafka``, ``kafka_topic`` and ``kafka_cluster``.
 
-Loaded by pytest in every run where instride is installed, so it imports nothing until a fixture is asked for.
-``-p no:instride`` turns it off.
+Laws
+1. pytest loads this in every run where instride is installed, so it imports nothing of instride until a fixture is
+   asked for. Hence a package of its own: `import instride.anything` would import the consumer. So a run that needs no
+   Kafka does not pay for one, coverage misses no line of instride, and a broken install breaks only what uses it.
+
+``-p no:pytest_instride`` turns it off.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ __all__ = ["kafka", "kafka_cluster", "kafka_topic"]
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[LocalKafka]:
     """One real broker for the whole run, started on first use. Do not stop or kill it: other tests use it too."""
-    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see this module's docstring
+    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the law above
 
     with LocalKafka() as cluster:
         yield cluster
@@ -30,7 +34,7 @@ def kafka() -> Iterator[LocalKafka]:
 @pytest.fixture(scope="module")
 def kafka_cluster() -> Iterator[LocalKafka]:
     """Three nodes for the tests of one module, which may kill, suspend and restart them, and then restore them."""
-    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see this module's docstring
+    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the law above
 
     with LocalKafka(nodes=3) as cluster:
         yield cluster
@@ -42,7 +46,7 @@ def kafka_topic(kafka: LocalKafka, request: pytest.FixtureRequest) -> Iterator[C
 
     The names are unique in the run; the topics are deleted when the test ends.
     """
-    import uuid  # noqa: PLC0415 - see this module's docstring
+    import uuid  # noqa: PLC0415 - see the law above
 
     made: list[str] = []
     stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80].strip("-.")

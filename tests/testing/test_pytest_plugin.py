@@ -1,0 +1,86 @@
+"""The plugin in a pytest run of its own, as its users have it; the examples of docs/testing.md are such a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+
+def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{cwd}"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    return subprocess.run(
+        [sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def pytest_run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """As where the package is installed: with the entry point that pyproject.toml declares."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    installed = folder / "instride-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: instride\nVersion: 0\n")
+    lines = "".join(f"{name} = {module}\n" for name, module in declared.items())
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    return run("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, cwd=folder)
+
+
+@pytest.mark.kafka
+def test_the_examples_of_the_manual(tmp_path: Path) -> None:
+    pytest.importorskip("confluent_kafka")
+    manual = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
+    for number, example in enumerate(examples):
+        (tmp_path / f"test_example_{number}.py").write_text(example)
+    done = pytest_run(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(examples)} passed" in done.stdout
+    assert len(examples) == 3
+
+
+def test_the_fixtures_are_offered_with_their_purpose(tmp_path: Path) -> None:
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    done = pytest_run(tmp_path, "--fixtures")
+    for name in ("kafka ", "kafka_topic", "kafka_cluster"):
+        assert re.search(rf"^{name}.*\n    \S", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "pytest_instride")])
+def test_it_may_be_named_besides(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    done = pytest_run(tmp_path, *options)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_it_can_be_turned_off(tmp_path: Path) -> None:
+    (tmp_path / "test_something.py").write_text("def test_something(kafka): pass\n")
+    done = pytest_run(tmp_path, "-p", "no:pytest_instride")
+    assert "fixture 'kafka' not found" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_run_without_kafka_pays_nothing(tmp_path: Path) -> None:
+    """Loading the plugin loads nothing of instride, so it also hides none of it from coverage."""
+    code = (
+        "import sys, pytest\nbefore = set(sys.modules)\nimport pytest_instride\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = run("-c", code, cwd=tmp_path)
+    assert done.stdout.split() == ["pytest_instride"], done.stdout + done.stderr
+
+
+def test_the_public_names_are_there(tmp_path: Path) -> None:
+    code = "import instride.testing as t\nprint(*(getattr(t, name).__name__ for name in t.__all__))"
+    done = run("-c", code, cwd=tmp_path)
+    assert done.stdout.split() == ["LocalKafka", "Java", "KafkaHome", "find_java", "find_kafka"], done.stderr
+    done = run("-c", "from instride.testing import Nothing", cwd=tmp_path)
+    assert "cannot import name 'Nothing'" in done.stderr
