@@ -237,5 +237,5 @@ def test_a_file_that_really_cannot_grow_is_a_typed_error_and_leaves_nothing(tmp_
         [sys.executable, "-c", _FILL, str(tmp_path / "out")], capture_output=True, timeout=60, check=False
     )
     assert run.returncode == 77, run.stderr.decode()
-    assert [path for path in (tmp_path / "out" / "data").rglob("*") if path.is_file()] == []
+    assert [path for path in (tmp_path / "out" / "_data").rglob("*") if path.is_file()] == []
     assert read_files(tmp_path / "out") == []

@@ -2,7 +2,10 @@
 
     FOLDER/_instride/sink.json                                        "this is a sink", and its version
     FOLDER/_instride/topic-T/partition-PPPPP/SEQUENCE.json            the chain of manifests
-    FOLDER/data/topic-T/partition-PPPPP/START-END-JOB-ATTEMPT-TOKEN.parquet
+    FOLDER/_data/topic-T/partition-PPPPP/START-END-JOB-ATTEMPT-TOKEN.parquet
+
+Both names begin with "_", which Spark, Arrow and pandas pass over: reading FOLDER without its manifests
+gives an error or nothing, not the rows of losers and zombies.
 
 Numbers are of fixed width, so that names sort as they count. The token makes the name of every write its
 own: even two writes by the same attempt cannot touch each other's file.
@@ -33,7 +36,7 @@ __all__ = [
     "start_of",
 ]
 
-DATA: Final = "data"
+DATA: Final = "_data"
 _META: Final = "_instride"
 _MARKER: Final = "sink.json"
 _JOB = re.compile(r"[A-Za-z0-9_]{1,64}")

@@ -1,12 +1,13 @@
 """Reading a sink: always by its manifests, never by listing its data.
 
-A folder of data files also holds those of losers, retries and tasks still at work; ``spark.read.parquet`` or
-a glob over it would show them. Each function here takes one snapshot per partition: a whole beginning of its
-chain. Reading needs no lock and disturbs no writer.
+A folder of data files also holds those of losers, retries and tasks still at work; a glob over it would show
+them. Each function here takes one snapshot per partition: a whole beginning of its chain. Reading needs no
+lock and disturbs no writer.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,7 @@ def read_dataframe(spark: SparkSession, path: str | Path, *, store: ManifestStor
         from pyspark.sql.types import StructType  # noqa: PLC0415 - only here is Spark needed
 
         return spark.createDataFrame([], StructType([]))
-    # The scheme: or Spark would look for the paths on the cluster's default file system.
-    return spark.read.option("mergeSchema", "true").parquet(*[f"file://{file}" for file in found])
+    return spark.read.option("mergeSchema", "true").parquet(*[_for_spark(file) for file in found])
 
 
 def chains_in(store: ManifestStore) -> list[Chain]:
@@ -77,6 +77,11 @@ def chains_in(store: ManifestStore) -> list[Chain]:
             numbers = (partition_of(name) for name in store.names(folder))
             found += [TopicPartition(topic, number) for number in numbers if number is not None]
     return [Chain(store, partition.topic, partition.partition) for partition in sorted(found)]
+
+
+def _for_spark(file: Path) -> str:
+    """A path as Spark takes it: on the local file system, not the cluster's default one, and never a pattern."""
+    return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", str(file))
 
 
 def _existing(found: list[Path]) -> list[Path]:

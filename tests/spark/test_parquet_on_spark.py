@@ -1,0 +1,94 @@
+"""The sink with real Spark tasks: retries and their files, and the DataFrame of what was committed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from parquet_help import commit, span, write
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from instride.spark.parquet import ParquetSink, ParquetWriter, read_dataframe, read_files
+from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRange
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master("local[2,3]").appName("sink").config("spark.ui.enabled", "false")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def _run(spark: SparkSession, writer: ParquetWriter, job: str, ranges: list[OutputRange]) -> JobResult:
+    """A job as the pipeline runs it: one task a range, the first attempt of each fails after it has written."""
+
+    def task(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        output = ranges[context.partitionId()]
+        offsets = list(range(output.start, output.end))
+        rows = pa.record_batch({"partition": [output.partition] * len(offsets), "offset": offsets})
+        attempt = context.taskAttemptId()
+        written = writer.write(output, job=job, attempt=attempt, batches=iter([rows]))
+        if context.attemptNumber() == 0:
+            raise RuntimeError("lost after it has written")
+        yield pa.record_batch({"written": [written.to_json()]})
+
+    frame = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(task, "written string")
+    return JobResult.merge(job, (WrittenRange.from_json(row.written) for row in frame.collect()))
+
+
+def test_tasks_that_fail_after_writing_leave_nothing_visible(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out of the way")
+    ranges = [span(0, 5, partition=0), span(7, 9, partition=1)]
+    outcomes = sink.commit(_run(spark, sink.writer(), "a", ranges))
+    assert {outcome.status for outcome in outcomes.values()} == {CommitStatus.COMMITTED}
+    seen = sorted((row.partition, row.offset) for row in read_dataframe(spark, sink.folder).collect())
+    assert seen == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 7), (1, 8)]
+    assert len(list((sink.folder / "_data").rglob("*.parquet"))) == 4
+    assert len(read_files(sink.folder)) == 2
+
+
+def test_a_sink_without_rows_is_an_empty_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    sink.positions([])
+    sink.writer()
+    assert read_dataframe(spark, sink.folder).count() == 0
+
+
+@pytest.mark.parametrize("name", ["_hidden", "a=b", "x[1]{2}*", "with space%20"])
+def test_any_folder_can_be_read(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    sink = ParquetSink(tmp_path / name)
+    for start in (0, 5):
+        commit(sink, "a", write(sink, span(start, start + 5), "a"))
+    frame = read_dataframe(spark, sink.folder)
+    assert frame.columns == ["partition", "offset", "job"]
+    assert sorted(row.offset for row in frame.collect()) == list(range(10))
+
+
+def test_reading_without_the_manifests_shows_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    write(sink, span(0, 5), "zombie")
+    with pytest.raises(AnalysisException, match="UNABLE_TO_INFER_SCHEMA"):
+        spark.read.option("recursiveFileLookup", "true").parquet(f"file://{sink.folder}")
+
+
+def test_columns_that_came_later_are_null_before(spark: SparkSession, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    for start, batch in enumerate([pa.record_batch({"a": [1]}), pa.record_batch({"a": [2], "b": ["x"]})]):
+        written = sink.writer().write(span(start, start + 1), job="j", attempt=0, batches=iter([batch]))
+        commit(sink, "j", written)
+    seen = read_dataframe(spark, sink.folder).orderBy("a").collect()
+    assert [tuple(row) for row in seen] == [(1, None), (2, "x")]
