@@ -55,7 +55,8 @@ class Sections:
         while not self._fits(codec, data, room):
             if room >= limit:
                 raise CompressionError(f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)")
-            room = min(limit, max(2 * room, _SMALLEST_STEP))
+            # By half of what is there at least: so few batches are tried twice.
+            room = min(limit, max(2 * room, len(self._buffer) // 2, _SMALLEST_STEP))
         return start, self._used
 
     def finish(self) -> bytes | bytearray:
