@@ -1,0 +1,211 @@
+"""One partition's records in one assignment epoch and seek number: which are finished, and what may be committed.
+
+Laws
+1. Pure: no lock and no callback. The ledger holds its lock around every call.
+2. A record is under way, finished, failed or cancelled. Finished is final; a failed or cancelled one may be tried
+   again. Only what is under way can be cancelled.
+3. `next_offset` is that after the last record of the unbroken finished stretch from the beginning, in the order of
+   delivery. Offsets have gaps (compaction, transactions), so nothing is ever counted up to.
+4. A finished record is let go of at once, its block once all in it are finished. A byte of state and a place in a
+   list is all that a record costs until then.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import attrgetter, lt
+from typing import Any, Final
+
+from instride.commits import CommitEntry
+from instride.records import OffsetRange, TopicPartition
+
+__all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run"]
+
+UNDER_WAY: Final = 0
+FINISHED: Final = 1
+FAILED: Final = 2
+CANCELLED: Final = 3
+
+BLOCK_SIZE: Final = 4096
+"""Small blocks are joined up to this size: a slow trickle behind one slow record makes no long list of blocks."""
+
+Offsets = Sequence[int]
+
+
+class Block:
+    """Consecutive deliveries of one leader epoch. `offsets` is a range where they have no gaps."""
+
+    __slots__ = ("ends", "head", "leader_epoch", "offsets", "records", "states")
+
+    def __init__(self, records: list[Any]) -> None:
+        """Raises ValueError where the offsets do not rise."""
+        self.records = records
+        self.leader_epoch: int = records[0].leader_epoch
+        self.states = bytearray(len(records))
+        self.head = 0
+        self.ends: array[int] | None = None
+        if isinstance(records[0], OffsetRange):
+            self.offsets = _rising(array("q", [each.start for each in records]))
+            self.ends = array("q", [each.end for each in records])
+        else:
+            self.offsets = _rising(array("q", map(attrgetter("offset"), records)))
+
+    def find(self, offset: int) -> int:
+        """The place of a record, or -1."""
+        if isinstance(self.offsets, range):
+            return offset - self.offsets.start if offset in self.offsets else -1
+        place = bisect_left(self.offsets, offset)
+        return place if place < len(self.offsets) and self.offsets[place] == offset else -1
+
+    def end(self, place: int) -> int:
+        """The offset to commit once this record and all before it are finished."""
+        return self.offsets[place] + 1 if self.ends is None else self.ends[place]
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last record; of a range the last offset in it."""
+        return self.end(len(self.states) - 1) - 1
+
+    def advance(self) -> bool:
+        """Move the head past what is finished; True where that is everything."""
+        head, states = self.head, self.states
+        while head < len(states) and states[head] == FINISHED:
+            head += 1
+        self.head = head
+        return head == len(states)
+
+    def takes(self, other: Block) -> bool:
+        return (
+            len(self.states) + len(other.states) <= BLOCK_SIZE
+            and self.leader_epoch == other.leader_epoch
+            and (self.ends is None) == (other.ends is None)
+        )
+
+    def extend(self, other: Block) -> None:
+        self.records += other.records
+        self.states += other.states
+        self.offsets = _joined(self.offsets, other.offsets)
+        if self.ends is not None and other.ends is not None:
+            self.ends += other.ends
+
+
+def _rising(offsets: array[int]) -> Offsets:
+    dense = range(offsets[0], offsets[0] + len(offsets))
+    if array("q", dense) == offsets:
+        return dense
+    if not all(map(lt, offsets, islice(offsets, 1, None))):
+        raise ValueError("offsets must rise from record to record of a partition")
+    return offsets
+
+
+def _joined(left: Offsets, right: Offsets) -> Offsets:
+    if isinstance(left, range) and isinstance(right, range) and left.stop == right.start:
+        return range(left.start, right.stop)
+    joined = left if isinstance(left, array) else array("q", left)
+    joined.extend(right)
+    return joined
+
+
+class Run:
+    """See the laws above."""
+
+    __slots__ = (
+        "_blocks",
+        "_leader_epoch",
+        "committed",
+        "epoch",
+        "failures",
+        "last_offset",
+        "next_offset",
+        "partition",
+        "seek_number",
+        "stale",
+        "under_way",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int, seek_number: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.seek_number = seek_number
+        self.last_offset = -1
+        self.next_offset = -1
+        self.committed = -1
+        self.under_way = 0
+        self.stale = False
+        self.failures: dict[int, BaseException] = {}
+        self._leader_epoch = -1
+        self._blocks: list[Block] = []
+
+    def is_of(self, epoch: int, seek_number: int) -> bool:
+        return self.epoch == epoch and self.seek_number == seek_number
+
+    def add(self, block: Block) -> None:
+        """Append deliveries, all under way. Their offsets must be beyond `last_offset`."""
+        self.under_way += len(block.states)
+        self.last_offset = block.last_offset
+        if self._blocks and self._blocks[-1].takes(block):
+            self._blocks[-1].extend(block)
+        else:
+            self._blocks.append(block)
+
+    def mark(self, offset: int, state: int, error: BaseException | None = None) -> bool:
+        """Note what became of a record. False where it is not here, or its state does not allow it (law 2)."""
+        number = bisect_right(self._blocks, offset, key=_first) - 1
+        place = self._blocks[number].find(offset) if number >= 0 else -1
+        if place < 0:
+            return False
+        block = self._blocks[number]
+        before = block.states[place]
+        if before == FINISHED or (state == CANCELLED and before != UNDER_WAY):
+            return False
+        self.under_way += (state == UNDER_WAY) - (before == UNDER_WAY)
+        block.states[place] = state
+        self.failures.pop(offset, None)
+        if error is not None:
+            self.failures[offset] = error
+        if state == FINISHED:
+            block.records[place] = None
+            if number == 0 and place == block.head:
+                self._advance()
+        return True
+
+    def _advance(self) -> None:
+        while self._blocks:
+            block = self._blocks[0]
+            whole = block.advance()
+            if block.head:
+                self.next_offset = block.end(block.head - 1)
+                self._leader_epoch = block.leader_epoch
+            if not whole:
+                return
+            del self._blocks[0]
+
+    def is_ahead(self) -> bool:
+        """Whether something is finished that was not committed and can be."""
+        return self.next_offset > self.committed and not self.stale
+
+    def entry(self) -> CommitEntry:
+        return CommitEntry(
+            offset=self.next_offset,
+            epoch=self.epoch,
+            seek_number=self.seek_number,
+            leader_epoch=self._leader_epoch,
+        )
+
+    def records(self, *states: int) -> Iterator[Any]:
+        """The records in these states, in order of delivery. (Finished ones are gone.)"""
+        for block in self._blocks:
+            for place in range(block.head, len(block.states)):
+                if block.states[place] in states:
+                    yield block.records[place]
+
+    def record_at(self, offset: int) -> Any:
+        block = self._blocks[bisect_right(self._blocks, offset, key=_first) - 1]
+        return block.records[block.find(offset)]
+
+
+def _first(block: Block) -> int:
+    return block.offsets[0]

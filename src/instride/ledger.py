@@ -1,0 +1,246 @@
+"""`OffsetLedger`: which records are finished, and therefore which offsets may be committed.
+
+Laws
+1. A partition's next commit is behind the unbroken finished stretch from its first tracked record, in the order of
+   delivery: never beyond a record that is under way, failed or cancelled.
+2. A record is known by partition, assignment epoch, seek number and offset. A newer epoch or seek number starts the
+   partition anew; whatever ends under an older one is ignored.
+3. Only success settles a record. A failed or cancelled one holds its partition's commits until it is finished after
+   all (`done`, or a new `watch`), or forgotten.
+4. What is finished stays uncommitted until the broker has said that it is committed, and is offered until then. To
+   offer again what is on its way is harmless: a commit is a place, not a step.
+5. One lock guards all, and nothing of the user's is called under it. Every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Protocol, TypeVar
+
+from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run
+from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
+from instride.records import OffsetRange, TopicPartition
+
+__all__ = ["OffsetLedger", "TrackedRecord", "WatchedFuture"]
+
+
+class TrackedRecord(Protocol):
+    """What a ledger reads of a `ConsumerRecord` (besides `offset`) or an `OffsetRange` (besides `start` and `end`)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def seek_number(self) -> int: ...
+
+
+class WatchedFuture(Protocol):
+    """What a ledger asks of a future: those of `concurrent.futures` and of asyncio have it."""
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> object: ...
+
+
+R = TypeVar("R", bound=TrackedRecord)
+_stretch: Final = attrgetter("topic", "partition", "epoch", "seek_number", "leader_epoch")
+
+
+class OffsetLedger:
+    """Keeps count of records between `Consumer.poll` and `Consumer.commit`. See the laws above.
+
+    A record costs about ten bytes while it is under way, and two microseconds in all: a million at once is fine.
+    """
+
+    def __init__(self) -> None:
+        # Re-entrant, since the garbage collector may run a user's finalizer anywhere, and that may call us.
+        self._lock = threading.RLock()
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._ahead: dict[tuple[str, int], Run] = {}
+        self._unraised: dict[tuple[tuple[str, int], int], BaseException] = {}
+        self._under_way = 0
+
+    def track(self, records: Iterable[R]) -> list[R]:
+        """Register all of a poll's records as under way, then give them back in the same order.
+
+        A record of an epoch or seek number that is over is given back as well, and not registered. Raises
+        ValueError, with nothing registered, where a partition's offsets do not rise (a record tracked twice).
+        """
+        batch = list(records)
+        blocks = [Block(list(group)) for _, group in groupby(batch, _stretch)]
+        with self._lock:
+            for run, block in self._plan(blocks):
+                self._add(run, block)
+        return batch
+
+    def _plan(self, blocks: list[Block]) -> list[tuple[Run, Block]]:
+        """Which run takes which block. Changes nothing, so that a refused batch leaves no trace."""
+        current: dict[tuple[str, int], Run] = {}
+        last: dict[Run, int] = {}
+        planned: list[tuple[Run, Block]] = []
+        for block in blocks:
+            run = self._run_for(block, current)
+            if run is None:
+                continue
+            if block.offsets[0] <= last.get(run, run.last_offset):
+                raise ValueError(f"{run.partition}: offset {block.offsets[0]} was tracked before, or came out of order")
+            last[run] = block.last_offset
+            planned.append((run, block))
+        return planned
+
+    def _run_for(self, block: Block, current: dict[tuple[str, int], Run]) -> Run | None:
+        first = block.records[0]
+        key = TopicPartition(first.topic, first.partition)
+        run = current.get(key) or self._runs.get(key)
+        if run is None or (run.epoch, run.seek_number) < (first.epoch, first.seek_number):
+            run = current[key] = Run(key, first.epoch, first.seek_number)
+        return run if run.is_of(first.epoch, first.seek_number) else None
+
+    def _add(self, run: Run, block: Block) -> None:
+        if self._runs.get(run.partition) is not run:
+            self._drop(run.partition)
+            self._runs[run.partition] = run
+        self._under_way += len(block.states)
+        run.add(block)
+
+    def _drop(self, key: tuple[str, int]) -> Run | None:
+        run = self._runs.pop(key, None)
+        if run is not None:
+            self._under_way -= run.under_way
+            self._ahead.pop(key, None)
+            for offset in run.failures:
+                self._unraised.pop((key, offset), None)
+        return run
+
+    def watch(self, record: TrackedRecord, future: WatchedFuture) -> None:
+        """Settle a record by its future: finished on success, failed on an error, held where it is cancelled.
+
+        To watch a record again that failed or was cancelled puts it under way again.
+        """
+        self._mark(record, UNDER_WAY)
+        future.add_done_callback(partial(self._on_done, record))
+
+    def _on_done(self, record: TrackedRecord, future: Any) -> None:
+        if future.cancelled():
+            self._mark(record, CANCELLED)
+        elif (error := future.exception()) is not None:
+            self._mark(record, FAILED, error)
+        else:
+            self._mark(record, FINISHED)
+
+    def done(self, record: TrackedRecord) -> None:
+        """The record is finished; also one that failed or was cancelled, so that its partition goes on."""
+        self._mark(record, FINISHED)
+
+    def fail(self, record: TrackedRecord, error: BaseException) -> None:
+        """The record failed: it holds its partition's commits, and `check` raises the error, once."""
+        self._mark(record, FAILED, error)
+
+    def _mark(self, record: TrackedRecord, state: int, error: BaseException | None = None) -> None:
+        key = (record.topic, record.partition)
+        with self._lock:
+            run = self._runs.get(key)
+            if run is None or not run.is_of(record.epoch, record.seek_number):
+                return
+            offset, before = _offset(record), run.under_way
+            if not run.mark(offset, state, error):
+                return
+            self._under_way += run.under_way - before
+            self._unraised.pop((key, offset), None)
+            if error is not None:
+                self._unraised[key, offset] = error
+            if state == FINISHED and run.is_ahead():
+                self._ahead[key] = run
+
+    def forget(self, partitions: Iterable[tuple[str, int]]) -> list[Any]:
+        """Drop all that is known of these partitions, and give back the records that were still under way.
+
+        When those end nevertheless, it is ignored. A partition that is not known is nothing.
+        """
+        named = tuple(partitions)
+        with self._lock:
+            dropped = [run for partition in named if (run := self._drop(partition)) is not None]
+            return [record for run in dropped for record in run.records(UNDER_WAY)]
+
+    def committable(self) -> CommitSnapshot:
+        """What may be committed now and is not known to be committed. Never raises; may be empty.
+
+        An offset whose commit is on its way is in it again, until the consumer has settled it. Whoever commits
+        the snapshot gives it to `Consumer.commit` or `commit_async`, which settle it.
+        """
+        with self._lock:
+            entries = {run.partition: run.entry() for run in self._ahead.values()}
+        return CommitSnapshot(entries, self._on_settled)
+
+    def _on_settled(self, partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
+        with self._lock:
+            run = self._runs.get(partition)
+            if run is None or not run.is_of(entry.epoch, entry.seek_number):
+                return
+            if outcome is CommitOutcome.COMMITTED:
+                run.committed = max(run.committed, entry.offset)
+            elif outcome is CommitOutcome.STALE:
+                run.stale = True
+            if not run.is_ahead():
+                self._ahead.pop(partition, None)
+
+    def uncommitted(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
+        """Those of the partitions that are worth a delay: with records under way, or finished and not committed.
+
+        Left out are those whose other records all failed or were cancelled, or are finished behind such a one:
+        these will never be committed by waiting.
+        """
+        named = tuple(partitions)
+        with self._lock:
+            runs = [self._runs.get(partition) for partition in named]
+            return {run.partition for run in runs if run is not None and (run.under_way or run.is_ahead())}
+
+    def check(self) -> None:
+        """Raise the error of a failed record, the oldest first, each once; nothing where none is left.
+
+        An error is passed over when its record was meanwhile finished, tried again or forgotten. The error that
+        is raised is the handler's own, with a note that names the record.
+        """
+        with self._lock:
+            if not self._unraised:
+                return
+            where = next(iter(self._unraised))
+            error = self._unraised.pop(where)
+        (topic, number), offset = where
+        error.add_note(f"while handling {topic}-{number} at offset {offset}")
+        raise error
+
+    def failures(self) -> list[tuple[Any, BaseException]]:
+        """The records that failed and hold their partitions, each with its error, whether raised or not."""
+        with self._lock:
+            runs = [run for run in self._runs.values() if run.failures]
+            return [(run.record_at(offset), error) for run in runs for offset, error in run.failures.items()]
+
+    def in_flight(self, partition: tuple[str, int] | None = None) -> int:
+        """How many records are under way, of one partition or of all: what to pause by."""
+        with self._lock:
+            if partition is None:
+                return self._under_way
+            run = self._runs.get(partition)
+            return 0 if run is None else run.under_way
+
+    def oldest(self, partition: tuple[str, int]) -> Any:
+        """The record that the partition's next commit waits for: the first that is not finished, or None."""
+        with self._lock:
+            run = self._runs.get(partition)
+            return None if run is None else next(run.records(UNDER_WAY, FAILED, CANCELLED), None)
+
+    def __repr__(self) -> str:
+        with self._lock:
+            return f"OffsetLedger({self._under_way} under way in {len(self._runs)} partitions)"
+
+
+def _offset(record: Any) -> int:
+    return int(record.start if isinstance(record, OffsetRange) else record.offset)

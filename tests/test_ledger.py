@@ -1,0 +1,409 @@
+"""`OffsetLedger`, promise by promise, on one thread."""
+
+from __future__ import annotations
+
+from asyncio import new_event_loop
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from instride.commits import CommitEntry, CommitSnapshot
+from instride.ledger import OffsetLedger
+from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.wire.decoder import ConsumerRecord
+
+P0 = TopicPartition("flights", 0)
+P1 = TopicPartition("flights", 1)
+
+
+def record(offset: int, partition: int = 0, *, epoch: int = 1, seek: int = 0, leader_epoch: int = 5) -> ConsumerRecord:
+    return ConsumerRecord("flights", partition, offset, epoch=epoch, seek_number=seek, leader_epoch=leader_epoch)
+
+
+def records(*offsets: int, partition: int = 0, epoch: int = 1, seek: int = 0) -> list[ConsumerRecord]:
+    return [record(each, partition, epoch=epoch, seek=seek) for each in offsets]
+
+
+def offsets(snapshot: CommitSnapshot) -> dict[str, int]:
+    return {str(partition): each.offset for partition, each in snapshot.items()}
+
+
+def settle(snapshot: CommitSnapshot, *, committed: bool = True, stale: bool = False) -> None:
+    for partition, entry in snapshot.entries.items():
+        snapshot.settle(partition, entry, committed=committed, stale=stale)
+
+
+def test_the_next_commit_is_behind_the_unbroken_finished_stretch() -> None:
+    ledger = OffsetLedger()
+    first, second, third = ledger.track(records(0, 1, 2))
+    ledger.done(third)
+    assert not ledger.committable()
+    ledger.done(first)
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+    ledger.done(second)
+    assert offsets(ledger.committable()) == {"flights-0": 3}
+
+
+def test_offsets_may_have_gaps() -> None:
+    ledger = OffsetLedger()
+    tracked = ledger.track(records(15, 20, 30))
+    ledger.done(tracked[1])
+    ledger.done(tracked[0])
+    assert offsets(ledger.committable()) == {"flights-0": 21}
+    ledger.done(record(25))
+    ledger.done(record(30))
+    assert offsets(ledger.committable()) == {"flights-0": 31}
+
+
+def test_a_range_finishes_to_its_end() -> None:
+    ledger = OffsetLedger()
+    ranges = [
+        OffsetRange(topic="flights", partition=0, start=start, end=end, epoch=1, seek_number=0, leader_epoch=2)
+        for start, end in ((0, 500), (500, 512), (600, 700))
+    ]
+    ledger.track(ranges[:2])
+    ledger.track(ranges[2:])
+    ledger.done(ranges[1])
+    ledger.done(ranges[0])
+    assert ledger.committable()[P0] == OffsetAndMetadata(offset=512, leader_epoch=2)
+    ledger.done(ranges[2])
+    assert offsets(ledger.committable()) == {"flights-0": 700}
+
+
+def test_partitions_are_counted_apart() -> None:
+    ledger = OffsetLedger()
+    ledger.track([*records(0, 1), *records(7, partition=1), *records(2)])
+    ledger.done(record(7, 1))
+    ledger.done(record(0))
+    assert offsets(ledger.committable()) == {"flights-0": 1, "flights-1": 8}
+    assert ledger.in_flight() == 2
+    assert (ledger.in_flight(P0), ledger.in_flight(P1), ledger.in_flight(TopicPartition("x", 0))) == (2, 0, 0)
+
+
+def test_a_snapshot_carries_leader_epoch_assignment_epoch_and_seek_number() -> None:
+    ledger = OffsetLedger()
+    for each in ledger.track([record(0, epoch=4, seek=2), record(1, epoch=4, seek=2, leader_epoch=6)]):
+        ledger.done(each)
+    snapshot = ledger.committable()
+    assert snapshot.entries[P0] == CommitEntry(offset=2, leader_epoch=6, epoch=4, seek_number=2)
+    assert snapshot[P0] == OffsetAndMetadata(offset=2, leader_epoch=6)
+    assert repr(snapshot) == "CommitSnapshot(flights-0: 2)"
+
+
+def test_a_snapshot_does_not_change() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    ledger.done(first)
+    snapshot = ledger.committable()
+    ledger.done(second)
+    assert offsets(snapshot) == {"flights-0": 1}
+    with pytest.raises(TypeError):
+        snapshot.entries[P0] = snapshot.entries[P0]  # type: ignore[index]
+
+
+def test_an_offset_is_offered_until_it_is_committed() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    ledger.done(first)
+    early = ledger.committable()
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+    settle(early, committed=False)
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+    ledger.done(second)
+    settle(early)
+    assert offsets(ledger.committable()) == {"flights-0": 2}
+    settle(ledger.committable())
+    assert not ledger.committable()
+
+
+def test_a_late_answer_to_an_old_commit_takes_nothing_back() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    ledger.done(first)
+    old = ledger.committable()
+    ledger.done(second)
+    settle(ledger.committable())
+    settle(old)
+    settle(old, committed=False)
+    assert not ledger.committable()
+
+
+def test_uncommitted_asks_for_committed_and_not_only_finished() -> None:
+    ledger = OffsetLedger()
+    (only,) = ledger.track(records(0))
+    assert ledger.uncommitted([P0, P1]) == {P0}
+    ledger.done(only)
+    assert ledger.uncommitted([P0, P1]) == {P0}
+    settle(ledger.committable(), committed=False)
+    assert ledger.uncommitted([P0]) == {P0}
+    settle(ledger.committable())
+    assert ledger.uncommitted([P0]) == set()
+
+
+def test_uncommitted_leaves_out_what_waiting_cannot_mend() -> None:
+    ledger = OffsetLedger()
+    failed, finished, cancelled, under_way = ledger.track(records(0, 1, 2, 3))
+    ledger.fail(failed, ValueError())
+    ledger.done(finished)
+    ledger.watch(cancelled, _cancelled())
+    assert ledger.uncommitted([P0]) == {P0}
+    ledger.done(under_way)
+    assert ledger.uncommitted([P0]) == set()
+    ledger.done(failed)
+    assert ledger.uncommitted([P0]) == {P0}
+    settle(ledger.committable())
+    assert ledger.uncommitted([P0]) == set()
+
+
+def _cancelled() -> Future[None]:
+    future: Future[None] = Future()
+    future.cancel()
+    return future
+
+
+def test_watch_settles_on_success_only() -> None:
+    ledger = OffsetLedger()
+    good, bad, gone = ledger.track(records(0, 1, 2))
+    futures: list[Future[None]] = [Future(), Future(), Future()]
+    for each, future in zip((good, bad, gone), futures, strict=True):
+        ledger.watch(each, future)
+    assert not ledger.committable()
+    futures[2].cancel()
+    futures[1].set_exception(ValueError("bad"))
+    futures[0].set_result(None)
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+    assert ledger.in_flight() == 0
+    assert ledger.oldest(P0) == bad
+
+
+def test_watch_takes_futures_that_are_done_and_those_of_asyncio() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    done: Future[int] = Future()
+    done.set_result(1)
+    ledger.watch(first, done)
+    loop = new_event_loop()
+    future = loop.create_future()
+    ledger.watch(second, future)
+    future.set_result(None)
+    loop.run_until_complete(future)
+    loop.close()
+    assert offsets(ledger.committable()) == {"flights-0": 2}
+
+
+def test_check_raises_each_error_once_and_names_the_record() -> None:
+    ledger = OffsetLedger()
+    first, second, third = ledger.track(records(0, 1, 2))
+    errors = [ValueError("one"), KeyError("two")]
+    ledger.fail(first, errors[0])
+    ledger.fail(third, errors[1])
+    ledger.done(second)
+    with pytest.raises(ValueError, match="one") as raised:
+        ledger.check()
+    assert raised.value.__notes__ == ["while handling flights-0 at offset 0"]
+    with pytest.raises(KeyError, match="two"):
+        ledger.check()
+    ledger.check()
+    assert ledger.failures() == [(first, errors[0]), (third, errors[1])]
+
+
+def test_a_failed_record_holds_its_partition_until_the_user_settles_it() -> None:
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    ledger.fail(first, ValueError())
+    ledger.done(second)
+    assert not ledger.committable()
+    ledger.done(first)
+    ledger.check()
+    assert offsets(ledger.committable()) == {"flights-0": 2}
+    assert ledger.failures() == []
+
+
+def test_a_failed_record_may_be_tried_again() -> None:
+    ledger = OffsetLedger()
+    (only,) = ledger.track(records(0))
+    ledger.fail(only, ValueError())
+    again: Future[None] = Future()
+    ledger.watch(only, again)
+    assert ledger.uncommitted([P0]) == {P0}
+    assert ledger.in_flight() == 1
+    ledger.check()
+    again.set_result(None)
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+
+
+def test_a_finished_record_stays_finished() -> None:
+    ledger = OffsetLedger()
+    (only,) = ledger.track(records(0))
+    ledger.done(only)
+    ledger.fail(only, ValueError())
+    ledger.watch(only, _cancelled())
+    ledger.done(only)
+    ledger.check()
+    assert (ledger.in_flight(), offsets(ledger.committable())) == (0, {"flights-0": 1})
+
+
+def test_a_second_attempt_that_is_cancelled_hides_no_failure() -> None:
+    ledger = OffsetLedger()
+    (only,) = ledger.track(records(0))
+    attempts: list[Future[None]] = [Future(), Future()]
+    for each in attempts:
+        ledger.watch(only, each)
+    attempts[0].set_exception(ValueError("first"))
+    attempts[1].cancel()
+    with pytest.raises(ValueError, match="first"):
+        ledger.check()
+
+
+def test_forget_gives_back_what_is_under_way_and_ignores_how_it_ends() -> None:
+    ledger = OffsetLedger()
+    tracked = ledger.track([*records(0, 1, 2, 3), *records(0, partition=1)])
+    ledger.done(tracked[1])
+    ledger.fail(tracked[2], ValueError())
+    assert ledger.forget([P0, TopicPartition("unknown", 3)]) == [tracked[0], tracked[3]]
+    ledger.done(tracked[0])
+    ledger.fail(tracked[3], ValueError())
+    ledger.check()
+    assert ledger.in_flight() == 1
+    assert ledger.forget([P0]) == []
+    assert not ledger.committable()
+    assert (ledger.uncommitted([P0]), ledger.failures()) == (set(), [])
+
+
+def test_a_new_epoch_starts_anew_and_old_endings_are_ignored() -> None:
+    ledger = OffsetLedger()
+    old = ledger.track(records(10, 11, epoch=1))
+    new = ledger.track(records(10, 11, epoch=2))
+    ledger.done(old[0])
+    ledger.fail(old[1], ValueError())
+    ledger.check()
+    assert not ledger.committable()
+    assert ledger.in_flight() == 2
+    ledger.done(new[0])
+    assert ledger.committable().entries[P0].epoch == 2
+    assert ledger.forget([P0]) == [new[1]]
+
+
+def test_a_seek_starts_anew_backwards_and_forwards() -> None:
+    ledger = OffsetLedger()
+    ledger.track(records(10, 11, seek=0))
+    (back,) = ledger.track(records(5, seek=1))
+    ledger.done(back)
+    assert ledger.committable().entries[P0] == CommitEntry(offset=6, epoch=1, seek_number=1, leader_epoch=5)
+    (ahead,) = ledger.track(records(90, seek=2))
+    assert not ledger.committable()
+    ledger.done(ahead)
+    assert offsets(ledger.committable()) == {"flights-0": 91}
+
+
+def test_an_answer_to_a_commit_of_an_older_epoch_or_seek_commits_nothing() -> None:
+    ledger = OffsetLedger()
+    snapshots = []
+    for epoch, seek in ((1, 0), (1, 1), (2, 0)):
+        for each in ledger.track(records(7, epoch=epoch, seek=seek)):
+            ledger.done(each)
+        snapshots.append(ledger.committable())
+    settle(snapshots[0])
+    settle(snapshots[1])
+    assert ledger.uncommitted([P0]) == {P0}
+    settle(snapshots[2])
+    assert ledger.uncommitted([P0]) == set()
+
+
+def test_what_the_consumer_drops_as_stale_is_not_offered_again() -> None:
+    """A seek to the end with nothing new to read: the finished records before it must not delay a revoke for ever."""
+    ledger = OffsetLedger()
+    first, second = ledger.track(records(0, 1))
+    ledger.done(first)
+    settle(ledger.committable(), committed=False, stale=True)
+    assert ledger.uncommitted([P0]) == {P0}
+    ledger.done(second)
+    assert not ledger.committable()
+    assert ledger.uncommitted([P0]) == set()
+
+
+def test_records_of_an_older_epoch_are_given_back_and_not_counted() -> None:
+    ledger = OffsetLedger()
+    ledger.track(records(0, epoch=2))
+    late = records(5, epoch=1)
+    assert ledger.track(late) == late
+    assert ledger.in_flight() == 1
+
+
+def test_forget_before_track_keeps_the_new_epoch() -> None:
+    """One poll lost the partition and got it again: the loop's order forgets the old epoch only."""
+    ledger = OffsetLedger()
+    old = ledger.track(records(3, epoch=1))
+    assert ledger.forget([P0]) == old
+    (new,) = ledger.track(records(3, epoch=2))
+    ledger.done(old[0])
+    assert not ledger.committable()
+    ledger.done(new)
+    assert offsets(ledger.committable()) == {"flights-0": 4}
+
+
+@pytest.mark.parametrize("wrong", [[0], [2], [3, 3], [5, 4], [3, 4, 2]])
+def test_a_batch_out_of_order_is_refused_whole(wrong: list[int]) -> None:
+    ledger = OffsetLedger()
+    ledger.track(records(0, 1, 2))
+    with pytest.raises(ValueError, match=r"offset|tracked before"):
+        ledger.track([*records(9, partition=1), *records(*wrong)])
+    assert ledger.in_flight() == 3
+    assert ledger.in_flight(P1) == 0
+
+
+def test_records_of_one_partition_may_be_spread_over_a_batch() -> None:
+    ledger = OffsetLedger()
+    batch = [record(0), record(0, 1), record(1), record(1, 1), record(2)]
+    assert ledger.track(iter(batch)) == batch
+    with pytest.raises(ValueError, match="flights-0: offset 4 was tracked before"):
+        ledger.track([record(4), record(2, 1), record(4)])
+    assert ledger.in_flight() == 5
+
+
+def test_nothing_is_harmless() -> None:
+    ledger = OffsetLedger()
+    assert ledger.track([]) == []
+    assert ledger.forget([]) == []
+    assert ledger.uncommitted([]) == set()
+    assert (ledger.in_flight(), ledger.oldest(P0), ledger.failures()) == (0, None, [])
+    assert not ledger.committable()
+    ledger.check()
+    ledger.done(record(0))
+    assert repr(ledger) == "OffsetLedger(0 under way in 0 partitions)"
+    CommitSnapshot().settle(P0, CommitEntry(offset=1, epoch=1, seek_number=0), committed=True)
+
+
+def test_oldest_is_what_the_next_commit_waits_for() -> None:
+    ledger = OffsetLedger()
+    first, second, third = ledger.track(records(0, 1, 2))
+    ledger.done(second)
+    assert ledger.oldest(P0) == first
+    ledger.done(first)
+    assert ledger.oldest(P0) == third
+
+
+def test_many_small_batches_behind_one_slow_record() -> None:
+    ledger = OffsetLedger()
+    for offset in range(0, 30_000, 3):
+        ledger.track(records(offset))
+    for offset in range(29_997, 0, -3):
+        ledger.done(record(offset))
+    assert not ledger.committable()
+    ledger.done(record(0))
+    assert offsets(ledger.committable()) == {"flights-0": 29_998}
+    assert ledger.in_flight() == 0
+
+
+def test_a_pool_that_is_shut_down_leaves_its_queue_uncommitted() -> None:
+    ledger = OffsetLedger()
+    go: Future[None] = Future()
+    pool = ThreadPoolExecutor(1)
+    for each in ledger.track(records(0, 1, 2)):
+        ledger.watch(each, pool.submit(go.result, 60))
+    pool.shutdown(wait=False, cancel_futures=True)
+    go.set_result(None)
+    pool.shutdown(wait=True)
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+    settle(ledger.committable())
+    assert ledger.uncommitted([P0]) == set()
