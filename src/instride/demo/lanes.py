@@ -20,7 +20,7 @@ from instride.demo.series import bin_times, rate, worked_by
 
 __all__ = ["draw_lanes"]
 
-BIN: Final = 0.5
+BIN: Final = 1.0
 HEIGHT: Final = 0.86
 NOTE_SECONDS: Final = 2.0
 LEAST_WIDTH: Final = 0.05

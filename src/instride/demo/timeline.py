@@ -2,7 +2,7 @@
 
 Laws
 1. All columns have the same axes, so that what looks longer was longer.
-2. Nothing is smoothed: a bin is half a second in a lane, one second below.
+2. Nothing is smoothed: every record stands in the second in which it was written and committed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+"""The demo as a whole with a real Kafka: to its verdict, and interrupted, after which nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from instride.demo.events import read_events
+from instride.demo.history import history
+from instride.demo.members import DemoError
+from instride.demo.scenario import Plan, slow_row
+
+QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "3", "--stay", "2", "--only", "confluent")
+
+
+@contextmanager
+def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo in a process of its own, whose temporary files and whose results are in the folder."""
+    (folder / "tmp").mkdir()
+    command = [sys.executable, "-m", "instride.demo", "--output", str(folder / "out"), *QUICK, *options]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until_line_with(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return
+    pytest.fail(f"{text!r} never came:\n{''.join(seen)}")
+
+
+def nothing_is_left(folder: Path) -> bool:
+    """No file in its temporary place, and no process that was told of a file there."""
+    arguments = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return not list((folder / "tmp").iterdir()) and f"{folder}/tmp" not in arguments
+
+
+def soon_nothing_is_left(folder: Path, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not (result := nothing_is_left(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return result
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_shows_the_wait(tmp_path: Path) -> None:
+    with demo(tmp_path) as process:
+        text, _ = process.communicate(timeout=150)
+        assert process.returncode == 0, text
+    assert "every flight exactly once" in text
+    assert (tmp_path / "out" / "demo.png").stat().st_size > 10_000
+    assert "Hand-overs with confluent-kafka" in (tmp_path / "out" / "demo.html").read_text()
+    run = history(read_events(tmp_path / "out" / "confluent"))
+    assert sum(each.rows for each in run.progress) == 24_000
+    taken = [each for each in run.handovers if each.after == "B"]
+    assert 3 in {each.partition for each in taken}
+    assert {str(each.cause) for each in taken if each.cause and each.cause.works_on(3)}
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_with_130_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path, "--slow", "60") as process:
+        until_line_with(process, "delayed: ")
+        assert not nothing_is_left(tmp_path)
+        process.send_signal(number)
+        text, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, text
+    assert "No process and no file is left." in text
+    assert soon_nothing_is_left(tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.kafka
+def test_killed_it_leaves_nothing_either(tmp_path: Path) -> None:
+    with demo(tmp_path) as process:
+        until_line_with(process, "A: assigned")
+        process.kill()
+        process.wait(timeout=10)
+        assert soon_nothing_is_left(tmp_path)
+
+
+def test_the_slow_flight_is_the_first_of_its_partition_after_the_share_of_the_plan() -> None:
+    assert slow_row(Plan(rows=1000, slow_after=0.5), 3) >= 500
+    with pytest.raises(DemoError, match="no flight from row 10"):
+        slow_row(Plan(rows=10, slow_after=1.0), 3)
