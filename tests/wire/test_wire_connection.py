@@ -144,6 +144,13 @@ def test_unknown_tags_in_a_header_are_skipped() -> None:
     assert connection.receive_data(frame)[0].answer == api.HeartbeatAnswer(error=25)
 
 
+def test_api_versions_answers_with_the_old_header_always() -> None:
+    connection = connected()
+    connection.send(5, api.ApiVersions())
+    (received,) = connection.receive_data(greeting(4, {3: (1, 2)}, correlation_id=1))
+    assert received.answer == api.ApiVersionsAnswer(versions={3: (1, 2)})
+
+
 def test_an_answer_that_nobody_asked_for() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
