@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -37,6 +37,16 @@ STYLES: Final[dict[State | None, str]] = {
 }
 OWNER_STYLES: Final = ("bold cyan", "bold blue", "bold white")
 BAR_WIDTH: Final = 16
+COLUMNS: Final[tuple[tuple[str, int, Literal["left", "right"]], ...]] = (
+    ("partition", 9, "right"),
+    ("owner", 5, "left"),
+    ("state", 13, "left"),
+    ("for", 5, "right"),
+    ("lag", 8, "right"),
+    ("records/s", 9, "right"),
+    ("", BAR_WIDTH, "left"),
+)
+"""Heading, least width, justification: fixed, so that the table does not jump while its figures change."""
 
 
 class View:
@@ -101,8 +111,8 @@ def _summary(board: Board, at: float) -> str:
 
 def _table(title: str, board: Board, at: float) -> Table:
     table = Table(title=title, title_style="bold", title_justify="left", pad_edge=False)
-    for name in ("partition", "owner", "state", "for", "lag", "records/s", ""):
-        table.add_column(name, justify="left" if name in ("owner", "state", "") else "right")
+    for name, width, justify in COLUMNS:
+        table.add_column(name, min_width=width, justify=justify, no_wrap=True)
     owners = sorted(board.phases)
     fastest = max([1.0, *(lane.rate(at) for lane in board.lanes.values())])
     for lane in board.lanes.values():
