@@ -1,0 +1,221 @@
+"""`OffsetLedger` against a naive model: every order of calls that hypothesis can think of."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from instride.commits import CommitEntry, CommitSnapshot
+from instride.ledger import OffsetLedger
+from instride.records import OffsetRange, TopicPartition
+from instride.wire.decoder import ConsumerRecord
+
+PARTITIONS = [TopicPartition("t", number) for number in range(2)]
+PARTITION = st.sampled_from(PARTITIONS)
+Delivered = ConsumerRecord | OffsetRange
+
+
+@dataclass
+class Modelled:
+    """One record: its state in words, and the offset that it finishes to."""
+
+    record: Delivered
+    end: int
+    state: str = "under way"
+    error: Exception | None = None
+    raised: bool = False
+
+
+@dataclass
+class ModelPartition:
+    epoch: int
+    seek: int
+    position: int
+    records: list[Modelled] = field(default_factory=list)
+    committed: int = -1
+    stale: bool = False
+
+    def finished_to(self) -> int:
+        end = -1
+        for each in self.records:
+            if each.state != "finished":
+                break
+            end = each.end
+        return end
+
+    def ahead(self) -> bool:
+        return self.finished_to() > self.committed and not self.stale
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = OffsetLedger()
+        self.current: dict[TopicPartition, ModelPartition] = {}
+        self.everything: list[tuple[TopicPartition, Modelled]] = []
+        self.snapshots: list[CommitSnapshot] = []
+        self.epochs = 0
+
+    # --- what a consumer does ---------------------------------------------------------------------------
+
+    @rule(partition=PARTITION, offset=st.integers(0, 50))
+    def assign_anew(self, partition: TopicPartition, offset: int) -> None:
+        self.epochs += 1
+        self._begin(partition, ModelPartition(epoch=self.epochs, seek=0, position=offset))
+
+    @rule(partition=PARTITION, offset=st.integers(0, 50))
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        if partition in self.current:
+            old = self.current[partition]
+            self._begin(partition, ModelPartition(epoch=old.epoch, seek=old.seek + 1, position=offset))
+
+    def _begin(self, partition: TopicPartition, fresh: ModelPartition) -> None:
+        self.current[partition] = fresh
+        self._deliver(partition, [1], as_range=False, leader_epoch=0)
+
+    @rule(
+        partition=PARTITION,
+        gaps=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+        as_range=st.booleans(),
+        leader_epoch=st.integers(0, 1),
+    )
+    def poll(self, partition: TopicPartition, gaps: list[int], as_range: bool, leader_epoch: int) -> None:
+        if partition in self.current:
+            self._deliver(partition, gaps, as_range=as_range, leader_epoch=leader_epoch)
+
+    def _deliver(self, partition: TopicPartition, gaps: list[int], *, as_range: bool, leader_epoch: int) -> None:
+        model, batch = self.current[partition], []
+        for gap in gaps:
+            offset, size = model.position + gap, gap if as_range else 1
+            batch.append(Modelled(_record(partition, model, offset, size, leader_epoch, as_range), offset + size))
+            model.position = offset + size
+        assert self.ledger.track(each.record for each in batch) == [each.record for each in batch]
+        model.records += batch
+        self.everything += [(partition, each) for each in batch]
+
+    # --- what handlers do -------------------------------------------------------------------------------
+
+    @rule(pick=st.integers(0, 10**6), how=st.sampled_from(["finished", "failed", "cancelled", "under way"]))
+    def end(self, pick: int, how: str) -> None:
+        """Any record that was ever delivered ends in some way, also those of epochs long over."""
+        if not self.everything:
+            return
+        partition, one = self.everything[pick % len(self.everything)]
+        known = partition in self.current and any(each is one for each in self.current[partition].records)
+        error = ValueError(f"{partition}@{one.end}")
+        self._tell(one.record, how, error)
+        if known and one.state != "finished" and (how != "cancelled" or one.state == "under way"):
+            one.state, one.raised = how, False
+            one.error = error if how == "failed" else None
+
+    def _tell(self, record: Delivered, how: str, error: Exception) -> None:
+        future: Future[None] = Future()
+        if how == "finished":
+            self.ledger.done(record)
+        elif how == "failed":
+            self.ledger.fail(record, error)
+        elif how == "under way":
+            self.ledger.watch(record, future)
+        else:
+            future.cancel()
+            self.ledger._on_done(record, future)
+
+    # --- what the application asks ----------------------------------------------------------------------
+
+    @rule(partitions=st.sets(PARTITION))
+    def forget(self, partitions: set[TopicPartition]) -> None:
+        expected = []
+        for partition in partitions:
+            model = self.current.pop(partition, None)
+            expected += [each.record for each in model.records if each.state == "under way"] if model else []
+        assert self.ledger.forget(partitions) == expected
+
+    @rule()
+    def take_snapshot(self) -> None:
+        self.snapshots.append(self.ledger.committable())
+
+    @rule(pick=st.integers(0, 10**6), committed=st.booleans(), stale=st.booleans())
+    def answer(self, pick: int, committed: bool, stale: bool) -> None:
+        """Snapshots are answered in any order, some twice, some never."""
+        if not self.snapshots:
+            return
+        snapshot = self.snapshots[pick % len(self.snapshots)]
+        for partition, entry in snapshot.entries.items():
+            snapshot.settle(partition, entry, committed=committed, stale=stale and not committed)
+            self._answered(partition, entry, committed, stale and not committed)
+
+    def _answered(self, partition: TopicPartition, entry: CommitEntry, committed: bool, stale: bool) -> None:
+        model = self.current.get(partition)
+        if model is not None and (model.epoch, model.seek) == (entry.epoch, entry.seek_number):
+            model.committed = max(model.committed, entry.offset if committed else -1)
+            model.stale = model.stale or stale
+
+    @rule()
+    def check(self) -> None:
+        waiting = [one for one in self._all() if one.state == "failed" and not one.raised]
+        try:
+            self.ledger.check()
+        except ValueError as error:
+            (found,) = [one for one in waiting if one.error is error]
+            found.raised = True
+        else:
+            assert waiting == []
+
+    def _all(self) -> list[Modelled]:
+        return [each for model in self.current.values() for each in model.records]
+
+    # --- what must hold after each step -----------------------------------------------------------------
+
+    @invariant()
+    def what_may_be_committed_is_as_the_model_says(self) -> None:
+        entries = self.ledger.committable().entries
+        assert {partition: each.offset for partition, each in entries.items()} == {
+            partition: model.finished_to() for partition, model in self.current.items() if model.ahead()
+        }
+        for partition, entry in entries.items():
+            model = self.current[partition]
+            last = next(each.record for each in model.records if each.end == entry.offset)
+            assert (entry.epoch, entry.seek_number) == (model.epoch, model.seek)
+            assert entry.leader_epoch == last.leader_epoch
+
+    @invariant()
+    def what_is_worth_a_delay_is_as_the_model_says(self) -> None:
+        under_way = {p for p, m in self.current.items() if any(each.state == "under way" for each in m.records)}
+        ahead = {p for p, m in self.current.items() if m.ahead()}
+        assert self.ledger.uncommitted(PARTITIONS) == under_way | ahead
+
+    @invariant()
+    def the_counts_are_as_the_model_says(self) -> None:
+        states = [one.state for one in self._all()]
+        assert self.ledger.in_flight() == states.count("under way")
+        assert len(self.ledger.failures()) == states.count("failed")
+        for partition in PARTITIONS:
+            model = self.current.get(partition)
+            open_ones = [each.record for each in model.records if each.state != "finished"] if model else []
+            assert self.ledger.oldest(partition) == (open_ones[0] if open_ones else None)
+
+
+def _record(
+    partition: TopicPartition, model: ModelPartition, offset: int, size: int, leader_epoch: int, as_range: bool
+) -> Delivered:
+    topic, number = partition
+    epoch, seek = model.epoch, model.seek
+    if not as_range:
+        return ConsumerRecord(topic, number, offset, epoch=epoch, seek_number=seek, leader_epoch=leader_epoch)
+    return OffsetRange(
+        topic=topic,
+        partition=number,
+        start=offset,
+        end=offset + size,
+        epoch=epoch,
+        seek_number=seek,
+        leader_epoch=leader_epoch,
+    )
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
