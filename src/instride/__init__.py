@@ -6,6 +6,7 @@ from instride.consumer import Consumer, RangeConsumer
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.listener import RebalanceListener
 from instride.errors import KafkaError
+from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.wire.decoder import ConsumerRecord
 
@@ -19,6 +20,7 @@ __all__ = [
     "ConsumerRecords",
     "KafkaError",
     "OffsetAndMetadata",
+    "OffsetLedger",
     "OffsetRange",
     "RangeConsumer",
     "RebalanceListener",

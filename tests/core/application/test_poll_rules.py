@@ -1,0 +1,381 @@
+"""Rules 1 to 10 of docs/rebalance.md, as far as the application side decides them."""
+
+from __future__ import annotations
+
+import pytest
+from application_script import RecordingListener, Script, epochs, tp
+
+from instride.core.events import (
+    Assigned,
+    CommitsSettled,
+    CompleteRevoke,
+    ErrorRaised,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Polled,
+    Revoked,
+    SetPosition,
+    Wakeup,
+)
+from instride.errors import ConfigError, IllegalStateError, WakeupError
+
+
+@pytest.mark.rule("1")
+def test_when_an_error_is_raised_nothing_else_was_taken(script: Script) -> None:
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    assert script.to_be_revoked() == {0}
+    script.lost(1)
+    script.up(ErrorRaised(error=RuntimeError("first")))
+    with pytest.raises(RuntimeError, match="first"):
+        script.poll()
+    assert script.to_be_revoked() == {0}, "the lists did not move"
+    assert script.lost_partitions() == set(), "the loss was not taken"
+    script.poll()
+    assert script.to_be_revoked() == set()
+    assert script.lost_partitions() == {1}
+
+
+@pytest.mark.rule("1")
+def test_wakeup_comes_before_the_step(script: Script) -> None:
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.up(Wakeup())
+    with pytest.raises(WakeupError):
+        script.poll()
+    assert script.to_be_revoked() == {0}
+
+
+@pytest.mark.rule("1")
+def test_a_poll_that_raised_after_its_step_is_continued_by_the_next(script: Script) -> None:
+    script.assigned(0, 1, 2)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.delay(0)
+    script.posted.clear()
+    call = script.machine.poll(script.now, 10.0, immediate=False, limit=-1)
+    script.start(call)
+    assert script.to_be_revoked() == {0}, "the step moved it from thereafter to next"
+    script.lost(1)
+    script.up(ErrorRaised(error=RuntimeError("mid-poll")))
+    with pytest.raises(RuntimeError, match="mid-poll"):
+        call.send(script.now)
+    script.asked_for(2)
+    script.poll()
+    assert script.to_be_revoked() == {0, 2}, "the lists did not move again: 0 would be completing"
+    assert script.lost_partitions() == {1}
+    assert script.take_posted(CompleteRevoke) == []
+
+
+@pytest.mark.rule("1")
+def test_losses_leave_the_lists_before_the_step(script: Script) -> None:
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0, 1)
+    script.poll()
+    script.lost(0)
+    script.poll()
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(1)]
+    assert script.lost_partitions() == {0}
+
+
+@pytest.mark.rule("2")
+def test_the_step(script: Script) -> None:
+    script.assigned(0, 1, 2)
+    script.poll()
+    script.asked_for(0, 1)
+    script.lost(2)
+    script.poll()
+    assert (script.to_be_revoked(), script.lost_partitions()) == ({0, 1}, {2})
+    assert script.delay(1)
+    assert script.to_be_revoked() == {0}
+    script.poll()
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]
+    assert (script.to_be_revoked(), script.lost_partitions()) == ({1}, set())
+
+
+@pytest.mark.rule("3")
+def test_from_the_request_on_no_record_of_it_is_returned(script: Script) -> None:
+    script.assigned(0, 1)
+    script.fetched(0, 0, 10)
+    script.asked_for(0)
+    script.fetched(0, 10, 20)
+    script.fetched(1, 0, 5)
+    assert script.poll() == [(1, 0, 5)]
+    script.fetched(0, 20, 30)
+    assert script.poll() == []
+
+
+@pytest.mark.rule("3")
+def test_a_request_that_waits_in_the_queue_is_not_taken_yet(script: Script) -> None:
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    assert script.to_be_revoked() == set()
+    with pytest.raises(ValueError, match="did not ask for t-0"):
+        script.delay(0)
+
+
+@pytest.mark.rule("4")
+@pytest.mark.parametrize("news", ["record", "request", "loss"])
+def test_poll_returns_as_soon_as_anything_new_is_there(script: Script, news: str) -> None:
+    script.assigned(0)
+    script.poll()
+    call = script.machine.poll(script.now, 10.0, immediate=False, limit=-1)
+    script.start(call)
+    {"record": lambda: script.fetched(0, 0, 1), "request": lambda: script.asked_for(0), "loss": lambda: script.lost(0)}[
+        news
+    ]()
+    with pytest.raises(StopIteration):
+        call.send(script.now + 0.5)
+
+
+@pytest.mark.rule("4")
+def test_poll_returns_at_its_timeout_otherwise(script: Script) -> None:
+    script.assigned(0)
+    script.up(Assigned(generation=2, partitions={}))
+    before = script.now
+    assert script.poll(timeout=7.0) == []
+    assert script.now == before + 7.0
+
+
+@pytest.mark.rule("5")
+def test_a_poll_that_took_a_loss_takes_no_later_event_of_it(script: Script) -> None:
+    script.assigned(0, 1)
+    script.poll()
+    script.lost(0, epoch=1)
+    script.assigned(0, epoch=2)
+    script.fetched(0, 0, 3, epoch=2)
+    assert script.poll() == []
+    assert script.lost_partitions() == {0}
+    assert script.assignment() == {1}, "the new assignment waits for the next poll"
+    assert script.poll() == [(0, 0, 3)]
+    assert (script.lost_partitions(), script.assignment()) == (set(), {0, 1})
+
+
+@pytest.mark.rule("5")
+def test_the_others_of_the_same_event_are_taken(script: Script) -> None:
+    script.assigned(0)
+    script.poll()
+    script.lost(0, epoch=1)
+    script.up(Assigned(generation=2, partitions={tp(0): 2, tp(5): 3}))
+    script.poll()
+    assert script.assignment() == {5}
+    script.poll()
+    assert script.assignment() == {0, 5}
+
+
+@pytest.mark.rule("5")
+def test_an_assignment_that_was_lost_before_anybody_saw_it_is_not_told(listener: RecordingListener) -> None:
+    script = Script()
+    script.subscribe(listener)
+    script.assigned(0)
+    script.lost(0)
+    script.fetched(0, 0, 3)
+    assert script.poll() == []
+    assert script.assignment() == set()
+    assert listener.heard == []
+    assert script.lost_partitions() == set()
+
+
+@pytest.mark.rule("5")
+def test_a_lost_partition_leaves_both_lists_and_is_lost_once(script: Script) -> None:
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0, 1)
+    script.poll()
+    script.delay(1)
+    script.lost(0, 1)
+    script.poll()
+    assert (script.to_be_revoked(), script.lost_partitions()) == (set(), {0, 1})
+    script.poll()
+    assert (script.to_be_revoked(), script.lost_partitions()) == (set(), set())
+    assert script.take_posted(CompleteRevoke) == []
+
+
+@pytest.mark.rule("6")
+def test_delay_revoke(script: Script) -> None:
+    script.assigned(0, 1, 2, 3)
+    script.poll()
+    assert script.delay() is True, "delaying nothing"
+    with pytest.raises(ValueError, match="t-0"):
+        script.delay(0)
+    script.asked_for(0, 1, 2)
+    script.poll()
+    with pytest.raises(ValueError, match="t-3"):
+        script.delay(0, 3)
+    assert script.to_be_revoked() == {0, 1, 2}, "a call that raised changed nothing"
+    assert script.delay(0) is True
+    assert script.delay(0) is True, "delayed already"
+    script.lost(1)
+    script.poll()
+    assert script.delay(0, 1) is False, "1 was lost; 0 is delayed all the same"
+    assert script.to_be_revoked() == set()
+    script.poll()
+    assert script.delay(2) is False, "2 is completing"
+    script.up(Revoked(partitions=epochs(2)))
+    script.poll()
+    assert script.delay(2) is False, "2 is revoked"
+
+
+@pytest.mark.rule("6")
+def test_delaying_what_was_given_back_is_true(script: Script) -> None:
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.delay(0)
+    script.given_back(0)
+    script.poll()
+    assert script.delay(0) is True
+    script.poll()
+    assert script.to_be_revoked() == set()
+
+
+def test_delay_is_refused_with_auto_commit() -> None:
+    script = Script(enable_auto_commit=True)
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    with pytest.raises(ConfigError, match="enable_auto_commit"):
+        script.delay(0)
+
+
+@pytest.mark.rule("8")
+@pytest.mark.parametrize("delayed", [False, True])
+def test_given_back_goes_on_after_the_last_returned_record(script: Script, delayed: bool) -> None:
+    script.assigned(0)
+    script.fetched(0, 0, 10)
+    assert script.poll(limit=4) == [(0, 0, 4)]
+    script.asked_for(0)
+    script.poll()
+    if delayed:
+        script.delay(0)
+    script.given_back(0)
+    # The request and the gift are both taken in a poll that does not complete it.
+    script.delay(0)
+    script.poll()
+    (moved,) = script.take_posted(SetPosition)
+    assert (moved.offset, moved.epoch) == (4, 1)
+    script.fetched(0, 4, 6, fetch_number=moved.fetch_number)
+    assert script.poll() == [(0, 4, 6)]
+    assert script.to_be_revoked() == set()
+
+
+@pytest.mark.rule("8")
+def test_given_back_while_completing_finishes_the_revoke(script: Script) -> None:
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.given_back(0)
+    script.poll()
+    assert script.take_posted(SetPosition) == []
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]
+    script.up(Revoked(partitions=epochs(0)))
+    script.assigned(0, epoch=2)
+    script.fetched(0, 0, 1, epoch=2)
+    assert script.poll() == [(0, 0, 1)]
+
+
+@pytest.mark.rule("9")
+def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: RecordingListener) -> None:
+    script = Script()
+    script.subscribe(listener)
+    script.immediate = True
+    script.assigned(0, 1)
+    script.poll()
+    listener.heard.clear()
+    script.asked_for(0)
+    script.up(Assigned(generation=2, partitions={tp(7): 9}))
+    call = script.machine.poll(script.now, 10.0, immediate=True, limit=-1)
+    script.fetched(1, 0, 3)
+    script.start(call)
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]
+    assert script.to_be_revoked() == set()
+    assert listener.heard == [], "the new assignment waits for the revoke"
+    script.up(CommitsSettled(partitions=epochs(0)))
+    with pytest.raises(StopIteration) as end:
+        call.send(script.now)
+    assert [each.partition.partition for each in end.value.value] == [1]
+    assert listener.heard == [("revoked", [0]), ("assigned", [7])]
+
+
+@pytest.mark.rule("10")
+def test_listeners_in_two_steps(listener: RecordingListener) -> None:
+    script = Script()
+    script.subscribe(listener)
+    script.assigned(1, 0)
+    script.poll()
+    assert listener.heard == [("assigned", [0, 1])]
+    assert len(script.take_posted(PartitionsAssigned)) == 1
+    script.up(Assigned(generation=2, partitions={}))
+    script.poll()
+    assert len(listener.heard) == 1, "nothing new, nothing told"
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    assert len(listener.heard) == 1, "the revoke is not complete"
+    script.up(CommitsSettled(partitions=epochs(0)))
+    script.poll()
+    script.lost(1)
+    script.poll()
+    assert listener.heard[1:] == [("revoked", [0]), ("lost", [1])]
+
+
+@pytest.mark.rule("10")
+def test_immediate_mode_tells_of_empty_assignments(listener: RecordingListener) -> None:
+    script = Script()
+    script.subscribe(listener)
+    script.immediate = True
+    script.up(Assigned(generation=2, partitions={}))
+    script.poll()
+    assert listener.heard == [("assigned", [])]
+
+
+@pytest.mark.rule("1")
+@pytest.mark.rule("10")
+def test_a_listeners_error_is_raised_after_its_step_and_it_runs_once(listener: RecordingListener) -> None:
+    script = Script()
+    script.subscribe(listener)
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    script.up(CommitsSettled(partitions=epochs(0)))
+    listener.error = RuntimeError("from the listener")
+    with pytest.raises(RuntimeError, match="from the listener"):
+        script.poll()
+    assert script.assignment() == set()
+    assert [event.partitions for event in script.take_posted(PartitionsRevoked)] == [epochs(0)]
+    script.poll()
+    assert [what for what, _ in listener.heard] == ["assigned", "revoked"]
+
+
+def test_nothing_is_returned_without_a_lease(script: Script) -> None:
+    script.assigned(0)
+    script.fetched(0, 0, 5)
+    script.lease.expires = script.now - 1
+    assert script.poll() == []
+    script.lease.expires = script.now + 10
+    assert script.poll() == [(0, 0, 5)]
+
+
+def test_a_long_poll_goes_on_telling_that_the_application_is_alive() -> None:
+    script = Script(max_poll_interval=3.0, session_timeout=2.0, heartbeat_interval=0.5)
+    script.subscribe()
+    script.poll(timeout=10.0)
+    assert len(script.take_posted(Polled)) >= 10
+
+
+def test_polling_without_a_subscription_is_refused() -> None:
+    with pytest.raises(IllegalStateError, match="subscribe or assign"):
+        Script().poll()

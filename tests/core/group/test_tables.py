@@ -1,0 +1,107 @@
+"""The transition tables, over the full product of states and inputs."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from instride.core.group import membership, ownership
+from instride.core.group.membership import GroupInput, GroupState, next_group_state
+from instride.core.group.ownership import IllegalTransitionError, Ownership, OwnershipInput, next_ownership
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.network import coordinator
+from instride.core.network.coordinator import CoordinatorInput, CoordinatorState
+
+
+@pytest.mark.parametrize("protocol", RebalanceProtocol)
+def test_every_pair_has_a_row_or_raises(protocol: RebalanceProtocol) -> None:
+    for state, event in itertools.product(Ownership, OwnershipInput):
+        if (state, event) in ownership.TRANSITIONS[protocol]:
+            assert isinstance(next_ownership(protocol, state, event), Ownership)
+        else:
+            with pytest.raises(IllegalTransitionError, match=f"{event.name} in {state.name}"):
+                next_ownership(protocol, state, event)
+
+
+@pytest.mark.parametrize("protocol", RebalanceProtocol)
+def test_the_ends_are_final(protocol: RebalanceProtocol) -> None:
+    for state in (Ownership.REVOKED, Ownership.LOST):
+        assert not [row for row in ownership.TRANSITIONS[protocol] if row[0] is state]
+
+
+@pytest.mark.parametrize("protocol", RebalanceProtocol)
+def test_any_state_but_the_ends_can_be_lost(protocol: RebalanceProtocol) -> None:
+    for state in set(Ownership) - {Ownership.REVOKED, Ownership.LOST}:
+        assert next_ownership(protocol, state, OwnershipInput.LOST) is Ownership.LOST
+
+
+@pytest.mark.rule("8")
+@pytest.mark.parametrize("state", [Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER])
+def test_giving_back_is_where_the_protocols_differ(state: Ownership) -> None:
+    back = OwnershipInput.GIVEN_BACK
+    assert next_ownership(RebalanceProtocol.EAGER, state, back) is Ownership.OWNED
+    assert next_ownership(RebalanceProtocol.COOPERATIVE, state, back) is Ownership.OWNED
+    assert next_ownership(RebalanceProtocol.CONSUMER, state, back) is state
+
+
+def test_the_protocols_differ_nowhere_else() -> None:
+    tables = ownership.TRANSITIONS
+    for pair in set(tables[RebalanceProtocol.EAGER]) - {
+        (Ownership.REVOKE_NEXT, OwnershipInput.GIVEN_BACK),
+        (Ownership.REVOKE_THEREAFTER, OwnershipInput.GIVEN_BACK),
+    }:
+        assert len({tables[protocol][pair] for protocol in RebalanceProtocol}) == 1
+
+
+def test_a_group_that_is_lost_is_unjoined_from_every_state() -> None:
+    for state in GroupState:
+        assert next_group_state(state, GroupInput.LOST) is GroupState.UNJOINED
+
+
+def test_the_groups_way() -> None:
+    state = GroupState.UNJOINED
+    way = []
+    for event in (GroupInput.JOIN, GroupInput.JOINED, GroupInput.SYNCED, GroupInput.TAKEN, GroupInput.JOIN):
+        state = next_group_state(state, event)
+        way.append(state.name)
+    assert way == [
+        "PREPARING_REBALANCE",
+        "COMPLETING_REBALANCE",
+        "ASSIGNING_PARTITIONS",
+        "STABLE",
+        "PREPARING_REBALANCE",
+    ]
+
+
+def test_every_pair_of_the_group_has_a_row_or_raises() -> None:
+    for state, event in itertools.product(GroupState, GroupInput):
+        if (state, event) not in membership.TRANSITIONS:
+            with pytest.raises(IllegalTransitionError):
+                next_group_state(state, event)
+
+
+def test_the_coordinators_way() -> None:
+    table = coordinator.TRANSITIONS
+    state = CoordinatorState.DOWN
+    way = []
+    for event in (
+        CoordinatorInput.STARTED,
+        CoordinatorInput.NEEDED,
+        CoordinatorInput.FAILED,
+        CoordinatorInput.NEEDED,
+        CoordinatorInput.FOUND,
+        CoordinatorInput.LOST,
+        CoordinatorInput.CLOSED,
+    ):
+        state = table[state, event]
+        way.append(state.name)
+    assert way == [
+        "INITIALIZED",
+        "COORDINATOR_DISCOVERY",
+        "INITIALIZED",
+        "COORDINATOR_DISCOVERY",
+        "STABLE",
+        "INITIALIZED",
+        "DOWN",
+    ]

@@ -1,0 +1,214 @@
+"""A scripted network side: the tests play the brokers, the application and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from instride.commits import CommitEntry
+from instride.config import ConsumerConfig
+from instride.core.events import (
+    ApplicationEvent,
+    Assigned,
+    BackgroundEvent,
+    Commit,
+    CompleteRevoke,
+    PartitionsAssigned,
+    Subscribe,
+)
+from instride.core.lease import Lease
+from instride.core.network.actions import Action, CloseConnection, Deliver, Log, OpenConnection, Stop, Transmit
+from instride.core.network.machine import NetworkMachine
+from instride.errors import TransportError
+from instride.records import TopicPartition
+from instride.wire import api
+from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
+
+R = TypeVar("R")
+E = TypeVar("E")
+
+
+def tp(partition: int, topic: str = "t") -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+class NetworkScript:
+    """One network machine against brokers that say what the test says.
+
+    Metadata, FindCoordinator and OffsetFetch are answered at once. Connections open at once, unless `reachable` is
+    False.
+    Everything else waits in `waiting` until the test answers it.
+    """
+
+    def __init__(self, *, topics: dict[str, int] | None = None, **settings: Any) -> None:
+        defaults: dict[str, Any] = {"bootstrap_servers": "test:9092", "group_id": "g", "auto_offset_reset": "earliest"}
+        self.config = ConsumerConfig(**{**defaults, **settings})
+        self.lease = Lease()
+        self.machine = NetworkMachine(self.config, lease=self.lease, random=lambda: 0.5)
+        self.topics = topics if topics is not None else {"t": 4}
+        self.now = 100.0
+        self.reachable = True
+        self.committed_offset: int | None = 0
+        self.waiting: list[Transmit] = []
+        self.delivered: list[BackgroundEvent] = []
+        self.logs: list[str] = []
+        self.stopped = False
+        self._calls = 1000
+
+    # -- the shell
+
+    def do(self, *events: ApplicationEvent) -> None:
+        for event in events:
+            self.machine.handle(event, self.now)
+        self.settle()
+
+    def settle(self) -> None:
+        """Tick until there is nothing to do at this moment."""
+        for _ in range(100):
+            actions = self.machine.tick(self.now)
+            if not actions:
+                return
+            for action in actions:
+                self._act(action)
+        raise AssertionError("the machine never settles")
+
+    def pass_time(self, seconds: float) -> None:
+        """Tick at every deadline on the way."""
+        end = self.now + seconds
+        for _ in range(100_000):
+            self.settle()
+            self.now = min(max(self.machine.deadline(), self.now + 0.001), end)
+            if self.now >= end:
+                self.settle()
+                return
+        raise AssertionError("too many deadlines")
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case OpenConnection() if self.reachable:
+                self.machine.opened(action.key, self.now)
+            case OpenConnection():
+                self.machine.closed(action.key, TransportError("refused"), self.now)
+            case Transmit():
+                self.waiting.append(action)
+                self._answer_at_once(action)
+            case CloseConnection():
+                self.waiting = [each for each in self.waiting if each.key != action.key]
+            case Deliver():
+                self.delivered.append(action.event)
+            case Log():
+                self.logs.append(action.message)
+            case Stop():
+                self.stopped = True
+
+    def _answer_at_once(self, action: Transmit) -> None:
+        request = action.request
+        if isinstance(request, api.Metadata):
+            self.answer(api.Metadata, self.metadata(request), settle=False)
+        elif isinstance(request, api.FindCoordinator):
+            self.answer(api.FindCoordinator, api.FindCoordinatorAnswer(node_id=1, host="b", port=1), settle=False)
+        elif isinstance(request, api.OffsetFetch) and self.committed_offset is not None:
+            offsets = {each: api.CommittedOffset(offset=self.committed_offset) for each in request.partitions}
+            self.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=offsets), settle=False)
+
+    def metadata(self, request: api.Metadata) -> api.MetadataAnswer:
+        def topic(name: str) -> api.MetadataTopic:
+            if name not in self.topics:
+                return api.MetadataTopic(name=name, error=3)
+            partitions = tuple(api.MetadataPartition(partition=p, leader=1) for p in range(self.topics[name]))
+            return api.MetadataTopic(name=name, partitions=partitions)
+
+        broker = api.Broker(node_id=1, host="b", port=1)
+        return api.MetadataAnswer(brokers=(broker,), topics=tuple(topic(name) for name in request.topics or ()))
+
+    # -- the brokers
+
+    def asked(self, kind: type[R]) -> R:
+        """The one request of this kind that waits for its answer."""
+        found = [each.request for each in self.waiting if isinstance(each.request, kind)]
+        assert len(found) == 1, f"{len(found)} of {kind.__name__} wait; there are {self.waits()}"
+        return found[0]
+
+    def waits(self) -> list[str]:
+        return [type(each.request).__name__ for each in self.waiting]
+
+    def answer(self, kind: type[Any], answer: api.Answer | Exception, *, settle: bool = True) -> None:
+        """Answer the oldest request of this kind."""
+        action = next(each for each in self.waiting if isinstance(each.request, kind))
+        self.waiting.remove(action)
+        self.machine.answered(action.request_id, answer, self.now)
+        if settle:
+            self.settle()
+
+    # -- the group
+
+    def subscribe(self, *topics: str, listener: bool = False) -> None:
+        self.do(Subscribe(topics=frozenset(topics or ("t",)), listener=listener))
+
+    def join(self, generation: int, *, leader: bool = False, member_id: str = "me", others: Sequence[str] = ()) -> None:
+        request = self.asked(api.JoinGroup)
+        mine = api.GroupMember(member_id=member_id, metadata=request.protocols[0].metadata)
+        self.answer(
+            api.JoinGroup,
+            api.JoinGroupAnswer(
+                generation=generation,
+                protocol="cooperative-sticky",
+                leader=member_id if leader else "another",
+                member_id=member_id,
+                members=(mine,) if leader else (),
+            ),
+        )
+
+    def sync(self, *partitions: int) -> None:
+        bytes_ = write_assignment(Assignment(partitions=tuple(tp(p) for p in partitions)))
+        self.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=bytes_))
+
+    def rebalance(self, generation: int, *partitions: int) -> None:
+        """A whole round: the pending join is answered, then the sync."""
+        self.join(generation)
+        self.sync(*partitions)
+
+    def member_of(self, generation: int, *partitions: int, listener: bool = False) -> None:
+        """A stable member that owns these."""
+        self.subscribe(listener=listener)
+        self.rebalance(generation, *partitions)
+        self.do(PartitionsAssigned(generation=generation))
+
+    def heartbeat(self, error: int = 0) -> None:
+        self.pass_time(self.config.heartbeat_interval)
+        self.answer(api.Heartbeat, api.HeartbeatAnswer(error=error))
+
+    def joining_with(self) -> Subscription:
+        """What the pending join says of us."""
+        return read_subscription(self.asked(api.JoinGroup).protocols[0].metadata)
+
+    # -- the application
+
+    def take(self, kind: type[E]) -> list[E]:
+        """Events of a kind that were delivered since the last look."""
+        found: list[E] = [event for event in self.delivered if isinstance(event, kind)]
+        self.delivered = [event for event in self.delivered if not isinstance(event, kind)]
+        return found
+
+    def epoch(self, partition: int) -> int:
+        """The newest epoch that was assigned of it."""
+        epochs = [event.partitions.get(tp(partition), -1) for event in self.delivered if isinstance(event, Assigned)]
+        return max(epochs)
+
+    def commit(self, offsets: dict[int, int], *, epoch: int | None = None, seek_number: int = 0, **options: Any) -> int:
+        self._calls += 1
+        entries = {
+            tp(p): CommitEntry(offset=offset, epoch=self.epoch(p) if epoch is None else epoch, seek_number=seek_number)
+            for p, offset in offsets.items()
+        }
+        self.do(Commit(call=self._calls, deadline=self.now + options.pop("timeout", 60.0), entries=entries, **options))
+        return self._calls
+
+    def complete(self, *partitions: int) -> None:
+        self.do(CompleteRevoke(partitions={tp(p): self.epoch(p) for p in partitions}))
+
+    def committed(self, error: int = 0) -> dict[int, int]:
+        """Answer the OffsetCommit that waits; what it said, by partition."""
+        request = self.asked(api.OffsetCommit)
+        self.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, error)))
+        return {key[1]: each.offset for key, each in request.offsets.items()}

@@ -1,0 +1,474 @@
+"""The rules of docs/rebalance.md that the network side decides: what is held, asked for, given back, lost, told."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import (
+    Answered,
+    Assigned,
+    Close,
+    CommitsSettled,
+    GivenBack,
+    Lost,
+    PartitionsRevoked,
+    Polled,
+    Revoked,
+    RevokeRequested,
+    Subscribe,
+    Unsubscribe,
+)
+from instride.errors import CommitFailedError, RebalanceInProgressError
+from instride.wire import api
+
+ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NOT_COORDINATOR = 22, 25, 27, 16
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return NetworkScript()
+
+
+def asked_back(script: NetworkScript, *partitions: int, generation: int = 2, keeps: tuple[int, ...]) -> None:
+    """A rebalance takes partitions away from a stable member."""
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(generation, *keeps)
+    (event,) = script.take(RevokeRequested)
+    assert {each.partition for each in event.partitions} == set(partitions)
+
+
+@pytest.mark.rule("C")
+def test_a_cooperative_join_does_not_wait_and_lists_what_is_held(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    said = script.joining_with()
+    assert said.owned == (tp(0), tp(1))
+    assert (said.generation, said.version) == (1, 3)
+    assert said.userdata == (1).to_bytes(4, "big"), "older Java leaders read the generation there"
+
+
+@pytest.mark.rule("deadline")
+def test_a_delayed_partition_is_listed_as_owned_in_every_later_join(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    asked_back(script, 1, keeps=(0,))
+    for generation in (3, 4, 5):
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        assert script.joining_with().owned == (tp(0), tp(1))
+        script.rebalance(generation, 0)
+        assert script.take(RevokeRequested) == [], "it is asked for once"
+    script.complete(1)
+    assert script.joining_with().owned == (tp(0),), "told at once, without a heartbeat"
+
+
+@pytest.mark.rule("deadline")
+def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    (event,) = script.take(RevokeRequested)
+    assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
+    asked_at = script.now
+    for generation in range(3, 60):
+        script.do(Polled())
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        script.rebalance(generation, 0)
+    while script.now < event.deadline - 2:
+        script.do(Polled())
+        script.pass_time(1.0)
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert script.take(Lost) == []
+    script.do(Polled())
+    script.pass_time(event.deadline - script.now)
+    (lost,) = script.take(Lost)
+    assert list(lost.partitions) == [tp(1)]
+    assert script.joining_with().owned == (tp(0),)
+    assert script.now - asked_at == pytest.approx(script.config.max_poll_interval - script.config.commit_budget)
+
+
+@pytest.mark.rule("8")
+def test_given_back_while_pending_keeps_the_epoch(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    epoch = script.epoch(1)
+    asked_back(script, 1, keeps=(0,))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0, 1)
+    (event,) = script.take(GivenBack)
+    assert event.partitions == {tp(1): epoch}
+
+
+@pytest.mark.rule("8")
+def test_given_back_while_completing_is_assigned_in_a_new_epoch(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    epoch = script.epoch(1)
+    asked_back(script, 1, keeps=(0,))
+    script.commit({1: 7})
+    script.complete(1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0, 1)
+    assert script.take(GivenBack) == []
+    script.committed()
+    (revoked,) = script.take(Revoked)
+    assert revoked.partitions == {tp(1): epoch}
+    newest = script.take(Assigned)[-1]
+    assert newest.partitions == {tp(1): epoch + 1}
+    assert "JoinGroup" not in script.waits(), "the group has it with us already"
+
+
+@pytest.mark.rule("8")
+def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    epoch = script.epoch(1)
+    asked_back(script, 1, keeps=(0,))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0, 1)
+    script.complete(1)  # the application posted it before it saw the gift
+    assert script.take(Revoked)[0].partitions == {tp(1): epoch}
+    assert script.take(Assigned)[-1].partitions == {tp(1): epoch + 1}
+
+
+@pytest.mark.rule("completing")
+def test_a_revoke_completes_when_every_commit_of_it_is_answered(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    asked_back(script, 1, keeps=(0,))
+    script.commit({1: 5})
+    script.commit({1: 9})
+    script.complete(1)
+    assert script.committed() == {1: 5}
+    assert script.take(Revoked) == []
+    assert script.committed() == {1: 9}
+    assert len(script.take(Revoked)) == 1
+    assert script.joining_with().owned == (tp(0),)
+
+
+@pytest.mark.rule("completing")
+def test_the_listener_comes_between_the_commits_and_the_group(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1, listener=True)
+    asked_back(script, 1, keeps=(0,))
+    script.commit({1: 5})
+    script.complete(1)
+    assert script.take(CommitsSettled) == []
+    script.committed()
+    assert len(script.take(CommitsSettled)) == 1
+    assert "JoinGroup" not in script.waits()
+    script.commit({1: 6})  # the listener's own
+    script.do(PartitionsRevoked(partitions={tp(1): script.epoch(1)}))
+    assert "JoinGroup" not in script.waits(), "its commit is awaited too"
+    script.committed()
+    assert script.joining_with().owned == (tp(0),)
+
+
+@pytest.mark.rule("completing")
+def test_completions_while_a_join_is_pending_share_one_rejoin(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1, 2)
+    asked_back(script, 1, 2, keeps=(0,))
+    script.complete(1)
+    assert script.joining_with().owned == (tp(0), tp(2))
+    script.complete(2)
+    script.rebalance(3, 0)
+    assert script.joining_with().owned == (tp(0),)
+    script.rebalance(4, 0)
+    assert "JoinGroup" not in script.waits()
+
+
+@pytest.mark.rule("deadline")
+def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    asked_back(script, 1, keeps=(0,))
+    held_until = script.now + script.config.max_poll_interval - script.config.commit_budget
+    while script.now < held_until - 0.5:
+        script.do(Polled())
+        script.pass_time(min(2.0, held_until - 0.5 - script.now))
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.commit({1: 5})
+    script.pass_time(0.6)
+    assert len(script.take(Lost)) == 1
+    assert "JoinGroup" not in script.waits(), "its commit could rewind the next owner"
+    script.committed()
+    assert script.joining_with().owned == (tp(0),)
+
+
+# --- memberships -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("membership")
+@pytest.mark.parametrize(("code", "member_id"), [(UNKNOWN_MEMBER_ID, ""), (ILLEGAL_GENERATION, "me")])
+def test_a_membership_lost_in_a_stable_group_loses_everything(script: NetworkScript, code: int, member_id: str) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(code)
+    (lost,) = script.take(Lost)
+    assert set(lost.partitions) == {tp(0), tp(1)}
+    assert script.asked(api.JoinGroup).member_id == member_id
+    assert script.joining_with().owned == ()
+    assert script.joining_with().generation == -1
+
+
+@pytest.mark.rule("membership")
+def test_illegal_generation_during_a_rebalance_is_no_loss(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.heartbeat(ILLEGAL_GENERATION)
+    assert script.take(Lost) == []
+    script.rebalance(2, 0, 1)
+    assert script.take(Lost) == []
+
+
+@pytest.mark.rule("membership")
+def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() -> None:
+    script = NetworkScript(max_poll_interval=10.0, session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    for _ in range(12):
+        script.pass_time(1.0)
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert len(script.take(Lost)) == 1
+    script.asked(api.LeaveGroup)
+    assert "JoinGroup" not in script.waits()
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.do(Polled())
+    assert script.asked(api.JoinGroup).member_id == ""
+
+
+@pytest.mark.rule("membership")
+def test_the_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.pass_time(script.config.heartbeat_interval)
+    sent = script.now
+    script.now += 1.5
+    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert script.lease.expires == sent + script.config.session_timeout
+    script.commit({0: 5})
+    script.committed()
+    script.now = script.lease.expires + 1
+    script.commit({0: 6})
+    assert "OffsetCommit" not in script.waits(), "nothing is committed without a lease"
+    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert script.committed() == {0: 6}
+
+
+@pytest.mark.rule("membership")
+def test_a_pending_join_or_sync_counts_as_answered(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert script.lease.expires == float("inf")
+    script.join(2)
+    assert script.lease.expires == float("inf")
+    script.sync(0)
+    assert script.lease.expires < float("inf")
+
+
+def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0, 3)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(3)}
+
+
+@pytest.mark.parametrize("what", [api.JoinGroup, api.SyncGroup])
+def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript, what: type[api.Request]) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    if what is api.SyncGroup:
+        script.join(2)
+        script.answer(api.SyncGroup, api.SyncGroupAnswer(error=NOT_COORDINATOR))
+    else:
+        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
+    script.pass_time(1.0)
+    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.joining_with().owned == (tp(0),)
+    assert script.take(Lost) == []
+
+
+def test_unknown_member_id_on_sync_starts_with_a_new_id(script: NetworkScript) -> None:
+    script.subscribe()
+    script.join(1)
+    script.answer(api.SyncGroup, api.SyncGroupAnswer(error=UNKNOWN_MEMBER_ID))
+    assert script.asked(api.JoinGroup).member_id == ""
+
+
+def test_the_subscription_that_changed_mid_join_is_joined_again_and_assigned_once(script: NetworkScript) -> None:
+    script.topics["u"] = 2
+    script.subscribe("t")
+    script.join(1)
+    script.do(Subscribe(topics=frozenset({"u"})))
+    script.sync(0, 1)
+    assert script.take(Assigned) == []
+    assert script.joining_with().topics == ("u",)
+
+
+@pytest.mark.rule("11")
+def test_partitions_of_topics_that_left_the_subscription_are_asked_for(script: NetworkScript) -> None:
+    script.topics["u"] = 2
+    script.member_of(1, 0, 1)
+    script.do(Subscribe(topics=frozenset({"u"})))
+    (event,) = script.take(RevokeRequested)
+    assert set(event.partitions) == {tp(0), tp(1)}
+    said = script.joining_with()
+    assert (said.topics, said.owned) == (("u",), (tp(0), tp(1))), "joined at once, still listed as owned"
+
+
+# --- commits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("full-speed")
+def test_while_joining_the_broker_accepts_the_present_generation(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    call = script.commit({0: 5})
+    assert script.asked(api.OffsetCommit).generation == 1
+    script.committed()
+    assert script.take(Answered)[-1].call == call
+
+
+@pytest.mark.rule("full-speed")
+def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.commit({0: 5})
+    assert "OffsetCommit" not in script.waits()
+    script.sync(0)
+    assert script.asked(api.OffsetCommit).generation == 2
+    assert script.committed() == {0: 5}
+
+
+@pytest.mark.rule("full-speed")
+@pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
+def test_a_commit_refused_by_a_rebalance_is_carried_over(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    call = script.commit({0: 5})
+    script.committed(code)
+    assert script.take(Lost) == []
+    assert "OffsetCommit" not in script.waits()
+    script.rebalance(2, 0)
+    script.pass_time(1.0)
+    assert script.committed() == {0: 5}
+    (answer,) = script.take(Answered)
+    assert (answer.call, answer.committed) == (call, {tp(0): None})
+
+
+@pytest.mark.rule("full-speed")
+def test_a_refusal_that_arrives_after_the_sync_is_sent_again_at_once(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.commit({0: 5})
+    script.rebalance(2, 0)
+    script.committed(ILLEGAL_GENERATION)
+    script.pass_time(1.0)
+    assert script.take(Lost) == []
+    assert script.asked(api.OffsetCommit).generation == 2
+
+
+def test_illegal_generation_on_a_commit_in_a_stable_group_is_a_loss(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(ILLEGAL_GENERATION)
+    assert len(script.take(Lost)) == 1
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+
+
+@pytest.mark.rule("full-speed")
+def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.commit({0: 5}, carry_over=False)
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
+    script.sync(0)
+    assert "OffsetCommit" not in script.waits()
+
+
+@pytest.mark.rule("full-speed")
+def test_a_held_commit_raises_rebalance_in_progress_when_its_time_ends_first(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.commit({0: 5}, timeout=3.0)
+    script.pass_time(2.9)
+    assert script.take(Answered) == []
+    script.pass_time(0.2)
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
+
+
+@pytest.mark.rule("full-speed")
+def test_one_commit_is_under_way_and_the_newest_offset_wins(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    calls = [script.commit({0: 1}), script.commit({0: 5, 1: 2}), script.commit({0: 3}), script.commit({0: 7})]
+    assert script.committed() == {0: 1}
+    assert script.committed() == {0: 7, 1: 2}
+    assert sorted(answer.call for answer in script.take(Answered)) == calls
+    assert "OffsetCommit" not in script.waits()
+
+
+@pytest.mark.rule("full-speed")
+def test_a_commit_never_goes_back_within_an_epoch_and_seek_number(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 9})
+    script.committed()
+    script.commit({0: 4})
+    assert script.committed() == {0: 9}
+    script.commit({0: 2}, seek_number=1)
+    assert script.committed() == {0: 2}, "a seek says that going back is meant"
+
+
+@pytest.mark.rule("full-speed")
+def test_what_was_finished_in_an_earlier_epoch_never_becomes_a_commit(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    old = script.epoch(0)
+    script.heartbeat(UNKNOWN_MEMBER_ID)
+    script.rebalance(2, 0)
+    script.commit({0: 5}, epoch=old)
+    assert "OffsetCommit" not in script.waits()
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+
+
+# --- leaving -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("12")
+@pytest.mark.parametrize("kind", [Close, Unsubscribe])
+def test_leaving_sends_what_was_handed_over_then_leaves(script: NetworkScript, kind: type[Close]) -> None:
+    script.member_of(1, 0, 1)
+    asked_back(script, 1, keeps=(0,))
+    script.commit({0: 3, 1: 4})
+    script.complete(0, 1)
+    script.do(kind(call=1, deadline=script.now + 30))
+    assert "LeaveGroup" not in script.waits()
+    assert script.committed() == {0: 3, 1: 4}
+    assert "JoinGroup" not in script.waits()
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert script.take(Answered)[-1] == Answered(call=1)
+    assert script.stopped == (kind is Close)
+
+
+@pytest.mark.rule("12")
+def test_a_pending_sync_is_awaited_for_a_held_commit(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.commit({0: 3})
+    script.complete(0)
+    script.do(Close(call=1, deadline=script.now + 30))
+    assert "LeaveGroup" not in script.waits()
+    script.sync(0)
+    assert script.committed() == {0: 3}
+    script.asked(api.LeaveGroup)
+
+
+@pytest.mark.rule("12")
+def test_close_ends_at_its_deadline(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 3})
+    script.complete(0)
+    script.do(Close(call=1, deadline=script.now + 5))
+    script.pass_time(5.1)
+    assert script.stopped
+    answer = next(each for each in script.take(Answered) if each.call == 1)
+    assert "commits were not answered" in str(answer.error)
