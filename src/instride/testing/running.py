@@ -155,7 +155,7 @@ class Running:
             except (TransportError, BrokerResponseError) as error:
                 last = error
             if time.monotonic() > deadline:
-                raise KafkaTimeoutError(f"{what} within {self._timeout:g} s") from last
+                raise KafkaTimeoutError(f"{what} within {self._timeout:g} s{self._ends_of_logs(needed)}") from last
             time.sleep(_POLL_SECONDS)
 
     def _check_alive(self, number: int) -> None:
@@ -163,6 +163,9 @@ class Running:
             log = _read(self.node(number).log, self._log_starts[number])
             message = f"node {number} ended while it was to start. Of its log:\n{_trouble(log)}"
             raise BrokerStartError(message, port_taken=_PORT_TAKEN in log)
+
+    def _ends_of_logs(self, numbers: Iterable[int]) -> str:
+        return "".join(f"\nThe end of node {n}'s log:\n{_read(self.node(n).log)[-_LOG_PART:]}" for n in numbers)
 
 
 def _read(log: Path, start: int = 0) -> str:

@@ -1,0 +1,33 @@
+"""A whole consumer group in virtual time: real machines of the core, models of everything around them.
+
+    history = run(plan_for(seed))
+    violations = check(history)
+
+Laws
+1. One scheduler, one clock, one random generator, all made from the seed. The same plan gives the same history, byte
+   for byte, in every process.
+2. What is ours is the product's own code: both machines, the queues' events, the assignors, `OffsetLedger`. What is a
+   model says so in its name: `coordinator_model`, `broker_model`.
+3. Nothing decides on what a history is worth but `check`, and it reads nothing but the history.
+"""
+
+from __future__ import annotations
+
+from instride.testing.simulation.check import check
+from instride.testing.simulation.cluster import SimulatedCluster, run
+from instride.testing.simulation.history import Event, History
+from instride.testing.simulation.plan import Fault, MemberPlan, Plan, plan_for
+from instride.testing.simulation.transcript import transcript
+
+__all__ = [
+    "Event",
+    "Fault",
+    "History",
+    "MemberPlan",
+    "Plan",
+    "SimulatedCluster",
+    "check",
+    "plan_for",
+    "run",
+    "transcript",
+]

@@ -1,0 +1,386 @@
+"""A model of the group coordinator for classic members, as docs/protocol-facts.md saw Apache Kafka behave.
+
+Laws
+1. Empty -> PreparingRebalance -> CompletingRebalance -> Stable. The join barrier is the largest of all members'
+   rebalance time-outs, counted from entering Preparing; the sync barrier as long again. Who misses one is removed.
+2. Commits: Stable and Preparing take the present generation and renew the session; Completing answers
+   REBALANCE_IN_PROGRESS to the new generation, ILLEGAL_GENERATION to any other. Nobody asks who owns a partition.
+3. A follower that joins again in Stable, with equal bytes, is answered at once with the same generation. A changed
+   follower, and the leader always, starts a rebalance.
+4. A coordinator that moves keeps what was stored: offsets, and the group as of its last complete Sync.
+5. A pending Join or Sync needs no heartbeats. Who waits for a rebalance is told so by its heartbeat's answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from instride.records import TopicPartition
+from instride.testing.simulation.history import BROKER, History
+from instride.testing.simulation.links import Reply
+from instride.testing.simulation.scheduler import Scheduler
+from instride.wire import api
+
+__all__ = ["GroupModel"]
+
+_NOT_COORDINATOR = 16
+_ILLEGAL_GENERATION = 22
+_UNKNOWN_MEMBER_ID = 25
+_REBALANCE_IN_PROGRESS = 27
+_MEMBER_ID_REQUIRED = 79
+
+EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Member:
+    """join, sync: the replies that it waits for."""
+
+    id: str
+    name: str
+    session: float
+    rebalance: float
+    protocols: tuple[api.GroupProtocol, ...]
+    join: Reply | None = None
+    sync: Reply | None = None
+    synced: bool = False
+    assignment: bytes = b""
+    expires: float = 0.0
+
+    def waits(self) -> bool:
+        return self.join is not None or self.sync is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """What another node would load (law 4)."""
+
+    generation: int = 0
+    leader: str = ""
+    protocol: str = ""
+    members: tuple[_Member, ...] = field(default=())
+
+
+class GroupModel:
+    """One group. Who calls it has made sure that the right node is asked."""
+
+    def __init__(self, scheduler: Scheduler, history: History, *, initial_delay: float) -> None:
+        self._scheduler = scheduler
+        self._history = history
+        self._initial_delay = initial_delay
+        self._state = EMPTY
+        self._leader = ""
+        self._protocol = ""
+        self._pending: set[str] = set()
+        self._barrier = 0
+        self._in_initial_delay = False
+        self._ids = 0
+        self._stored = _Stored()
+        self.generation = 0
+        self.members: dict[str, _Member] = {}
+        self.offsets: dict[TopicPartition, api.OffsetToCommit] = {}
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    def handle(self, who: str, request: api.Request, reply: Reply) -> None:
+        match request:
+            case api.JoinGroup():
+                self._join(who, request, reply)
+            case api.SyncGroup():
+                self._sync(request, reply)
+            case api.Heartbeat():
+                reply(api.HeartbeatAnswer(error=self._heartbeat(request)))
+            case api.LeaveGroup():
+                reply(api.LeaveGroupAnswer(error=self._leave(request.member_id)))
+            case api.OffsetCommit():
+                self._commit(who, request, reply)
+            case api.OffsetFetch():
+                reply(api.OffsetFetchAnswer(offsets={tp: self._offset(TopicPartition(*tp)) for tp in request.partitions}))
+            case _:
+                raise TypeError(f"not for a coordinator: {request}")
+
+    # -- joining
+
+    def _join(self, who: str, request: api.JoinGroup, reply: Reply) -> None:
+        member_id = request.member_id
+        member = self.members.get(member_id)
+        if not member_id:
+            self._ids += 1
+            fresh = f"{who}-{self._ids}"
+            self._pending.add(fresh)
+            self._scheduler.after(request.session_timeout, partial(self._forget_pending, fresh))
+            reply(api.JoinGroupAnswer(error=_MEMBER_ID_REQUIRED, member_id=fresh))
+        elif member is not None:
+            self._rejoin(member, request, reply)
+        elif member_id in self._pending:
+            self._pending.discard(member_id)
+            self._add(who, request, reply)
+        else:
+            reply(api.JoinGroupAnswer(error=_UNKNOWN_MEMBER_ID, member_id=member_id))
+
+    def _add(self, who: str, request: api.JoinGroup, reply: Reply) -> None:
+        member = _Member(
+            id=request.member_id,
+            name=who,
+            session=request.session_timeout,
+            rebalance=request.rebalance_timeout,
+            protocols=request.protocols,
+            join=reply,
+        )
+        self.members[member.id] = member
+        self._renew(member)
+        self._watch(member)
+        self._prepare()
+
+    def _rejoin(self, member: _Member, request: api.JoinGroup, reply: Reply) -> None:
+        """Law 3."""
+        unchanged = member.protocols == request.protocols
+        quiet = self._state == COMPLETING or (self._state == STABLE and member.id != self._leader)
+        self._renew(member)
+        if quiet and unchanged:
+            reply(self._join_answer(member))
+            return
+        if member.join is not None:  # an older Join of the same member, of a connection that broke
+            member.join(api.JoinGroupAnswer(error=_REBALANCE_IN_PROGRESS, member_id=member.id))
+        member.protocols, member.rebalance = request.protocols, request.rebalance_timeout
+        member.join = reply
+        self._prepare()
+
+    def _forget_pending(self, member_id: str) -> None:
+        if member_id in self._pending:
+            self._pending.discard(member_id)
+            self._try_to_complete()
+
+    def _prepare(self) -> None:
+        if self._state == PREPARING:
+            self._try_to_complete()
+            return
+        for member in self.members.values():
+            if member.sync is not None:
+                waiting, member.sync = member.sync, None
+                self._renew(member)
+                waiting(api.SyncGroupAnswer(error=_REBALANCE_IN_PROGRESS))
+        self._in_initial_delay = self._state == EMPTY
+        self._enter(PREPARING)
+        self._start_barrier(self._initial_delay if self._in_initial_delay else self._longest_rebalance())
+        self._try_to_complete()
+
+    def _longest_rebalance(self) -> float:
+        return max((member.rebalance for member in self.members.values()), default=0.0)
+
+    def _start_barrier(self, seconds: float) -> None:
+        self._barrier += 1
+        self._scheduler.after(seconds, partial(self._barrier_over, self._barrier))
+
+    def _try_to_complete(self) -> None:
+        if self._state != PREPARING or self._in_initial_delay or self._pending:
+            return
+        if all(member.join is not None for member in self.members.values()):
+            self._complete_join()
+
+    def _barrier_over(self, barrier: int) -> None:
+        if barrier != self._barrier:
+            return
+        if self._state == PREPARING:
+            self._in_initial_delay = False
+            self._complete_join()
+        elif late := [member for member in self.members.values() if not member.synced]:
+            for member in late:
+                self._evict(member, "it did not sync in time")
+            self._prepare()
+
+    def _complete_join(self) -> None:
+        """Law 1."""
+        for member in [each for each in self.members.values() if each.join is None]:
+            self._evict(member, "it did not join in time")
+        self.generation += 1
+        if not self.members:
+            self._leader = self._protocol = ""
+            self._stored = _Stored(generation=self.generation)
+            self._enter(EMPTY)
+            return
+        if self._leader not in self.members:
+            self._leader = next(iter(self.members))
+        self._protocol = self._choose_protocol()
+        self._enter(COMPLETING)
+        self._start_barrier(self._longest_rebalance())
+        for member in list(self.members.values()):
+            waiting, member.join = member.join, None
+            member.synced = False
+            self._renew(member)
+            assert waiting is not None
+            waiting(self._join_answer(member))
+
+    def _choose_protocol(self) -> str:
+        """Each votes for its first of those that all have."""
+        everyone = [[each.name for each in member.protocols] for member in self.members.values()]
+        shared = set(everyone[0]).intersection(*everyone)
+        votes = [next(name for name in names if name in shared) for names in everyone]
+        return max(sorted(set(votes)), key=votes.count)
+
+    def _join_answer(self, member: _Member) -> api.JoinGroupAnswer:
+        members: tuple[api.GroupMember, ...] = ()
+        if member.id == self._leader:
+            members = tuple(
+                api.GroupMember(member_id=each.id, metadata=_metadata(each, self._protocol))
+                for each in self.members.values()
+            )
+        return api.JoinGroupAnswer(
+            generation=self.generation,
+            protocol_type="consumer",
+            protocol=self._protocol,
+            leader=self._leader,
+            member_id=member.id,
+            members=members,
+        )
+
+    # -- syncing
+
+    def _sync(self, request: api.SyncGroup, reply: Reply) -> None:
+        member = self.members.get(request.member_id)
+        error = self._unknown(member, request.generation)
+        if member is None or error:
+            reply(api.SyncGroupAnswer(error=error))
+        elif self._state == PREPARING:
+            reply(api.SyncGroupAnswer(error=_REBALANCE_IN_PROGRESS))
+        elif self._state == STABLE:
+            member.synced = True
+            self._renew(member)
+            reply(api.SyncGroupAnswer(assignment=member.assignment))
+        else:
+            member.sync, member.synced = reply, True
+            self._renew(member)
+            if member.id == self._leader:
+                self._stabilize(request)
+
+    def _stabilize(self, request: api.SyncGroup) -> None:
+        for member in self.members.values():
+            member.assignment = request.assignments.get(member.id, b"")
+        self._enter(STABLE)
+        self._store()
+        for member in list(self.members.values()):
+            if member.sync is not None:
+                waiting, member.sync = member.sync, None
+                self._renew(member)
+                waiting(api.SyncGroupAnswer(assignment=member.assignment))
+
+    def _store(self) -> None:
+        self._stored = _Stored(
+            generation=self.generation,
+            leader=self._leader,
+            protocol=self._protocol,
+            members=tuple(replace(member, join=None, sync=None, synced=True) for member in self.members.values()),
+        )
+
+    # -- living
+
+    def _unknown(self, member: _Member | None, generation: int) -> int:
+        if member is None:
+            return _UNKNOWN_MEMBER_ID
+        return 0 if generation == self.generation else _ILLEGAL_GENERATION
+
+    def _heartbeat(self, request: api.Heartbeat) -> int:
+        member = self.members.get(request.member_id)
+        error = self._unknown(member, request.generation)
+        if member is None or error:
+            return error
+        self._renew(member)
+        return _REBALANCE_IN_PROGRESS if self._state == PREPARING else 0
+
+    def _renew(self, member: _Member) -> None:
+        member.expires = self._scheduler.now + member.session
+
+    def _watch(self, member: _Member) -> None:
+        """Law 5."""
+        if self.members.get(member.id) is not member:
+            return
+        if not member.waits() and self._scheduler.now >= member.expires:
+            self._remove(member, "no heartbeat within the session time-out")
+            return
+        again = member.expires if member.expires > self._scheduler.now else self._scheduler.now + member.session
+        self._scheduler.at(again, partial(self._watch, member))
+
+    def _leave(self, member_id: str) -> int:
+        member = self.members.get(member_id)
+        if member is not None:
+            self._remove(member, "it left")
+        elif member_id in self._pending:
+            self._forget_pending(member_id)
+        else:
+            return _UNKNOWN_MEMBER_ID
+        return 0
+
+    def _remove(self, member: _Member, why: str) -> None:
+        self._evict(member, why)
+        self._prepare()
+
+    def _evict(self, member: _Member, why: str) -> None:
+        del self.members[member.id]
+        self._history.add(member.name, "evicted", why)
+        if member.join is not None:
+            member.join(api.JoinGroupAnswer(error=_UNKNOWN_MEMBER_ID, member_id=member.id))
+        if member.sync is not None:
+            member.sync(api.SyncGroupAnswer(error=_UNKNOWN_MEMBER_ID))
+
+    def _enter(self, state: str) -> None:
+        self._state = state
+        names = tuple(member.name for member in self.members.values())
+        self._history.add(BROKER, "group", state, self.generation, names)
+
+    # -- offsets
+
+    def _commit(self, who: str, request: api.OffsetCommit, reply: Reply) -> None:
+        error = self._commit_error(request)
+        if not error:
+            for tp, offset in request.offsets.items():
+                self.offsets[TopicPartition(*tp)] = offset
+        committed = tuple((tp, each.offset, error) for tp, each in sorted(request.offsets.items()))
+        self._history.add(who, "commit", request.generation, committed)
+        reply(api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, error)))
+
+    def _commit_error(self, request: api.OffsetCommit) -> int:
+        """Law 2."""
+        member = self.members.get(request.member_id)
+        error = self._unknown(member, request.generation)
+        if member is None or error:
+            return error
+        if self._state == COMPLETING:
+            return _REBALANCE_IN_PROGRESS
+        self._renew(member)
+        return 0
+
+    def _offset(self, tp: TopicPartition) -> api.CommittedOffset:
+        found = self.offsets.get(tp)
+        return (
+            api.CommittedOffset()
+            if found is None
+            else api.CommittedOffset(offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata)
+        )
+
+    # -- moving
+
+    def moved(self) -> None:
+        """Law 4: this is another node now; what waited at the old one is told so."""
+        waiting = [(each.join, each.sync) for each in self.members.values()]
+        stored = self._stored
+        self.members = {member.id: replace(member) for member in stored.members}
+        self.generation, self._leader, self._protocol = stored.generation, stored.leader, stored.protocol
+        self._pending.clear()
+        self._barrier += 1
+        self._in_initial_delay = False
+        self._enter(STABLE if self.members else EMPTY)
+        for member in self.members.values():
+            self._renew(member)
+            self._watch(member)
+        for join, sync in waiting:
+            if join is not None:
+                join(api.JoinGroupAnswer(error=_NOT_COORDINATOR))
+            if sync is not None:
+                sync(api.SyncGroupAnswer(error=_NOT_COORDINATOR))
+
+
+def _metadata(member: _Member, protocol: str) -> bytes:
+    return next(each.metadata for each in member.protocols if each.name == protocol)
