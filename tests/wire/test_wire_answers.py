@@ -22,7 +22,7 @@ def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_any_true_response_gives_an_answer(kind: type[api.Request], version: int, data: st.DataObject) -> None:
     entity = data.draw(responses(CODECS[kind].api_key, version))
@@ -46,7 +46,7 @@ def codes_in(value: Any) -> set[int]:
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damage_gives_an_answer_or_a_protocol_error(kind: type[api.Request], version: int, data: st.DataObject) -> None:
     body = bytearray(body_of(data.draw(responses(CODECS[kind].api_key, version))))

@@ -33,7 +33,7 @@ def without_absent_tags(entity: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_reads_what_kio_wrote(api_key: int, version: int, data: st.DataObject) -> None:
     entity = data.draw(responses(api_key, version))
@@ -52,11 +52,9 @@ def normal(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(data=st.data())
-def test_a_damaged_response_gives_fields_or_a_protocol_error(
-    api_key: int, version: int, data: st.DataObject
-) -> None:
+def test_a_damaged_response_gives_fields_or_a_protocol_error(api_key: int, version: int, data: st.DataObject) -> None:
     body = bytearray(body_of(data.draw(responses(api_key, version))))
     for _ in range(data.draw(st.integers(1, 4))):
         if body:
@@ -69,7 +67,7 @@ def test_a_damaged_response_gives_fields_or_a_protocol_error(
 
 
 @pytest.mark.parametrize(("api_key", "version"), EVERY_VERSION)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(garbage=st.binary(max_size=60))
 def test_garbage_gives_fields_or_a_protocol_error(api_key: int, version: int, garbage: bytes) -> None:
     try:

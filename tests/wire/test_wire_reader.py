@@ -68,9 +68,7 @@ PAIRS: dict[str, tuple[Callable[[Reader], Any], Callable[..., None], st.SearchSt
 
 @pytest.mark.parametrize("name", PAIRS)
 @given(data=st.data(), tail=st.binary(max_size=3))
-def test_every_type_reads_what_was_written_and_no_further(
-    name: str, data: st.DataObject, tail: bytes
-) -> None:
+def test_every_type_reads_what_was_written_and_no_further(name: str, data: st.DataObject, tail: bytes) -> None:
     read, write, values = PAIRS[name]
     value = data.draw(values)
     body = written(write, value)

@@ -163,9 +163,7 @@ def _legacy_entity_reader(plan: tuple[tuple[str, Read], ...]) -> Read:
     return read_entity
 
 
-def _entity_reader(
-    plan: tuple[tuple[str, Read], ...], tagged: dict[int, Read], names: dict[int, str]
-) -> Read:
+def _entity_reader(plan: tuple[tuple[str, Read], ...], tagged: dict[int, Read], names: dict[int, str]) -> Read:
     read_plain = _legacy_entity_reader(plan)
 
     def read_entity(reader: Reader) -> Fields:

@@ -34,6 +34,4 @@ def _answer(fields: Fields, _request: ApiVersions) -> ApiVersionsAnswer:
     )
 
 
-CODEC = message_codec(
-    name="ApiVersions", api_key=18, versions=(0, 4), flexible_from=3, fields=_fields, answer=_answer
-)
+CODEC = message_codec(name="ApiVersions", api_key=18, versions=(0, 4), flexible_from=3, fields=_fields, answer=_answer)
