@@ -379,3 +379,17 @@ def test_a_long_poll_goes_on_telling_that_the_application_is_alive() -> None:
 def test_polling_without_a_subscription_is_refused() -> None:
     with pytest.raises(IllegalStateError, match="subscribe or assign"):
         Script().poll()
+
+
+def test_data_of_an_assignment_that_is_over_is_dropped_and_not_kept(script: Script) -> None:
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    script.up(Revoked(partitions=epochs(0)))
+    script.poll()
+    script.fetched(0, 0, 5)
+    script.assigned(0, epoch=3)
+    script.fetched(0, 7, 9, epoch=3)
+    assert script.poll() == [(0, 7, 9)]

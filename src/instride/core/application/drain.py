@@ -57,11 +57,11 @@ def apply_early(state: ApplicationState, event: Assigned) -> None:
 
 def _data(state: ApplicationState, event: Data) -> None:
     held = state.lists.held.get(event.partition)
-    if held is None or held.epoch < event.epoch:
+    if event.epoch > state.lists.newest.get(event.partition, -1):
         state.inbox.keep_early(event)
         return
-    if held.epoch > event.epoch:
-        return
+    if held is None or held.epoch != event.epoch:
+        return  # of an assignment that is over
     match event:
         case Fetched():
             if not held.arrived(event.fetch_number, event.chunk, event.next_offset):

@@ -25,12 +25,13 @@ _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 class RevokeLists:
     """States of the held partitions. `held` is every partition of the assignment, whatever its state."""
 
-    __slots__ = ("_asked_for", "_lost", "held", "newest_epoch", "protocol")
+    __slots__ = ("_asked_for", "_lost", "held", "newest", "newest_epoch", "protocol")
 
     def __init__(self, protocol: RebalanceProtocol) -> None:
         self.protocol = protocol
         self.held: dict[TopicPartition, OwnedPartition] = {}
         self.newest_epoch = 0
+        self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
         # The epoch in which each was last asked for: delaying one of these late is False, no error (rule 6).
         self._asked_for: dict[TopicPartition, int] = {}
@@ -78,6 +79,7 @@ class RevokeLists:
     def assigned(self, partitions: Epochs) -> None:
         for tp, epoch in partitions.items():
             self.held[tp] = OwnedPartition(tp, epoch)
+            self.newest[tp] = epoch
             self.newest_epoch = max(self.newest_epoch, epoch)
 
     def asked_for(self, partitions: Epochs, deadline: float) -> frozenset[TopicPartition]:

@@ -147,7 +147,7 @@ class Poller:
         put_back: list[Change] = []
         try:
             while True:
-                if inbox.completions:
+                if inbox.completions and self._awaited_are_settled():
                     self._take_completion(inbox.completions.popleft())
                 elif inbox.changes and not self._awaited:
                     change, later = split_change(inbox.changes.popleft(), self._held_back)
@@ -204,6 +204,19 @@ class Poller:
                 state.listener.on_partitions_assigned(sorted(change.partitions))
         finally:
             state.post(PartitionsAssigned(generation=change.generation))
+
+    def _awaited_are_settled(self) -> bool:
+        """Immediate mode: what was asked for together is told to the listener in one call, as C does."""
+        completions = self._state.inbox.completions
+        if not self._awaited.keys() <= {tp for event in completions for tp in event.partitions}:
+            return False
+        if self._awaited:
+            settled = [event for event in completions if isinstance(event, CommitsSettled)]
+            together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
+            others = [event for event in completions if not isinstance(event, CommitsSettled)]
+            completions.clear()
+            completions.extend([CommitsSettled(partitions=together), *others])
+        return True
 
     def _take_completion(self, event: Completion) -> None:
         for partition in event.partitions:
