@@ -30,7 +30,7 @@ from instride.core.network.actions import (
     Transmit,
 )
 from instride.core.network.machine import NetworkMachine
-from instride.errors import KafkaError, TransportError
+from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
 from instride.net.resolver import SocketAddress, resolve
@@ -58,27 +58,32 @@ class NetworkThread:
         self._openings: dict[ConnectionKey, int] = {}
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
         self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
         self._stopping = False
+        self._died: NetworkThreadDiedError | None = None
         self._thread = threading.Thread(target=self._run, name=f"instride-{config.client_id}", daemon=True)
 
     # -- any thread
 
     def start(self) -> None:
+        """Once. What needs closing is opened here, so that one that never starts leaves nothing behind."""
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
         self._thread.start()
 
     def post(self, event: ApplicationEvent) -> None:
         self._events.append(event)
         self._wake()
+        if self._died is not None:  # it died while this was on its way
+            self._fail_futures(self._died)
 
     def future(self, call: int) -> Future[None]:
         """Resolved, on this thread, when the call is answered. To be asked for before the call is posted."""
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
         self._futures[call] = future
         return future
 
@@ -103,9 +108,11 @@ class NetworkThread:
             while not self._stopping:
                 self._turn()
         except BaseException as error:
+            self._died = NetworkThreadDiedError(f"the network thread died of {type(error).__name__}")
+            self._died.__cause__ = error
             self._mailbox.network_died(error)
             _logger.critical("the network thread died", exc_info=error)
-            self._fail_futures(error)
+            self._fail_futures(self._died)
         finally:
             self._clean_up()
 
@@ -186,7 +193,6 @@ class NetworkThread:
             transport.send(action.request_id, action.request)
         except KafkaError as error:
             self._machine.answered(action.request_id, error, now())
-            self._act(self._machine.tick(now()))
         self._after(action.key)
 
     def _close(self, key: ConnectionKey) -> None:
@@ -258,11 +264,15 @@ class NetworkThread:
             future.set_result(None)
 
     def _fail_futures(self, error: BaseException) -> None:
-        for future in self._futures.values():
+        while self._futures:
+            try:
+                _, future = self._futures.popitem()
+            except KeyError:
+                return  # the other thread was quicker
             future.set_exception(error)
-        self._futures.clear()
 
     def _clean_up(self) -> None:
+        self._fail_futures(ConsumerClosedError("the consumer was closed before this was answered"))
         for key in list(self._transports):
             self._close(key)
         self._selector.close()

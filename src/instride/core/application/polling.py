@@ -215,7 +215,7 @@ class Poller:
             together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
             others = [event for event in completions if not isinstance(event, CommitsSettled)]
             completions.clear()
-            completions.extend([CommitsSettled(partitions=together), *others])
+            completions.extend([CommitsSettled(partitions=together), *others] if together else others)
         return True
 
     def _take_completion(self, event: Completion) -> None:

@@ -136,8 +136,11 @@ class Book:
             self._context.log(logging.WARNING, f"revoke of {names} was delayed past its deadline: lost")
             self._lose(late, now)
             self._on_released("a delayed revoke reached its deadline")
+        settled: dict[TopicPartition, int] = {}
         for held in [held for held in self.held.values() if held.state is Ownership.COMPLETING]:
-            self._complete(held, now)
+            self._complete(held, now, settled)
+        if settled:
+            self._context.deliver(CommitsSettled(partitions=settled))
         return self._next_deadline(now)
 
     def _next_deadline(self, now: float) -> float:
@@ -194,8 +197,8 @@ class Book:
     def _new(self, partition: TopicPartition, epoch: int) -> HeldPartition:
         return HeldPartition(partition, epoch, self._context.backoff())
 
-    def _complete(self, held: HeldPartition, now: float) -> None:
-        """Law 3."""
+    def _complete(self, held: HeldPartition, now: float, settled: dict[TopicPartition, int]) -> None:
+        """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""
         tp = held.partition
         if self._commits.outstanding(tp):
             if now < held.deadline + self._context.config.commit_budget:
@@ -204,7 +207,7 @@ class Book:
         if self.listener and not held.listener_done:
             if not held.settled_told:
                 held.settled_told = True
-                self._context.deliver(CommitsSettled(partitions={tp: held.epoch}))
+                settled[tp] = held.epoch
             return
         self._release(held)
         if tp in self.target and not self.leaving:

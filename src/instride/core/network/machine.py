@@ -148,8 +148,8 @@ class NetworkMachine:
         return actions
 
     def deadline(self) -> float:
-        """When to tick next if nothing comes in."""
-        return self._deadline
+        """When to tick next if nothing comes in: at once where something did since the last tick."""
+        return 0.0 if self._context.touched else self._deadline
 
     # -- inside
 

@@ -1,0 +1,51 @@
+"""Fixtures of the tests on a real Kafka: the one broker of the run, in topics and groups of their own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from kafka_help import QUICK, Member
+
+from instride import Consumer
+from instride.testing import LocalKafka
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/kafka/" in item.path.as_posix():
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def open_consumer(kafka: LocalKafka) -> Iterator[Callable[..., Consumer]]:
+    """``open_consumer(**settings)``: a consumer on the run's broker, closed when the test ends."""
+    with ExitStack() as stack:
+
+        def build(**settings: Any) -> Consumer:
+            merged: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, **QUICK, **settings}
+            consumer = Consumer(**merged)
+            stack.callback(consumer.close, timeout=5.0)
+            return consumer
+
+        yield build
+
+
+@pytest.fixture
+def join(open_consumer: Callable[..., Consumer], group: str) -> Callable[..., Member]:
+    """``join("a", topic, **settings)``: a member of this test's group."""
+
+    def build(name: str, topic: str, *, listener: Any = None, commits: bool = True, **settings: Any) -> Member:
+        consumer = open_consumer(group_id=group, client_id=name, **settings)
+        consumer.subscribe([topic], listener=listener)
+        return Member(name, consumer, commits=commits)
+
+    return build

@@ -1,0 +1,136 @@
+"""What the tests on a real Kafka share: filling topics, and members whose polls are taken in turns on one thread.
+
+Laws
+1. Nothing here sleeps to wait for a state: it polls until the state is there, or fails at a deadline with what it saw.
+2. A record's value is "partition:offset" in text, so that what arrived can be compared with what was written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Producer
+
+from instride import Consumer, ConsumerRecord, OffsetRange, RangeConsumer, TopicPartition
+from instride.testing import LocalKafka
+
+__all__ = ["PATIENCE", "QUICK", "Member", "drive", "fill", "ids", "poll_until", "tps"]
+
+PATIENCE: Final = 30.0
+"""Seconds after which a state that did not come is a failure. Only a failing test waits that long."""
+
+QUICK: Final[dict[str, Any]] = {
+    "auto_offset_reset": "earliest",
+    "session_timeout": 10.0,
+    "heartbeat_interval": 0.1,
+    "retry_backoff": 0.02,
+    "metadata_max_age": 60.0,
+}
+"""Settings with which a rebalance is noticed within a tenth of a second."""
+
+
+def fill(
+    kafka: LocalKafka,
+    topic: str,
+    counts: Mapping[int, int],
+    *,
+    start: int = 0,
+    settings: Mapping[str, Any] | None = None,
+) -> list[tuple[int, int]]:
+    """Write counts[partition] records, values "partition:offset" from offset `start`. What was written."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5, **(settings or {})})
+    written = [(partition, start + i) for partition, count in counts.items() for i in range(count)]
+    for partition, offset in written:
+        producer.produce(topic, f"{partition}:{offset}".encode(), partition=partition)
+        producer.poll(0)
+    assert producer.flush(PATIENCE) == 0, "the producer could not write everything"
+    return written
+
+
+def tps(topic: str, *partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
+def ids(records: Iterable[ConsumerRecord]) -> list[tuple[int, int]]:
+    """(partition, offset) of each, and that the value says the same."""
+    found = []
+    for record in records:
+        assert record.value == f"{record.partition}:{record.offset}".encode()
+        found.append((record.partition, record.offset))
+    return found
+
+
+def poll_until(consumer: Consumer, count: int, *, timeout: float = PATIENCE) -> list[ConsumerRecord]:
+    """Poll until that many records came. Fails with what came instead."""
+    records: list[ConsumerRecord] = []
+    deadline = time.monotonic() + timeout
+    while len(records) < count:
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records came: {ids(records)[-5:]}"
+        records += consumer.poll(timeout=0.2)
+    return records
+
+
+class Member:
+    """A consumer with what it saw. `turn` polls once; what is in `holding` is delayed whenever it is asked for."""
+
+    def __init__(self, name: str, consumer: Consumer, *, commits: bool = True) -> None:
+        self.name = name
+        self.consumer = consumer
+        self.records: list[ConsumerRecord] = []
+        self.lost: list[TopicPartition] = []
+        self.asked_for: list[TopicPartition] = []
+        self.holding: set[TopicPartition] = set()
+        self._commits = commits
+
+    def turn(self) -> list[ConsumerRecord]:
+        records = list(self.consumer.poll(timeout=0.02))
+        self.records += records
+        self.lost += sorted(self.consumer.lost_partitions())
+        to_be_revoked = self.consumer.to_be_revoked_partitions()
+        self.asked_for += sorted(to_be_revoked - set(self.asked_for))
+        if records and self._commits:
+            self.consumer.commit_async()
+        assert self.consumer.delay_revoke(to_be_revoked & self.holding)
+        return records
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        return self.consumer.assignment()
+
+    def __repr__(self) -> str:
+        held = sorted(each.partition for each in self.owned)
+        return f"{self.name}(holds {held}, asked for {self.asked_for}, lost {self.lost}, {len(self.records)} records)"
+
+
+def drive(*members: Member, until: Callable[[], object], timeout: float = PATIENCE) -> None:
+    """Let the members poll in turns until that is true."""
+    deadline = time.monotonic() + timeout
+    while not until():
+        assert time.monotonic() < deadline, f"it did not come to be: {members}"
+        for member in members:
+            member.turn()
+
+
+def each_once(written: Sequence[tuple[int, int]], *members: Member) -> None:
+    """Every record exactly once across the members."""
+    seen = Counter(each for member in members for each in ids(member.records))
+    twice = {each: count for each, count in seen.items() if count > 1}
+    missing = set(written) - set(seen)
+    assert not twice, f"processed more than once: {sorted(twice)[:10]}"
+    assert not missing, f"never processed: {sorted(missing)[:10]}"
+
+
+def ranges_until(consumer: RangeConsumer, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """Poll until the ranges reach these ends."""
+    ranges: list[OffsetRange] = []
+    reached: dict[TopicPartition, int] = {}
+    deadline = time.monotonic() + PATIENCE
+    while reached != dict(ends):
+        assert time.monotonic() < deadline, f"the ranges reached {reached}, not {ends}"
+        for each in consumer.poll(timeout=0.2):
+            ranges.append(each)
+            reached[each.topic_partition] = each.end
+    return ranges

@@ -1,0 +1,96 @@
+"""The network thread's promises that need no broker: nothing is opened too early, nobody waits for the dead."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from instride import Consumer, TopicPartition
+from instride.core.network.machine import NetworkMachine
+from instride.errors import ConfigError, ConsumerClosedError, KafkaError, NetworkThreadDiedError
+
+TP = TopicPartition("t", 0)
+
+
+@contextmanager
+def nobody_answers() -> Iterator[str]:
+    """An address where connections are taken and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_consumer_that_never_needed_the_network_leaves_no_socket_open() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        consumer = Consumer(bootstrap_servers="localhost:1")
+        with pytest.raises(ConfigError):
+            consumer.subscribe(["t"])
+        consumer.close()
+        del consumer
+        gc.collect()
+
+
+def test_a_commit_that_was_handed_over_cannot_be_cancelled_and_ends_when_the_consumer_closes() -> None:
+    with nobody_answers() as address:
+        consumer = Consumer(bootstrap_servers=address, group_id="g")
+        consumer.assign([TP])
+        future = consumer.commit_async({TP: 1})
+        assert future.cancel() is False
+        consumer.close(timeout=0.1)
+        assert isinstance(future.exception(timeout=20), KafkaError)
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[Consumer]:
+    """A consumer whose network machine breaks once `die` says so."""
+    tick = NetworkMachine.tick
+
+    def broken(self: NetworkMachine, now: float) -> Any:
+        if getattr(self, "dies", False):
+            raise LookupError("a bug")
+        return tick(self, now)
+
+    monkeypatch.setattr(NetworkMachine, "tick", broken)
+    with nobody_answers() as address:
+        consumer = Consumer(bootstrap_servers=address, group_id="g")
+        consumer.assign([TP])
+        yield consumer
+        consumer.close(timeout=1.0)
+
+
+def die(consumer: Consumer) -> None:
+    consumer._driver._thread._machine.dies = True  # type: ignore[attr-defined]
+
+
+def test_when_the_network_thread_dies_waiting_and_later_calls_raise_what_killed_it(
+    dying: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    future = dying.commit_async({TP: 1})
+    die(dying)
+    with pytest.raises(NetworkThreadDiedError, match=r"LookupError.*close it") as waiting:
+        dying.poll(timeout=60)
+    assert isinstance(waiting.value.__cause__, LookupError)
+    handed_over = future.exception(timeout=20)
+    assert isinstance(handed_over, NetworkThreadDiedError)
+    assert isinstance(handed_over.__cause__, LookupError)
+    for call in (dying.poll, dying.commit, lambda: dying.position(TP), lambda: dying.committed(TP)):
+        with pytest.raises(NetworkThreadDiedError):
+            call()
+    dying.close()
+    with pytest.raises(ConsumerClosedError):
+        dying.poll()
+    assert "the network thread died" in caplog.text
+
+
+def test_local_verbs_still_answer_when_the_network_thread_is_dead(dying: Consumer) -> None:
+    die(dying)
+    with pytest.raises(NetworkThreadDiedError):
+        dying.poll(timeout=60)
+    assert dying.assignment() == {TP}
+    assert dying.lost_partitions() == frozenset()
