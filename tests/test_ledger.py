@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import new_event_loop
 from concurrent.futures import Future, ThreadPoolExecutor
+from weakref import ref
 
 import pytest
 
@@ -70,6 +71,18 @@ def test_a_range_finishes_to_its_end() -> None:
     assert offsets(ledger.committable()) == {"flights-0": 700}
 
 
+def test_records_and_ranges_may_follow_each_other() -> None:
+    ledger = OffsetLedger()
+    piece = OffsetRange(topic="flights", partition=0, start=4, end=9, epoch=1, seek_number=0, leader_epoch=5)
+    for batch in ([record(0)], [piece], [record(9)]):
+        ledger.track(batch)
+    ledger.done(record(0))
+    ledger.done(piece)
+    assert offsets(ledger.committable()) == {"flights-0": 9}
+    ledger.done(record(9))
+    assert offsets(ledger.committable()) == {"flights-0": 10}
+
+
 def test_partitions_are_counted_apart() -> None:
     ledger = OffsetLedger()
     ledger.track([*records(0, 1), *records(7, partition=1), *records(2)])
@@ -126,6 +139,7 @@ def test_a_late_answer_to_an_old_commit_takes_nothing_back() -> None:
     settle(old)
     settle(old, committed=False)
     assert not ledger.committable()
+    assert ledger.uncommitted([P0]) == set()
 
 
 def test_uncommitted_asks_for_committed_and_not_only_finished() -> None:
@@ -359,6 +373,23 @@ def test_records_of_one_partition_may_be_spread_over_a_batch() -> None:
     with pytest.raises(ValueError, match="flights-0: offset 4 was tracked before"):
         ledger.track([record(4), record(2, 1), record(4)])
     assert ledger.in_flight() == 5
+
+
+def test_a_finished_record_is_let_go_of() -> None:
+    ledger = OffsetLedger()
+
+    class Large:
+        topic, partition, epoch, seek_number, leader_epoch = "flights", 0, 1, 0, -1
+
+        def __init__(self, offset: int) -> None:
+            self.offset = offset
+
+    first, second = ledger.track([Large(0), Large(1)])
+    ledger.done(second)
+    gone = ref(second)
+    del second
+    assert gone() is None
+    assert ledger.oldest(P0) is first
 
 
 def test_nothing_is_harmless() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.ledger import OffsetLedger
@@ -16,6 +16,7 @@ from instride.wire.decoder import ConsumerRecord
 
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]
 PARTITION = st.sampled_from(PARTITIONS)
+HOW = st.sampled_from(["finished", "failed", "cancelled", "under way"])
 Delivered = ConsumerRecord | OffsetRange
 
 
@@ -56,11 +57,16 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = OffsetLedger()
         self.current: dict[TopicPartition, ModelPartition] = {}
-        self.everything: list[tuple[TopicPartition, Modelled]] = []
+        self.everything: list[Modelled] = []
         self.snapshots: list[CommitSnapshot] = []
         self.epochs = 0
 
     # --- what a consumer does ---------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        for partition in PARTITIONS:
+            self.assign_anew(partition, 0)
 
     @rule(partition=PARTITION, offset=st.integers(0, 50))
     def assign_anew(self, partition: TopicPartition, offset: int) -> None:
@@ -95,18 +101,31 @@ class LedgerMachine(RuleBasedStateMachine):
             model.position = offset + size
         assert self.ledger.track(each.record for each in batch) == [each.record for each in batch]
         model.records += batch
-        self.everything += [(partition, each) for each in batch]
+        self.everything += batch
 
     # --- what handlers do -------------------------------------------------------------------------------
 
-    @rule(pick=st.integers(0, 10**6), how=st.sampled_from(["finished", "failed", "cancelled", "under way"]))
+    @rule(picks=st.lists(st.integers(0, 30), min_size=1, max_size=8))
+    def finish(self, picks: list[int]) -> None:
+        for pick in picks:
+            self.end(pick, "finished")
+
+    @rule(pick=st.integers(0, 30), how=HOW)
     def end(self, pick: int, how: str) -> None:
-        """Any record that was ever delivered ends in some way, also those of epochs long over."""
-        if not self.everything:
-            return
-        partition, one = self.everything[pick % len(self.everything)]
-        known = partition in self.current and any(each is one for each in self.current[partition].records)
-        error = ValueError(f"{partition}@{one.end}")
+        """A record of the current assignments ends in some way, perhaps not for the first time."""
+        if ours := self._all():
+            one = ours[pick % len(ours)]
+            self._end(one, how, known=True)
+
+    @rule(pick=st.integers(0, 30), how=HOW)
+    def end_any(self, pick: int, how: str) -> None:
+        """Any record that was ever delivered ends, also those of epochs long over."""
+        if self.everything:
+            one = self.everything[pick % len(self.everything)]
+            self._end(one, how, known=any(each is one for each in self._all()))
+
+    def _end(self, one: Modelled, how: str, *, known: bool) -> None:
+        error = ValueError(f"before {one.end}")
         self._tell(one.record, how, error)
         if known and one.state != "finished" and (how != "cancelled" or one.state == "under way"):
             one.state, one.raised = how, False
@@ -138,12 +157,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def take_snapshot(self) -> None:
         self.snapshots.append(self.ledger.committable())
 
-    @rule(pick=st.integers(0, 10**6), committed=st.booleans(), stale=st.booleans())
+    @rule(pick=st.integers(0, 5), committed=st.booleans(), stale=st.booleans())
     def answer(self, pick: int, committed: bool, stale: bool) -> None:
         """Snapshots are answered in any order, some twice, some never."""
         if not self.snapshots:
             return
-        snapshot = self.snapshots[pick % len(self.snapshots)]
+        snapshot = self.snapshots[-1 - pick % len(self.snapshots)]
         for partition, entry in snapshot.entries.items():
             snapshot.settle(partition, entry, committed=committed, stale=stale and not committed)
             self._answered(partition, entry, committed, stale and not committed)
@@ -218,4 +237,4 @@ def _record(
 
 
 TestLedgerMachine = LedgerMachine.TestCase
-TestLedgerMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedgerMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
