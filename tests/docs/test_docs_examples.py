@@ -1,0 +1,90 @@
+"""The examples of README.md and docs/consumer.md are run as they stand, against a real Kafka."""
+
+from __future__ import annotations
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from instride import Consumer, ConsumerConfig, OffsetLedger
+from instride.testing import LocalKafka
+
+ROOT = Path(__file__).parents[2]
+RECORDS = 60
+
+
+def examples(path: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
+
+
+def run(code: str, servers: str, topic: str) -> list[object]:
+    """Run an example until it has handled every record; what it handled."""
+    handled: list[object] = []
+    lock = threading.Lock()
+
+    def handle(value: Any) -> None:
+        with lock:
+            handled.extend(value.to_pylist() if hasattr(value, "to_pylist") else [value.value])
+            if len(handled) >= RECORDS:
+                names["running"] = False
+
+    names: dict[str, Any] = {
+        "running": True,
+        "handle": handle,
+        "cancel": lambda record: None,
+        "Consumer": Consumer,
+        "OffsetLedger": OffsetLedger,
+        "ThreadPoolExecutor": ThreadPoolExecutor,
+    }
+    code = code.replace("localhost:9092", servers).replace('"flights"', repr(topic))
+    if "auto_offset_reset" not in code:
+        code = code.replace("group_id=", 'auto_offset_reset="earliest", group_id=')
+    timer = threading.Timer(60, lambda: names.update(running=False))
+    timer.start()
+    try:
+        exec(compile(code, "example", "exec"), names)
+    finally:
+        timer.cancel()
+    return handled
+
+
+@pytest.fixture
+def flights(kafka: LocalKafka, request: pytest.FixtureRequest) -> str:
+    topic = re.sub(r"[^A-Za-z0-9]", "-", request.node.name)
+    kafka.create_topic(topic, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(RECORDS):
+        producer.produce(topic, value=str(number).encode())
+    assert producer.flush(30) == 0
+    return topic
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("number", range(3))
+def test_the_examples_of_the_consumers_page(kafka: LocalKafka, flights: str, number: int) -> None:
+    code = examples("docs/consumer.md")
+    assert len(code) == 3
+    handled = run(code[number], kafka.bootstrap_servers, flights)
+    assert handled == [str(each).encode() for each in range(RECORDS)]
+
+
+@pytest.mark.kafka
+def test_the_readmes_loop(kafka: LocalKafka, flights: str) -> None:
+    (code,) = examples("README.md")
+    handled = run(code, kafka.bootstrap_servers, flights)
+    assert sorted(handled, key=lambda value: int(str(value, "ascii"))) == [  # type: ignore[call-overload]
+        str(each).encode() for each in range(RECORDS)
+    ]
+
+
+def test_every_setting_is_told_of() -> None:
+    page = (ROOT / "docs/consumer.md").read_text()
+    table = page[page.index("## Settings") :]
+    missing = [field.name for field in fields(ConsumerConfig) if f"`{field.name}`" not in table]
+    assert missing == []
