@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 CYTHON_SOURCES := $(wildcard src/instride/wire/decoder.py)
+BENCHMARKS ?= $(sort $(wildcard benchmarks/*.py))
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
@@ -13,7 +14,7 @@ help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make check   format, lint, strict types, import contracts"
-	@echo "make bench   the benchmarks"
+	@echo "make bench   the benchmarks (BENCHMARKS=benchmarks/NAME.py: only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
 
@@ -30,7 +31,7 @@ check: $(COMPILED)
 	$(BIN)/lint-imports
 
 bench: $(COMPILED)
-	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(BENCH_ARGS)
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(WITH_JAVA) $(BIN)/python $$name || exit 1; done
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .
