@@ -53,7 +53,7 @@ class LocalKafka:
         properties: Mapping[str, Property] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = QUICK_JVM,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         """Check the settings; nothing is started. Raises ConfigError."""
@@ -212,8 +212,13 @@ class LocalKafka:
         self._running.signal(node, signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
-        """Let a suspended node go on (SIGCONT)."""
+        """Let a suspended node go on (SIGCONT). It joins the others a little later: see ``wait_until_ready``."""
         self._running.signal(node, signal.SIGCONT)
+
+    def wait_until_ready(self) -> None:
+        """Wait until all nodes that run and are not suspended see each other and lead what they can."""
+        running = self._running
+        running.wait("Kafka did not become ready", lambda: all_ready(running))
 
     def restart(self, node: int) -> None:
         """Start a node again on its data and ports; one that runs is shut down in order first. Waits until ready.
