@@ -4,8 +4,13 @@ So a plain mistake is reported within seconds, and the tests that share a kind o
 """
 
 import pytest
+from hypothesis import settings
 
 import pytest_instride
+
+# No test is judged by the clock: a busy machine would fail it.
+settings.register_profile("instride", deadline=None)
+settings.load_profile("instride")
 
 
 def pytest_configure(config: pytest.Config) -> None:

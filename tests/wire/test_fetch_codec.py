@@ -173,6 +173,12 @@ def test_a_corrupt_partition_leaves_the_others() -> None:
     assert (second.corrupt, second.next_offset) == (None, 21)
 
 
+def test_records_beside_an_error_are_not_looked_at() -> None:
+    answer = _answer(16, {("flights", 0): {"error_code": 6, "records": batch(plain(10))}})
+    found = answer.partitions["flights", 0]
+    assert (found.error, found.chunk, found.next_offset) == (6, None, 10)
+
+
 def test_what_was_not_asked_for_is_ignored() -> None:
     unasked = {("flights", 5): {"records": batch(plain(0))}, ("unknown", 0): {"records": batch(plain(0))}}
     assert set(_answer(12, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}

@@ -67,6 +67,18 @@ def test_control_batches_are_never_returned() -> None:
     assert read(marker(7, 9, commit=True), 7) == ([], 8)
 
 
+def test_only_an_abort_marker_of_its_producer_closes_an_aborted_transaction() -> None:
+    log = batch(plain(0), transactional=True, producer_id=1) + marker(1, 1, commit=True)
+    log += marker(2, 8, commit=False) + batch(plain(3), transactional=True, producer_id=1)
+    log += marker(4, 1, commit=False) + batch(plain(5), transactional=True, producer_id=1)
+    assert read(log, read_committed=True, aborted=[(1, 0)]) == ([5], 6)
+
+
+def test_what_a_producer_writes_outside_its_transactions_is_returned() -> None:
+    log = batch(plain(0), transactional=True, producer_id=1) + batch(plain(1), producer_id=1)
+    assert read(log, read_committed=True, aborted=[(1, 0)]) == ([1], 2)
+
+
 def test_log_append_time_is_the_batch_s_max_timestamp() -> None:
     chunk, _, _ = decode(batch(FULL, log_append=True, max_timestamp=5555), 5)
     assert [(r.timestamp, r.timestamp_type) for r in records_of(chunk)] == [(5555, 1)] * 3
