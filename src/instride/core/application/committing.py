@@ -1,7 +1,7 @@
 """What a commit may speak of, and what becomes of it.
 
 Laws
-1. A snapshot's entry of an older epoch or seek number is dropped, settled as not committed, and nothing else happens.
+1. A snapshot's entry of an older epoch or seek number is dropped, settled as stale, and nothing else happens.
 2. Offsets given by hand speak of the present assignment; a partition that is not held is `CommitFailedError`.
 3. Within an epoch and seek number an offset never goes back: ValueError, since only `seek` says that it is meant.
 4. A partition that completes its revoke takes commits only while its listener runs.
@@ -108,7 +108,9 @@ def _current(state: ApplicationState, snapshot: CommitSnapshot) -> dict[TopicPar
     current = {}
     for tp, entry in snapshot.entries.items():
         held = state.lists.held.get(tp)
-        if held is not None and _speaks_of(entry, held) and _takes_commits(state, held):
+        if held is None or not _speaks_of(entry, held):
+            snapshot.settle(tp, entry, committed=False, stale=True)
+        elif _takes_commits(state, held):
             current[tp] = entry
         else:
             snapshot.settle(tp, entry, committed=False)
