@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_help import QUICK, Member
+from peer_help import Peer, java_peer, python_peer
 
 from instride import Consumer
 from instride.testing import LocalKafka
@@ -49,3 +51,19 @@ def join(open_consumer: Callable[..., Consumer], group: str) -> Callable[..., Me
         return Member(name, consumer, commits=commits)
 
     return build
+
+
+@pytest.fixture
+def start_peer(kafka: LocalKafka, group: str, tmp_path: Path) -> Iterator[Callable[..., Peer]]:
+    """``start_peer("java", "b", topic)``: a member of this test's group in a process of its own."""
+    with ExitStack() as stack:
+
+        def start(kind: str, name: str, topic: str, **settings: Any) -> Peer:
+            if kind == "java":
+                peer = java_peer(kafka, group, topic, name, tmp_path)
+            else:
+                peer = python_peer(kind, kafka, group, topic, name, tmp_path, settings)
+            stack.callback(peer.end)
+            return peer
+
+        yield start

@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confluent_kafka import Producer
 
 from instride import Consumer, ConsumerRecord, OffsetRange, RangeConsumer, TopicPartition
 from instride.testing import LocalKafka
 
-__all__ = ["PATIENCE", "QUICK", "Member", "drive", "fill", "ids", "poll_until", "tps"]
+__all__ = ["PATIENCE", "QUICK", "Member", "drive", "each_once", "fill", "ids", "poll_until", "ranges_until", "tps"]
 
 PATIENCE: Final = 30.0
 """Seconds after which a state that did not come is a failure. Only a failing test waits that long."""
@@ -97,6 +97,10 @@ class Member:
         return records
 
     @property
+    def seen(self) -> list[tuple[int, int]]:
+        return ids(self.records)
+
+    @property
     def owned(self) -> frozenset[TopicPartition]:
         return self.consumer.assignment()
 
@@ -105,18 +109,30 @@ class Member:
         return f"{self.name}(holds {held}, asked for {self.asked_for}, lost {self.lost}, {len(self.records)} records)"
 
 
-def drive(*members: Member, until: Callable[[], object], timeout: float = PATIENCE) -> None:
-    """Let the members poll in turns until that is true."""
+class Turns(Protocol):
+    """What `Member` and `Peer` have in common."""
+
+    @property
+    def seen(self) -> list[tuple[int, int]]: ...
+    @property
+    def owned(self) -> frozenset[TopicPartition]: ...
+    def turn(self) -> object: ...
+
+
+def drive(*members: Turns, until: Callable[[], object], timeout: float = PATIENCE) -> None:
+    """Let the members poll in turns until that is true. At no moment is a partition owned twice."""
     deadline = time.monotonic() + timeout
     while not until():
         assert time.monotonic() < deadline, f"it did not come to be: {members}"
         for member in members:
             member.turn()
+            owned = Counter(partition for each in members for partition in each.owned)
+            assert not owned or max(owned.values()) == 1, f"owned twice: {members}"
 
 
-def each_once(written: Sequence[tuple[int, int]], *members: Member) -> None:
+def each_once(written: Sequence[tuple[int, int]], *members: Turns) -> None:
     """Every record exactly once across the members."""
-    seen = Counter(each for member in members for each in ids(member.records))
+    seen = Counter(each for member in members for each in member.seen)
     twice = {each: count for each, count in seen.items() if count > 1}
     missing = set(written) - set(seen)
     assert not twice, f"processed more than once: {sorted(twice)[:10]}"

@@ -1,0 +1,125 @@
+"""Members in processes of their own: ours, the Java client, librdkafka and kafka-python, all driven the same way.
+
+A line to the process is a command: ``poll`` or ``close`` (ours takes more). Its answer is one line, three lists with a
+bar between them: the records that the poll returned (``partition:offset``), the partitions owned, and those lost.
+
+Laws
+1. A peer polls when `turn` says so and at no other time, so a test reads as a transcript.
+2. A process that dies or is silent fails the test with the end of what it wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from kafka_help import PATIENCE
+
+from instride import TopicPartition
+from instride.testing import LocalKafka, find_java, find_kafka
+
+__all__ = ["Peer", "java_peer", "python_peer"]
+
+_HERE: Final = Path(__file__).parent
+
+
+class Peer:
+    """One process that is a member. The same surface as `Member`, as far as `drive` and `each_once` need it."""
+
+    def __init__(self, name: str, topic: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self.seen: list[tuple[int, int]] = []
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.lost: list[TopicPartition] = []
+        self._topic = topic
+        self._log = log
+        self._rest = b""
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
+            )
+
+    def turn(self) -> list[tuple[int, int]]:
+        self.say("poll")
+        return self.hear()
+
+    def say(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> list[tuple[int, int]]:
+        seen, owned, lost = self._line().split("|")
+        records = [(int(each.split(":")[0]), int(each.split(":")[1])) for each in seen.split(",") if each]
+        self.seen += records
+        self.owned = frozenset(TopicPartition(self._topic, int(each)) for each in owned.split(",") if each)
+        self.lost += [TopicPartition(self._topic, int(each)) for each in lost.split(",") if each]
+        return records
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
+            data = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
+            assert data, f"{self.name} said nothing; it wrote: {self._log.read_text()[-2000:]}"
+            self._rest += data
+        line, self._rest = self._rest.split(b"\n", 1)
+        return line.decode()
+
+    def close(self) -> None:
+        """Leave the group, and end."""
+        self.say("close")
+        assert self._process.wait(PATIENCE) == 0, self._log.read_text()[-2000:]
+        self.owned = frozenset()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def suspend(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass  # it was killed before it read what was said last
+
+    def __repr__(self) -> str:
+        owned = sorted(each.partition for each in self.owned)
+        return f"{self.name}(holds {owned}, lost {self.lost}, {len(self.seen)} records)"
+
+
+def python_peer(
+    kind: str, kafka: LocalKafka, group: str, topic: str, name: str, folder: Path, settings: dict[str, Any]
+) -> Peer:
+    """kind: "instride", "confluent" or "kafka_python"."""
+    script = _HERE / "peers" / f"{kind}_peer.py"
+    command = [sys.executable, str(script), kafka.bootstrap_servers, group, topic, name, json.dumps(settings)]
+    return Peer(name, topic, command, folder / f"{name}.log")
+
+
+def java_peer(kafka: LocalKafka, group: str, topic: str, name: str, folder: Path) -> Peer:
+    """The Java client of the Kafka under test. Java compiles the one source file itself as it starts."""
+    command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    command += ["-cp", find_kafka().class_path, str(_HERE / "java" / "Peer.java")]
+    command += [kafka.bootstrap_servers, group, topic, name]
+    return Peer(name, topic, command, folder / f"{name}.log")
+
+
+def _environment() -> dict[str, str]:
+    """The peer finds the package where this process found it, installed or not."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
