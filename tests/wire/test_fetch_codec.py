@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
-from record_batches import batch, plain
+from record_batches import Rec, batch, plain
 from response_builder import build
 
 from instride.errors import CorruptRecordError, ProtocolError
@@ -177,6 +178,15 @@ def test_records_beside_an_error_are_not_looked_at() -> None:
     answer = _answer(16, {("flights", 0): {"error_code": 6, "records": batch(plain(10))}})
     found = answer.partitions["flights", 0]
     assert (found.error, found.chunk, found.next_offset) == (6, None, 10)
+
+
+def test_the_request_bounds_decompression() -> None:
+    body = memoryview(
+        _body(16, {("flights", 0): {"records": batch([Rec(offset=10, value=bytes(5000))], codec="zstd")}})
+    )
+    assert decode_fetch(body, 16, REQUEST).partitions["flights", 0].corrupt is None
+    corrupt = decode_fetch(body, 16, replace(REQUEST, max_decompressed_bytes=4999)).partitions["flights", 0].corrupt
+    assert "a zstd batch holds over 4999 bytes" in str(corrupt)
 
 
 def test_what_was_not_asked_for_is_ignored() -> None:

@@ -11,6 +11,8 @@ import pytest
 from record_batches import CODECS, Rec, batch, corrupt, marker, nullable, plain, read, record, seal, zigzag
 from record_batches import BatchHeader as Header
 
+from instride.wire import batches
+
 GOOD = batch(plain(0, 1))
 
 
@@ -171,6 +173,14 @@ def test_many_large_batches_are_read_in_several_fetches() -> None:
         assert len(offsets) <= 2
         offset, turns = next_offset, turns + 1
     assert turns == 5
+
+
+def test_a_set_never_outgrows_what_its_index_can_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the second batch nothing is believed until it stands first and has all the room that is there."""
+    monkeypatch.setattr(batches, "LARGEST_BASE", 100_000)
+    log = [batch([Rec(offset=n, value=bytes(60_000))], codec="zstd") for n in range(2)]
+    assert read(b"".join(log), max_decompressed_bytes=90_000) == ([0], 1)
+    assert read(log[1], 1, max_decompressed_bytes=90_000) == ([1], 2)
 
 
 def _start_of(log: bytes, batches: int) -> int:

@@ -16,7 +16,7 @@ from typing import Final
 from instride.wire.batch_reader import Batch, BatchError, BatchReader
 from instride.wire.compression import CompressionError, Sections
 from instride.wire.decoder import index_batches
-from instride.wire.record_index import MIN_RECORD_BYTES
+from instride.wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
 
 __all__ = ["BatchWalk", "place"]
 
@@ -116,13 +116,17 @@ def place(data: memoryview, batches: Sequence[Batch], max_decompressed_bytes: in
     table = bytearray()
     stopped: tuple[int, str | None] | None = None
     for batch in batches:
-        if sections is not None and sections.used >= max_decompressed_bytes:
+        used = 0 if sections is None else sections.used
+        limit = min(max_decompressed_bytes, LARGEST_BASE - used)
+        if used >= max_decompressed_bytes:
             stopped = batch.position, None
             break
         try:
-            table += _row(batch, data, sections, max_decompressed_bytes)
+            table += _row(batch, data, sections, limit)
         except (CompressionError, BatchError) as error:
-            stopped = batch.position, f"{error} (in {batch.describe()})"
+            # In the next fetch the batch stands first and has all the room, so its own fault will show then.
+            why = f"{error} (in {batch.describe()})" if limit == max_decompressed_bytes or not used else None
+            stopped = batch.position, why
             break
     return data if sections is None else memoryview(sections.finish()), table, stopped
 

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from instride.wire.api import NO_TOPIC_ID, Fetch, FetchAnswer, FetchedPartition, FetchPartition, Partition
 from instride.wire.reader import Reader
-from instride.wire.record_set import MAX_DECOMPRESSED_BYTES, decode_record_set
+from instride.wire.record_set import decode_record_set
 
 __all__ = ["FETCH_VERSIONS", "decode_fetch", "encode_fetch"]
 
@@ -132,20 +132,13 @@ def _uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_fetch(
-    body: memoryview,
-    version: int,
-    request: Fetch,
-    *,
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
-) -> FetchAnswer:
+def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchAnswer:
     """The answer in a response's body. The body must not change afterwards: chunks point into it.
 
-    request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets.
-    max_decompressed_bytes: what one batch may decompress to. Raises ProtocolError.
+    request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets, and
+    the bound of decompression. Raises ProtocolError.
     """
-    reading = _Reading(body, version, request, max_decompressed_bytes)
-    return reading.answer()
+    return _Reading(body, version, request).answer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +157,7 @@ class _Head:
 class _Reading:
     """Reads one response in one version."""
 
-    def __init__(self, body: memoryview, version: int, request: Fetch, max_decompressed_bytes: int) -> None:
+    def __init__(self, body: memoryview, version: int, request: Fetch) -> None:
         self._reader = Reader(body)
         self._version = version
         self._compact = version >= _COMPACT_FROM
@@ -173,7 +166,6 @@ class _Reading:
             (each.topic, each.partition): each for each in request.partitions
         }
         self._names = {each.topic_id: each.topic for each in request.partitions}
-        self._max_decompressed_bytes = max_decompressed_bytes
 
     def answer(self) -> FetchAnswer:
         reader = self._reader
@@ -238,7 +230,7 @@ class _Reading:
             fetch_offset=asked.offset,
             read_committed=self._request.read_committed,
             aborted=head.aborted,
-            max_decompressed_bytes=self._max_decompressed_bytes,
+            max_decompressed_bytes=self._request.max_decompressed_bytes,
         )
         return FetchedPartition(
             error=head.error,

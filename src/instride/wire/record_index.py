@@ -24,7 +24,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-__all__ = ["BATCH_WIDTH", "COMPILED", "FAILURES", "MIN_RECORD_BYTES", "index_records", "read_headers"]
+__all__ = ["BATCH_WIDTH", "COMPILED", "FAILURES", "LARGEST_BASE", "MIN_RECORD_BYTES", "index_records", "read_headers"]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -50,7 +50,8 @@ BATCH_WIDTH = _WIDTH
 _ROW_INTS = cython.declare(cython.int, 5)
 # length, attributes, timestamp, offset, key length, value length, header count: one byte each.
 MIN_RECORD_BYTES = 7
-_LARGEST_BASE = cython.declare(cython.longlong, 2147483647)
+# Positions are of 31 bits.
+LARGEST_BASE = 2147483647
 
 _BAD_VARINT = cython.declare(cython.int, -1)
 _BAD_LENGTH = cython.declare(cython.int, -2)
@@ -260,7 +261,7 @@ def index_records(base: object, table: bytearray) -> tuple:
     row: cython.Py_ssize_t = 0
     after: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = batches.shape[0]
-    if size % _WIDTH != 0 or view.shape[0] > _LARGEST_BASE:
+    if size % _WIDTH != 0 or view.shape[0] > LARGEST_BASE:
         raise ValueError("a broken batch table, or over 2 GiB in one record set")
     capacity: cython.Py_ssize_t = _capacity(batches, view.shape[0])
     if size == 0 or view.shape[0] == 0:

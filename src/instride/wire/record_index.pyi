@@ -5,6 +5,7 @@ from typing import Final
 COMPILED: Final[bool]
 BATCH_WIDTH: Final[int]
 MIN_RECORD_BYTES: Final[int]
+LARGEST_BASE: Final[int]
 FAILURES: Final[dict[int, str]]
 
 def index_records(

@@ -108,7 +108,7 @@ def decode_record_set(
 
     data: batches as a fetch brought them, not copied; the chunk keeps them alive.
     aborted: (producer id, first offset) of the transactions to skip; looked at if `read_committed`.
-    max_decompressed_bytes: bound of one batch, at most 1 GiB.
+    max_decompressed_bytes: bound of one batch.
     Raises nothing for any bytes.
     """
     walk = BatchWalk(data, fetch_offset, aborted if read_committed else None, max_decompressed_bytes)

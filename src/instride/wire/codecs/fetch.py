@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from instride.wire.api import NO_TOPIC_ID, Fetch, FetchAnswer
+from instride.wire.api import NO_TOPIC_ID, Fetch
 from instride.wire.codecs.base import ANY_VERSION, Codec, Needs
 from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 
@@ -21,10 +21,6 @@ def _needs(request: Fetch) -> Needs:
     return Needs(highest=_LAST_WITH_NAMES, because="some topic ids are unknown")
 
 
-def _decode(body: memoryview, version: int, request: Fetch) -> FetchAnswer:
-    return decode_fetch(body, version, request, max_decompressed_bytes=request.max_decompressed_bytes)
-
-
 CODEC = Codec(
     name="Fetch",
     api_key=1,
@@ -32,6 +28,6 @@ CODEC = Codec(
     highest=FETCH_VERSIONS[1],
     flexible_from=12,
     encode=encode_fetch,
-    decode=_decode,
+    decode=decode_fetch,
     needs=_needs,
 )
