@@ -19,6 +19,8 @@ Floor = Mapping[str, Mapping[str, int]]
 """Member id -> topic -> how many it must keep; 0 where not named."""
 Step = tuple[str, str]
 """How a member was reached: (the member that gives, the topic that it gives of)."""
+Chain = list[tuple[str, str, str]]
+"""(Who gives, of which topic, who takes): the last step first."""
 
 
 class Counts:
@@ -45,6 +47,9 @@ class Counts:
     def holders(self, topic: str) -> list[tuple[str, int]]:
         return sorted(self._holders[topic].items())
 
+    def can_spare(self, member_id: str, topic: str, floor: Floor) -> bool:
+        return self._held[member_id].get(topic, 0) > floor.get(member_id, {}).get(topic, 0)
+
     def spare_topics(self, member_id: str, floor: Floor) -> list[str]:
         """Topics of which the member has more than its floor, those of which it has most first."""
         least = floor.get(member_id, {})
@@ -53,6 +58,9 @@ class Counts:
 
 
 def relieve(counts: Counts, *, floor: Floor) -> None:
+    if not counts.load:
+        return
+    fair = -(-sum(counts.load.values()) // len(counts.load))
     heap = [(-load, member_id) for member_id, load in counts.load.items()]
     heapq.heapify(heap)
     closed: set[str] = set()
@@ -60,29 +68,41 @@ def relieve(counts: Counts, *, floor: Floor) -> None:
         load, member_id = heapq.heappop(heap)
         if member_id in closed or -load != counts.load[member_id]:
             continue
-        chain = _find_chain(counts, member_id, floor, closed)
-        for giver, topic, taker in chain:
-            counts.add(giver, topic, -1)
-            counts.add(taker, topic, 1)
-        if chain:
-            for changed in (member_id, chain[0][2]):
-                heapq.heappush(heap, (-counts.load[changed], changed))
+        changed = {member_id}
+        for number, chain in enumerate(_find_chains(counts, member_id, floor, closed)):
+            if number == 0 or _still_relieves(counts, chain, floor, fair):
+                _move_along(counts, chain)
+                changed.add(chain[0][2])
+        for each in changed if len(changed) > 1 else ():
+            heapq.heappush(heap, (-counts.load[each], each))
 
 
-def _find_chain(counts: Counts, start: str, floor: Floor, closed: set[str]) -> list[tuple[str, str, str]]:
-    """The shortest chain from `start`, last step first; empty, with all that was reached closed, if there
-    is none.
+def _move_along(counts: Counts, chain: Chain) -> None:
+    for giver, topic, taker in chain:
+        counts.add(giver, topic, -1)
+        counts.add(taker, topic, 1)
 
-    Of the ends that are equally near the one with the least load is taken.
+
+def _still_relieves(counts: Counts, chain: Chain, floor: Floor, fair: int) -> bool:
+    """After others of its search: a heavy member gives on, but neither it nor a taker has to give or take back."""
+    ((giver, topic, taker),) = chain
+    return counts.load[giver] > fair > counts.load[taker] and counts.can_spare(giver, topic, floor)
+
+
+def _find_chains(counts: Counts, start: str, floor: Floor, closed: set[str]) -> list[Chain]:
+    """The shortest chains from `start`, that to the least load first; none, with all that was reached closed.
+
+    Many where they are of one step, so that a heavy member needs few searches; else one, since they share steps.
     """
     reached: dict[str, Step | None] = {start: None}
     seen_topics: set[str] = set()
     layer = deque([start])
     while layer:
         found = _next_layer(counts, layer, floor, reached, seen_topics, closed)
-        end = min(found, key=counts.load.__getitem__, default=start)
-        if counts.load[end] <= counts.load[start] - 2:
-            return _trace(reached, end)
+        light = [each for each in found if counts.load[each] <= counts.load[start] - 2]
+        if light:
+            ends = sorted(light, key=lambda each: (counts.load[each], each))
+            return [_trace(reached, end) for end in (ends if start in layer else ends[:1])]
         layer = deque(found)
     closed.update(reached)
     return []
@@ -111,8 +131,8 @@ def _next_layer(
     return found
 
 
-def _trace(reached: Mapping[str, Step | None], end: str) -> list[tuple[str, str, str]]:
-    chain: list[tuple[str, str, str]] = []
+def _trace(reached: Mapping[str, Step | None], end: str) -> Chain:
+    chain: Chain = []
     step = reached[end]
     while step is not None:
         giver, topic = step
