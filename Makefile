@@ -3,8 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
-CYTHON_SOURCES := $(wildcard src/instride/wire/decoder.py)
-BENCHMARKS ?= $(sort $(wildcard benchmarks/*.py))
+CYTHON_SOURCES := $(wildcard $(addprefix src/instride/wire/,batch_reader.py record_index.py decoder.py))
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
@@ -14,7 +13,7 @@ help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make check   format, lint, strict types, import contracts"
-	@echo "make bench   the benchmarks (BENCHMARKS=benchmarks/NAME.py: only that one)"
+	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
 
@@ -31,7 +30,7 @@ check: $(COMPILED)
 	$(BIN)/lint-imports
 
 bench: $(COMPILED)
-	@for name in $(BENCHMARKS); do echo "== $$name"; $(WITH_JAVA) $(BIN)/python $$name || exit 1; done
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

@@ -20,12 +20,14 @@ __all__ = ["Action", "CloseConnection", "ConnectionKey", "Deliver", "Log", "Open
 
 
 class Role(Enum):
-    """Why there is a connection. Join and Sync have one of their own: the broker serves a connection's requests
-    in order, so a commit behind a pending JoinGroup would come too late (docs/protocol-facts.md).
+    """Why there is a connection. The broker serves a connection's requests in order, so what may wait long has one of
+    its own: Join and Sync (a commit behind a pending JoinGroup would come too late, docs/protocol-facts.md), and the
+    fetches of partitions that are read to their end.
     """
 
     BOOTSTRAP = "bootstrap"
     DATA = "data"
+    TAIL = "tail"
     COORDINATOR = "coordinator"
     JOIN = "join"
 

@@ -1,4 +1,7 @@
-"""Fetching: one request under way for each broker, of every partition with room.
+"""Fetching: for each broker one request of the partitions that lag, and one of those that are read to their end.
+
+Why two: a broker holds a fetch back until there is something to answer. A partition that lags must not wait for one
+that has nothing new, so each kind has its own connection.
 
 Laws
 1. What comes back under an older epoch or fetch number is dropped.
@@ -6,6 +9,8 @@ Laws
 3. An error of one partition stops that partition only. A leader's error asks for fresh metadata and waits.
 4. A corrupt batch is fetched once more; then its partition is parked at that offset.
 5. The position moves only by what a broker answered: to the end of the last complete batch.
+6. A partition is in one request at a time. A fetch at the end that leaves out a partition of its broker (since its
+   buffer is full, or it lags) waits briefly only, so that this one can join it soon.
 """
 
 from __future__ import annotations
@@ -32,6 +37,10 @@ _CORRUPT_MESSAGE = 2
 _TOPIC_AUTHORIZATION_FAILED = 29
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 74, 78, 100, 103})
 _RETRY = frozenset({7, 75, -1})
+_BRIEFLY = 0.05
+
+# Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
+Lane = tuple[int, Role]
 
 
 class Fetcher:
@@ -49,14 +58,16 @@ class Fetcher:
         self._cluster = cluster
         self._positions = positions
         self._held = held
-        self._flying: set[int] = set()
+        self._flying: dict[Lane, Stamps] = {}
         self._node_backoff: dict[int, Backoff] = {}
         self._turn = 0
 
     def poll(self, now: float) -> float:
         wake = float("inf")
-        ready: dict[int, list[HeldPartition]] = {}
+        ready: dict[Lane, list[HeldPartition]] = {}
         for held in with_room(self._config, self._held().values()):
+            if self._under_way(held):
+                continue
             if not held.backoff.ready(now):
                 wake = min(wake, held.backoff.ready_at)
                 continue
@@ -66,39 +77,55 @@ class Fetcher:
                 wake = min(wake, held.backoff.ready_at)
                 self._cluster.refresh()
                 self._context.touch()
-            elif leader[0].node_id not in self._flying:
-                ready.setdefault(leader[0].node_id, []).append(held)
-        for node_id, partitions in ready.items():
-            backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
+            else:
+                ready.setdefault((leader[0].node_id, _role(held)), []).append(held)
+        for lane, partitions in ready.items():
+            if lane in self._flying:
+                continue
+            backoff = self._node_backoff.setdefault(lane[0], self._context.backoff())
             if backoff.ready(now):
-                self._send(node_id, partitions, now)
+                self._send(lane, partitions, now)
             else:
                 wake = min(wake, backoff.ready_at)
         return wake
 
-    def _send(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
+    def _under_way(self, held: HeldPartition) -> bool:
+        return any(stamps.get(held.partition) == held.stamp for stamps in self._flying.values())
+
+    def _send(self, lane: Lane, partitions: list[HeldPartition], now: float) -> None:
+        node_id, role = lane
         broker = self._cluster.brokers[node_id]
         self._turn += 1
         start = self._turn % len(partitions)
         ordered = partitions[start:] + partitions[:start]
         stamps = {held.partition: held.stamp for held in ordered}
-        self._flying.add(node_id)
+        self._flying[lane] = stamps
         request = api.Fetch(
             partitions=tuple(self._partition(held) for held in ordered),
-            max_wait=self._config.fetch_max_wait,
+            max_wait=self._wait(lane, stamps),
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=self._config.fetch_max_bytes,
             read_committed=self._config.isolation_level == "read_committed",
             max_decompressed_bytes=self._config.max_decompressed_bytes,
         )
         self._context.connections.send(
-            ConnectionKey(Role.DATA, node_id),
+            ConnectionKey(role, node_id),
             (broker.host, broker.port),
             request,
-            lambda result, then: self._answered(node_id, stamps, result, then),
+            lambda result, then: self._answered(lane, stamps, result, then),
             now,
             timeout=self._config.request_timeout + self._config.fetch_max_wait,
         )
+
+    def _wait(self, lane: Lane, stamps: Stamps) -> float:
+        """Law 6."""
+        longest = self._config.fetch_max_wait
+        for held in self._held().values():
+            if held.partition not in stamps and held.fetchable:
+                leader = self._cluster.leader(held.partition)
+                if leader is not None and leader[0].node_id == lane[0]:
+                    return min(longest, _BRIEFLY)
+        return longest
 
     def _partition(self, held: HeldPartition) -> api.FetchPartition:
         leader = self._cluster.leader(held.partition)
@@ -111,13 +138,13 @@ class Fetcher:
             max_bytes=self._config.max_partition_fetch_bytes,
         )
 
-    def _answered(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
-        self._flying.discard(node_id)
+    def _answered(self, lane: Lane, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
+        self._flying.pop(lane, None)
         self._context.touch()
         if not isinstance(result, api.FetchAnswer) or result.error:
-            self._failed(node_id, stamps, result, now)
+            self._failed(lane[0], stamps, result, now)
             return
-        self._node_backoff[node_id].succeeded()
+        self._node_backoff[lane[0]].succeeded()
         table = self._held()
         for tp, fetched in result.partitions.items():
             held = table.get(TopicPartition(*tp))
@@ -142,6 +169,8 @@ class Fetcher:
             self._partition_failed(held, fetched.error, now)
             return
         held.backoff.succeeded()
+        stable = self._config.isolation_level == "read_committed"
+        held.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if fetched.next_offset > held.offset:
             self._deliver(held, fetched)
         if fetched.corrupt is not None:
@@ -190,3 +219,7 @@ class Fetcher:
             self._positions.park(held, TopicAuthorizationFailedError(why))
         else:
             self._positions.park(held, error)
+
+
+def _role(held: HeldPartition) -> Role:
+    return Role.DATA if held.lagging else Role.TAIL

@@ -37,6 +37,7 @@ class HeldPartition:
         "deadline",
         "epoch",
         "fetch_number",
+        "known_end",
         "leader_epoch",
         "listener_done",
         "nbytes",
@@ -71,6 +72,7 @@ class HeldPartition:
         self.fetch_number = 0
         self.reset_number = 0
         self.corrupt_at = -1
+        self.known_end = -1
         # Buffer
         self.paused = False
         self.records = 0
@@ -79,6 +81,11 @@ class HeldPartition:
     @property
     def fetchable(self) -> bool:
         return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.paused and not self.asking
+
+    @property
+    def lagging(self) -> bool:
+        """Whether there are records to fetch, as far as is known: a broker answers at once."""
+        return self.offset < self.known_end
 
     @property
     def stamp(self) -> tuple[int, int]:

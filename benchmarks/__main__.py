@@ -1,0 +1,33 @@
+"""`python -m benchmarks [throughput|gap|decoder] [OPTIONS]`: one of them, or all. Results also go to bench-output/."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks import gap, throughput
+
+OUTPUT = Path("bench-output")
+
+
+def main() -> None:
+    chosen, options = sys.argv[1:2], sys.argv[2:]
+    results: dict[str, object] = {"machine": platform.machine(), "python": platform.python_version()}
+    if not chosen or chosen == ["throughput"]:
+        results["throughput"] = throughput.main(options)
+    if not chosen or chosen == ["gap"]:
+        results["gap"] = gap.main(options)
+    if not chosen or chosen == ["decoder"]:
+        subprocess.run([sys.executable, "benchmarks/decoder.py", *options], check=True)
+    OUTPUT.mkdir(exist_ok=True)
+    path = OUTPUT / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path.write_text(json.dumps(results, indent=2))
+    print(f"\nwritten to {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A partition that lags never waits for one that is read to its end."""
+
+from __future__ import annotations
+
+from network_script import NetworkScript, tp
+
+from instride.core.events import Consumed
+from instride.core.network.actions import Role
+from instride.core.network.ranges import RangeChunk
+from instride.wire import api
+
+
+def fetches(script: NetworkScript) -> dict[Role, list[int]]:
+    """Which partitions are asked for, on which connection."""
+    return {
+        each.key.role: sorted(part.partition for part in each.request.partitions)
+        for each in script.waiting
+        if isinstance(each.request, api.Fetch)
+    }
+
+
+def wait_of(script: NetworkScript, role: Role) -> float:
+    (request,) = [
+        each.request for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch)
+    ]
+    return request.max_wait
+
+
+def answer(script: NetworkScript, role: Role, **found: tuple[int, int]) -> None:
+    """Answer a fetch: p0=(next offset, high watermark) ..."""
+    action = next(each for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch))
+    assert isinstance(action.request, api.Fetch)
+    partitions = {}
+    for part in action.request.partitions:
+        end, high_watermark = found.get(f"p{part.partition}", (part.offset, part.offset))
+        chunk = RangeChunk(
+            topic="t", partition=part.partition, first_offset=part.offset, next_offset=end, nbytes=end - part.offset
+        )
+        partitions[part.topic, part.partition] = api.FetchedPartition(
+            high_watermark=high_watermark,
+            chunk=chunk if end > part.offset else None,  # type: ignore[arg-type]  # records are not looked at
+            next_offset=end,
+        )
+    script.waiting.remove(action)
+    script.machine.answered(action.request_id, api.FetchAnswer(partitions=partitions), script.now)
+    script.settle()
+
+
+def test_the_first_fetch_asks_for_all_and_waits_as_long_as_it_may() -> None:
+    script = NetworkScript()
+    script.member_of(1, 0, 1, 2)
+    assert fetches(script) == {Role.TAIL: [0, 1, 2]}
+    assert wait_of(script, Role.TAIL) == script.config.fetch_max_wait
+
+
+def test_lagging_partitions_have_a_fetch_of_their_own() -> None:
+    script = NetworkScript()
+    script.member_of(1, 0, 1, 2)
+    answer(script, Role.TAIL, p0=(10, 1000), p1=(10, 10))
+    assert fetches(script) == {Role.DATA: [0], Role.TAIL: [1, 2]}
+    answer(script, Role.DATA, p0=(20, 1000))
+    assert fetches(script) == {Role.DATA: [0], Role.TAIL: [1, 2]}, "it did not wait for the others"
+
+
+def test_a_fetch_at_the_end_that_leaves_one_out_waits_briefly() -> None:
+    script = NetworkScript(fetch_buffer_bytes=100, max_partition_fetch_bytes=100)
+    script.member_of(1, 0, 1)
+    answer(script, Role.TAIL, p0=(60, 60))
+    assert fetches(script) == {Role.TAIL: [1]}, "0 is full: half of 100 bytes is its share"
+    assert wait_of(script, Role.TAIL) < script.config.fetch_max_wait
+    script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 60, 60)}))
+    answer(script, Role.TAIL)
+    assert fetches(script) == {Role.TAIL: [0, 1]}
+    assert wait_of(script, Role.TAIL) == script.config.fetch_max_wait
+
+
+def test_what_is_asked_for_is_not_asked_for_twice() -> None:
+    script = NetworkScript()
+    script.member_of(1, 0)
+    answer(script, Role.TAIL, p0=(5, 1000))
+    script.pass_time(0.2)
+    assert fetches(script) == {Role.DATA: [0]}
