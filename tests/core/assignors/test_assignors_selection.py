@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import pytest
 
 from instride.core.assignors.api import Assignment, Assignor, ClusterView, MemberSubscription
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from instride.core.assignors.selection import ASSIGNORS, assignor_named, common_protocol, pick_assignors
+from instride.core.assignors.selection import ASSIGNORS, common_protocol, pick_assignors
 from instride.core.group.protocol import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError
 from instride.records import TopicPartition
@@ -80,10 +79,3 @@ def test_the_order_is_the_users_and_instances_are_fresh() -> None:
 
 def test_the_name_of_each_built_in_is_its_own() -> None:
     assert [ASSIGNORS[name]().name for name in ASSIGNORS] == list(ASSIGNORS)
-
-
-def test_the_groups_choice_is_found_by_name() -> None:
-    configured = pick_assignors(["range", "cooperative-sticky"])
-    assert isinstance(assignor_named(configured, "cooperative-sticky"), CooperativeStickyAssignor)
-    with pytest.raises(NoAssignorInCommonError, match="'sticky', which this consumer did not offer"):
-        assignor_named(configured, "sticky")

@@ -255,6 +255,11 @@ def test_a_delayed_partition_is_given_back_when_the_newcomer_leaves() -> None:
     assert shown(group.owned()) == {"a": "1-0 1-1 1-2 1-3"}
 
 
+def test_a_member_that_lists_a_partition_twice_is_in_no_dispute() -> None:
+    assignment = cooperative({"t1": 2}, member("a", owned="1-1 1-1", generation=1), member("b"))
+    assert shown(assignment) == {"a": "1-1", "b": "1-0"}
+
+
 def test_partitions_that_vanished_are_not_kept() -> None:
     assert shown(cooperative({"t1": 1}, member("a", owned="1-0 1-5", generation=1))) == {"a": "1-0"}
 

@@ -58,8 +58,6 @@ class Counts:
 
 
 def relieve(counts: Counts, *, floor: Floor) -> None:
-    if not counts.load:
-        return
     fair = -(-sum(counts.load.values()) // len(counts.load))
     heap = [(-load, member_id) for member_id, load in counts.load.items()]
     heapq.heapify(heap)

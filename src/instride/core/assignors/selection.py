@@ -7,7 +7,7 @@ of an upgrade.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -19,7 +19,7 @@ from instride.core.assignors.sticky import StickyAssignor
 from instride.core.group.protocol import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError
 
-__all__ = ["ASSIGNORS", "assignor_named", "common_protocol", "pick_assignors"]
+__all__ = ["ASSIGNORS", "common_protocol", "pick_assignors"]
 
 ASSIGNORS: Final[Mapping[str, Callable[[], Assignor]]] = MappingProxyType(
     {
@@ -67,14 +67,3 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
 
 def _names(protocols: Iterable[RebalanceProtocol]) -> str:
     return " and ".join(protocol.name.lower() for protocol in sorted(protocols)) or "none"
-
-
-def assignor_named(assignors: Sequence[Assignor], name: str) -> Assignor:
-    """The configured assignor that the group has chosen.
-
-    Raises `NoAssignorInCommonError` where it is none of ours: the coordinator chose what we never offered.
-    """
-    for assignor in assignors:
-        if assignor.name == name:
-            return assignor
-    raise NoAssignorInCommonError(f"the group chose the assignor {name!r}, which this consumer did not offer")
