@@ -228,10 +228,10 @@ def _parse_server(name: str) -> tuple[str, int]:
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ConfigError(f'bootstrap_servers: {name!r} is not "host:port" with a port from 1 to 65535')
-    if ":" in host and not bracketed:
-        raise ConfigError(f'bootstrap_servers: put the IPv6 address of {name!r} in brackets: "[::1]:9092"')
     if "/" in host:
         raise ConfigError(f'bootstrap_servers: {name!r} must be "host:port" without a scheme')
+    if ":" in host and not bracketed:
+        raise ConfigError(f'bootstrap_servers: put the IPv6 address of {name!r} in brackets: "[::1]:9092"')
     return (host[1:-1] if bracketed else host), int(port)
 
 

@@ -86,9 +86,7 @@ def test_a_handler_that_never_lets_go_of_the_processor_stays_a_member(
     drive(busy, until=lambda: len(busy.records) == 40)
     each_once(written, busy)
     assert busy.lost == []
-    assert {each.epoch for each in busy.records if each.partition == 0} == {busy.records[0].epoch} or len(
-        {(each.partition, each.epoch) for each in busy.records}
-    ) == 2, "no partition was assigned anew"
+    assert len(epochs(busy)) == 2, "no partition was assigned anew"
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +210,7 @@ def test_a_broker_that_hangs_stops_only_what_it_leads(kafka_cluster: LocalKafka)
         assert len(poll_until(consumer, sum(missing.values()))) == sum(missing.values())
 
 
+@pytest.mark.slow
 def test_wherever_it_begins_is_found_again(kafka_cluster: LocalKafka, group: str) -> None:
     """A consumer that knows one broker only finds the others through it, and goes on when that one dies."""
     topic = "one-door"

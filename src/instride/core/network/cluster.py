@@ -3,7 +3,7 @@
 Laws
 1. Any broker can be asked. While none is known, or none of the known answers, the bootstrap servers are.
 2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked.
-3. A topic of interest that stays unknown is told to the user once, and so is one that may not be read.
+3. A topic or partition of interest that stays unknown is told to the user once, and so is a topic that may not be read.
 4. Until a first broker was reached, the failure of the whole bootstrap list is told to the user.
 """
 
@@ -49,6 +49,7 @@ class Cluster:
         self._failed_since: float | None = None
         self._failures: dict[Address, Exception] = {}
         self._missing_since: dict[str, float] = {}
+        self._lacking: dict[TopicPartition, float] = {}
         self._told: set[str] = set()
         self._suspects: set[int] = set()
         self.brokers: dict[int, api.Broker] = {}
@@ -109,6 +110,22 @@ class Cluster:
     def refresh(self) -> None:
         """Something is out of date: ask as soon as the back-off allows."""
         self._due_at = 0.0
+
+    def miss(self, partition: TopicPartition, now: float) -> None:
+        """Somebody wants this partition and found no leader. That its topic has no such partition is told once."""
+        self.refresh()
+        count = self.partition_count(partition.topic)
+        if count is None or self._has(partition):
+            self._lacking.pop(partition, None)
+            return
+        since = self._lacking.setdefault(partition, now)
+        if str(partition) not in self._told and now - since >= _MISSING_GRACE:
+            self._told.add(str(partition))
+            why = f"partition {partition} does not exist: its topic has {count} partitions"
+            self._context.deliver(ErrorRaised(error=UnknownTopicOrPartitionError(why)))
+
+    def _has(self, partition: TopicPartition) -> bool:
+        return any(each.partition == partition.partition for each in self.topics[partition.topic].partitions)
 
     def poll(self, now: float) -> float:
         """Send what is due. Returns when to be asked again."""

@@ -75,7 +75,7 @@ class Fetcher:
             if leader is None:
                 held.backoff.failed(now)
                 wake = min(wake, held.backoff.ready_at)
-                self._cluster.refresh()
+                self._cluster.miss(held.partition, now)
                 self._context.touch()
             else:
                 ready.setdefault((leader[0].node_id, _role(held)), []).append(held)

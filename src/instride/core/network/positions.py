@@ -110,7 +110,7 @@ class Positions:
             leader = self._cluster.leader(held.partition)
             if leader is None:
                 held.backoff.failed(now)
-                self._cluster.refresh()
+                self._cluster.miss(held.partition, now)
             else:
                 by_leader.setdefault(leader[0].node_id, []).append(held)
         for node_id, group in by_leader.items():
