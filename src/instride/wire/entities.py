@@ -16,12 +16,9 @@ import io
 import struct
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import cache
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
-
-from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_writer
-from kio.serial.errors import SerialError
 
 from instride.errors import ConfigError, ProtocolError
 from instride.wire.reader import Reader
@@ -32,6 +29,30 @@ Fields: TypeAlias = dict[str, Any]
 Read: TypeAlias = Callable[[Reader], Any]
 
 _MAX_INT32: Final = 2**31 - 1
+
+
+class _Kio(NamedTuple):
+    """What we use of kio. Importing it takes longer than all of instride: it is left to the first message."""
+
+    request_schema: Callable[[int, int], type]
+    response_schema: Callable[[int, int], type]
+    writer: Callable[[Any], Callable[[Any, Any], None]]
+    error: type[Exception]
+
+
+@cache
+def _kio() -> _Kio:
+    from kio.index import load_request_schema, load_response_schema  # noqa: PLC0415
+    from kio.serial import entity_writer  # noqa: PLC0415
+    from kio.serial.errors import SerialError  # noqa: PLC0415
+
+    return _Kio(
+        request_schema=load_request_schema,
+        response_schema=load_response_schema,
+        writer=entity_writer,
+        error=SerialError,
+    )
+
 
 # kafka type -> (reader, the fewest bytes it takes), for plain fields.
 _FIXED: Final[Mapping[str, tuple[Read, int]]] = {
@@ -69,12 +90,12 @@ def milliseconds(seconds: float) -> int:
 
 def read_response(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a response's body. Raises ProtocolError where the bytes do not hold one."""
-    return _read(load_response_schema(api_key, version), body)
+    return _read(_kio().response_schema(api_key, version), body)
 
 
 def read_request(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a request's body: what a simulated broker reads."""
-    return _read(load_request_schema(api_key, version), body)
+    return _read(_kio().request_schema(api_key, version), body)
 
 
 def write_request(api_key: int, version: int, fields: Fields) -> bytes:
@@ -82,11 +103,12 @@ def write_request(api_key: int, version: int, fields: Fields) -> bytes:
 
     Times are in milliseconds. Raises ConfigError where a value does not fit its field.
     """
-    schema: Any = load_request_schema(api_key, version)
+    kio = _kio()
+    schema: Any = kio.request_schema(api_key, version)
     buffer = io.BytesIO()
     try:
-        entity_writer(schema)(buffer, _entity(schema, fields))
-    except (SerialError, struct.error, ValueError, OverflowError) as error:
+        kio.writer(schema)(buffer, _entity(schema, fields))
+    except (kio.error, struct.error, ValueError, OverflowError) as error:
         message = f"a value does not fit into {schema.__name__} version {version}: {error}"
         raise ConfigError(message) from error
     return buffer.getvalue()
