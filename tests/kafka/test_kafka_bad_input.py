@@ -14,6 +14,7 @@ from kafka_help import QUICK, fill, ids, poll_until, tps
 
 from instride import Consumer, TopicPartition
 from instride.errors import (
+    BrokerResponseError,
     ConfigError,
     CorruptRecordError,
     FrameTooLargeError,
@@ -211,6 +212,8 @@ def test_a_topic_name_that_kafka_refuses_is_told(open_consumer: Open, group: str
         ({"auto_offset_reset": "smallest"}, "'earliest', 'latest', 'none'"),
         ({"assignors": ["nobody"]}, "nobody"),
         ({"assignors": "range"}, "sequence of names"),
+        ({"assignors": ["range"]}, "eager"),
+        ({"assignors": ["range", "cooperative-sticky"]}, "eager"),
         ({"group_id": ""}, "group_id"),
     ],
     ids=lambda value: None if isinstance(value, str) else "+".join(value) or "none",
@@ -222,17 +225,30 @@ def test_a_wrong_setting_is_refused_when_the_consumer_is_built(settings: dict[st
 
 
 def test_a_group_that_shares_no_assignor_is_told(
-    kafka_topic: Topic, open_consumer: Open, group: str, kafka: LocalKafka
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
+    from confluent_kafka import Consumer as Librdkafka
+
     topic = kafka_topic()
+    eager = Librdkafka(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": "range",
+        }
+    )
+    eager.subscribe([topic])
     fill(kafka, topic, {0: 1})
-    first = open_consumer(group_id=group)
-    first.subscribe([topic])
-    poll_until(first, 1)
-    other = open_consumer(group_id=group, assignors=["range"])
-    other.subscribe([topic])
-    with pytest.raises(Exception, match=group):
-        other.poll(timeout=20)
+    assert eager.consume(1, 20)
+    ours = open_consumer(group_id=group)
+    ours.subscribe([topic])
+    with pytest.raises(BrokerResponseError, match=f"{group}.*23"):
+        ours.poll(timeout=20)
+    eager.close()
+    ours.subscribe([topic])
+    assert ids(poll_until(ours, 1)) == [(0, 0)], "a new subscribe tries again"
 
 
 # --- bytes

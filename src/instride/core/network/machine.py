@@ -42,10 +42,11 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Group
-from instride.core.network.held import HeldPartition, Phase
+from instride.core.network.held import HeldPartition
 from instride.core.network.lookups import Lookups
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
+from instride.errors import ConfigError
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -67,6 +68,7 @@ class NetworkMachine:
     ) -> None:
         assignors = pick_assignors(config.assignors)
         self.protocol: RebalanceProtocol = common_protocol(assignors)
+        _refuse_eager(self.protocol, config)
         self._context = Context(config, random)
         self._cluster = Cluster(self._context)
         self._coordinator = Coordinator(self._context, self._cluster)
@@ -103,6 +105,7 @@ class NetworkMachine:
             case Commit():
                 self._commits.add(event, now)
             case CompleteRevoke():
+                self._book.leaving |= event.leaving
                 self._book.complete(event.partitions)
             case PartitionsRevoked():
                 self._book.listener_done(event.partitions)
@@ -196,5 +199,14 @@ class NetworkMachine:
             case Resume():
                 held.paused = False
                 held.restart(event.fetch_number)
-                if event.offset is not None and held.phase is Phase.FETCHING:
-                    held.offset = event.offset
+                held.resume(event.offset)
+
+
+def _refuse_eager(protocol: RebalanceProtocol, config: ConsumerConfig) -> None:
+    """An eager member must give up everything before it joins, which this one does not do yet: it would go on with
+    partitions that the group has given to others."""
+    if protocol is RebalanceProtocol.EAGER:
+        raise ConfigError(
+            f"assignors {list(config.assignors)} make an eager group, which is not supported yet; use "
+            '["cooperative-sticky"]'
+        )
