@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, Required, TypedDict, get_args
 
+from instride.core.assignors.api import Assignor
 from instride.errors import ConfigError
 
 __all__ = ["ConsumerConfig", "ConsumerSettings", "config_from_settings", "parse_bootstrap_servers"]
@@ -64,7 +65,7 @@ class ConsumerConfig:
     bootstrap_servers: "host:port,host:port" or a sequence of "host:port".
     group_id: the consumer group; None for a consumer that only assigns.
     client_id: how brokers name this client in logs, quotas and metrics.
-    assignors: names in order of preference; "cooperative-sticky", "sticky", "range", "roundrobin".
+    assignors: in order of preference: the name "cooperative-sticky", or your own (`core.assignors.api.Assignor`).
     auto_offset_reset: where a partition with no committed offset starts; "none" is an error.
     isolation_level: "read_committed" leaves aborted transactions out.
     max_poll_records: most records that one poll returns; -1 for no bound (KIP-41).
@@ -90,7 +91,7 @@ class ConsumerConfig:
     bootstrap_servers: str | Sequence[str]
     group_id: str | None = None
     client_id: str = "instride"
-    assignors: Sequence[str] = ("cooperative-sticky",)
+    assignors: Sequence[str | Assignor] = ("cooperative-sticky",)
     auto_offset_reset: AutoOffsetReset = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
     max_poll_records: int = 500
@@ -134,7 +135,7 @@ class ConsumerSettings(TypedDict, total=False):
     bootstrap_servers: Required[str | Sequence[str]]
     group_id: str | None
     client_id: str
-    assignors: Sequence[str]
+    assignors: Sequence[str | Assignor]
     auto_offset_reset: AutoOffsetReset
     isolation_level: IsolationLevel
     max_poll_records: int

@@ -131,7 +131,7 @@ class _Member:
             self._application.commit_async(
                 now(), offsets, on_call=lambda call: futures.append(self._driver.future(call))
             )
-            return futures[0]
+            return futures[0] if futures else _nothing_to_commit()
 
     def committed(
         self, *partitions: TopicPartition, timeout: float | None = None
@@ -318,3 +318,9 @@ class RangeConsumer(_Member):
                 made = each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
                 ranges += made  # type: ignore[arg-type]  # a range chunk's records are ranges
             return ranges
+
+
+def _nothing_to_commit() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done

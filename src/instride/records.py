@@ -37,7 +37,7 @@ class OffsetRange:
     """Records of one partition that a `RangeConsumer` hands out as one piece of work: [start, end).
 
     epoch: the assignment epoch; rises with every assignment of the partition to this consumer.
-    seek_number: rises with each seek, pause and resume of the partition.
+    seek_number: rises with each seek of the partition.
     """
 
     topic: str

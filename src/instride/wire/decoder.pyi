@@ -14,7 +14,7 @@ class ConsumerRecord:
     timestamp: milliseconds since 1970, or -1 for none. timestamp_type: 0 set by the producer, 1 by the broker.
     key, value: None where Kafka has null. headers: in order; a name may come twice.
     leader_epoch: of the leader that appended it, or -1. epoch: of the assignment it was returned in (0: none).
-    seek_number: rises with each seek, pause and resume of its partition.
+    seek_number: rises with each seek of its partition.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ def commit(
 ) -> Call[None]:
     """A blocking commit. Raises what the broker or the group answered."""
     deadline = now + timeout
-    call = start_commit(state, offsets, deadline, carry_over=carry_over, on_call=state.awaited.add)
+    call = start_commit(state, offsets, deadline, carry_over=carry_over)
     answer = yield from await_answer(state, call, now, deadline, "commit")
     for error in answer.committed.values():
         if error is not None:
@@ -50,13 +50,19 @@ def start_commit(
     carry_over: bool = True,
     on_call: Callable[[int], None] | None = None,
 ) -> int:
-    """Hand a commit over; the number of its answer is returned, and told to `on_call` before anything is sent."""
+    """Hand a commit over; the number of its answer is returned, and told to `on_call` before anything is sent.
+
+    An empty commit is answered at once, and `on_call` is not called.
+    """
     if state.config.group_id is None:
         raise IllegalStateError("commit needs a group_id")
     drain(state)
     snapshot = offsets if isinstance(offsets, CommitSnapshot) else None
     entries = _current(state, snapshot) if snapshot is not None else _by_hand(state, offsets)
     call = state.next_call()
+    if not entries:
+        state.queue.append(Answered(call=call))  # nothing to send: answered here
+        return call
     if snapshot is not None:
         state.on_answer[call] = lambda answer: _settle(snapshot, entries, answer)
     if on_call is not None:
