@@ -7,8 +7,9 @@ Laws
 3. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
 4. An answer that was sent for under an older membership is ignored.
 5. Heartbeats go on in every state that has a generation, whatever the application does.
-6. The lease: while a join or sync is pending it holds; else it ends session_timeout after the *sending* of the last
-   heartbeat that was answered. An expired lease is not a loss: the next answer decides.
+6. The lease ends session_timeout after the *sending* of the last heartbeat that was answered. A join or sync that is
+   pending renews it, as long as this thread is never away for that long. An expired lease is not a loss: the next
+   answer decides.
 """
 
 from __future__ import annotations
@@ -161,13 +162,15 @@ class Group:
             return float("inf")
         if now - self._last_polled > self._config.max_poll_interval and not self._waits_for_poll:
             self._poll_interval_exceeded(now)
-        self._update_lease()
-        if self._waits_for_poll or not self._coordinator.need():
-            return self._last_polled + self._config.max_poll_interval
-        times = [self._poll_join(now), self._poll_heartbeat(now)]
-        if not self._waits_for_poll:
-            times.append(self._last_polled + self._config.max_poll_interval + 0.001)
-        return min(times)
+        self._update_lease(now)
+        if self._waits_for_poll:
+            return float("inf")  # a time that is past would keep the thread awake
+        exceeded_at = self._last_polled + self._config.max_poll_interval + 0.001
+        if not self._coordinator.need():
+            return exceeded_at
+        # While a Join or Sync is pending the lease is renewed from turn to turn (law 6): so there must be turns.
+        renew_at = now + self._config.session_timeout / 3 if self._request_pending else float("inf")
+        return min(exceeded_at, renew_at, self._poll_join(now), self._poll_heartbeat(now))
 
     def _poll_join(self, now: float) -> float:
         if self._requesting:
@@ -379,12 +382,19 @@ class Group:
         elif error_for_code(error).fatal:
             self._fail(error_for_code(error), now)
 
-    def _update_lease(self) -> None:
-        """Law 6."""
-        if self.generation < 0 or (self._requesting and self.rebalancing) or self.sync_pending:
+    def _update_lease(self, now: float) -> None:
+        """Law 6. What is pending counts only from turn to turn: a process that was suspended meanwhile does not know
+        whether it still is a member, though its Join or Sync looks pending."""
+        if self.generation < 0:
             self._lease.expires = float("inf")
+        elif self._request_pending and self._lease.holds(now):
+            self._lease.expires = now + self._config.session_timeout
         else:
             self._lease.expires = self._alive_at + self._config.session_timeout
+
+    @property
+    def _request_pending(self) -> bool:
+        return self.sync_pending or (self._requesting and self.rebalancing)
 
     # -- ends
 
@@ -424,7 +434,7 @@ class Group:
             self.member_id = ""
         self._leading = None
         self._move(GroupInput.LOST)
-        self._update_lease()
+        self._lease.expires = float("inf")
 
     def _fail(self, error: Exception, now: float) -> None:
         """This group cannot be joined: the user hears of it, and a new subscribe tries again."""
