@@ -28,6 +28,9 @@
     │   ├── CorruptManifestError               a manifest cannot be read, or the chain has a gap
     │   ├── MissingDataError                   a data file that was reported or listed is not there
     │   └── SinkWriteError                     the disk is full, or refuses; nothing became visible
+    ├── PipelineError                          the pipeline stopped; what was committed stays, nothing was skipped
+    │   ├── RangeFailedError                   work on a range of offsets failed as often as it was to be tried
+    │   └── OffsetsGoneError                   offsets that are due are not in the log any more
     └── LocalKafkaError                        instride.testing: the Kafka for tests, used wrongly or broken
         ├── JavaNotFoundError                  no Java that can run a broker
         ├── KafkaNotFoundError                 no Apache Kafka here, and none could be fetched
@@ -84,6 +87,9 @@ __all__ = [
     "RebalanceInProgressError",
     "SinkError",
     "SinkWriteError",
+    "PipelineError",
+    "RangeFailedError",
+    "OffsetsGoneError",
     "TopicAuthorizationFailedError",
     "TransportError",
     "UnknownMemberIdError",
@@ -235,6 +241,20 @@ class SinkWriteError(SinkError):
     """Writing failed, as on a full disk. Nothing became visible; ``__cause__`` is the system's error."""
 
     retriable = True
+
+
+class PipelineError(KafkaError):
+    """The pipeline stopped because it could not go on. What was committed stays; nothing was skipped."""
+
+
+class RangeFailedError(PipelineError):
+    """Work on a range of offsets failed as often as it was to be tried. The message holds the last reason."""
+
+
+class OffsetsGoneError(PipelineError):
+    """Offsets that are to be read are not in the log any more: retention or deletion was quicker."""
+
+    fatal = True
 
 
 class LocalKafkaError(KafkaError):

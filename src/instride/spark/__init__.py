@@ -1,1 +1,35 @@
-"""See the file of the same concern in this folder."""
+"""instride on Spark: `Pipeline`, its events, and the sinks it writes to.
+
+Pipeline  ->  run (the loop)  ->  membership, planning, jobs, committing      in the driver
+                                  task, range_reader, a sink's writer         on the executors
+"""
+
+from instride.spark.conf import recommended_conf
+from instride.spark.events import (
+    JobFinished,
+    JobStarted,
+    PartitionChange,
+    PartitionsChanged,
+    PipelineEvent,
+    RangeCommitted,
+    RangeDropped,
+    RangeFailed,
+)
+from instride.spark.parquet import ParquetSink
+from instride.spark.pipeline import Pipeline
+from instride.spark.sink import Sink
+
+__all__ = [
+    "Pipeline",
+    "ParquetSink",
+    "Sink",
+    "recommended_conf",
+    "PipelineEvent",
+    "PartitionsChanged",
+    "PartitionChange",
+    "JobStarted",
+    "JobFinished",
+    "RangeCommitted",
+    "RangeDropped",
+    "RangeFailed",
+]

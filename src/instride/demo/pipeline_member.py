@@ -1,0 +1,136 @@
+"""A member of the demo's group with instride's pipeline: a Spark of its own, and a Parquet sink that both share.
+
+Laws
+1. The work is `member.work`, on Spark's workers: the same as that of the other kinds of members.
+2. The log shows each partition's range in a Spark job as a job of its own, since each is committed by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from instride.demo.events import Change, EventLog, Phase, Range
+from instride.demo.flights import SCHEMA
+from instride.demo.member import MemberSettings, Stop, wait_to_join, work
+from instride.records import OffsetRange
+from instride.spark import (
+    JobStarted,
+    ParquetSink,
+    PartitionsChanged,
+    Pipeline,
+    PipelineEvent,
+    RangeCommitted,
+    RangeDropped,
+    RangeFailed,
+    recommended_conf,
+)
+
+__all__ = ["main"]
+
+CORES: Final = 2
+MOST_ROWS: Final = 20_000
+
+
+class _Log:
+    """Writes a pipeline's events as the demo's."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._names: dict[tuple[str, int], str] = {}
+        self._jobs = 0
+
+    def __call__(self, event: PipelineEvent) -> None:
+        match event:
+            case PartitionsChanged():
+                self._log.change(Change(event.change.value), (each.partition for each in event.partitions))
+            case JobStarted():
+                self._started(event)
+            case RangeCommitted():
+                self._log.progress(_range(event.range), event.rows)
+                self._log.job_finished(self._name(event.job, event.range))
+            case RangeFailed():
+                self._log.job_failed(self._name(event.job, event.range), event.reason)
+            case RangeDropped():
+                self._log.job_failed(self._name(event.job, event.range), "its result is not used")
+
+    def _started(self, event: JobStarted) -> None:
+        self._jobs += 1
+        for each in event.ranges:
+            name = self._names[event.job, each.partition] = f"job {self._jobs}.{each.partition}"
+            self._log.job_started(name, [_range(each)])
+
+    def _name(self, job: str, where: OffsetRange) -> str:
+        return self._names.pop((job, where.partition))
+
+
+def _range(where: OffsetRange) -> Range:
+    return Range(where.partition, where.start, where.end)
+
+
+def _work(batch: pa.RecordBatch, *, slow_row: int, slow_seconds: float) -> pa.Table:
+    values = (value.as_py() or b"" for value in batch.column("value"))
+    return work(values, slow_row=slow_row, slow_seconds=slow_seconds)
+
+
+def _spark(app: str) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # The driver's heap is what a local Spark works in; no record comes there, so little is enough.
+    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.log.level": "WARN"}
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"instride demo {app}")
+    return builder.config(map={**recommended_conf(), **conf}).getOrCreate()
+
+
+def _pipeline(settings: MemberSettings, spark: SparkSession, on_event: Callable[[PipelineEvent], None]) -> Pipeline:
+    return Pipeline(
+        spark,
+        topics=[settings.topic],
+        group_id=settings.group_id,
+        bootstrap_servers=settings.bootstrap_servers,
+        client_id=settings.app,
+        function=partial(_work, slow_row=settings.slow_row, slow_seconds=settings.slow_seconds),
+        schema=SCHEMA,
+        sink=ParquetSink(settings.output),
+        on_event=on_event,
+        max_range_records=MOST_ROWS,
+        session_timeout=10.0,
+        heartbeat_interval=0.5,
+    )
+
+
+class _StopPipeline(Stop):
+    """SIGTERM also stops the pipeline, once there is one."""
+
+    pipeline: Pipeline | None = None
+
+    def _set(self, number: int, frame: object) -> None:
+        super()._set(number, frame)
+        if self.pipeline is not None:
+            self.pipeline.stop()
+
+
+def main() -> None:
+    """Run one member until SIGTERM."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    settings = MemberSettings.from_arguments()
+    spark = _spark(settings.app)
+    spark.sparkContext.parallelize([0], 1).map(str).collect()  # the first worker is started before anybody waits for it
+    stop = _StopPipeline()
+    with EventLog(settings.events, settings.app) as log:
+        stop.pipeline = _pipeline(settings, spark, _Log(log))
+        if wait_to_join(settings, log, stop):
+            stop.pipeline.run()
+            log.life(Phase.LEAVING)
+        log.life(Phase.LEFT)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

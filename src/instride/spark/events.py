@@ -1,0 +1,94 @@
+"""What a pipeline tells its `on_event` callback: what became of its partitions and of its work.
+
+Laws
+1. Every event is told on the thread that is inside `Pipeline.run`, in the order in which things happened there.
+2. A range is told as committed when the sink has it; the group's offset follows.
+3. An exception of the callback stops the pipeline as any other failure does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from instride.records import OffsetRange, TopicPartition
+
+__all__ = [
+    "JobFinished",
+    "JobStarted",
+    "PartitionChange",
+    "PartitionsChanged",
+    "PipelineEvent",
+    "RangeCommitted",
+    "RangeDropped",
+    "RangeFailed",
+]
+
+
+class PartitionChange(StrEnum):
+    """What became of the ownership of partitions.
+
+    ASSIGNED: ours from now on. REVOKE_REQUESTED: the group asks for them; no new job gets them. DELAYED: kept until
+    the job under way is committed. COMPLETING: let go, the last commits are awaited. REVOKED: handed over.
+    LOST: gone without a hand-over; their jobs are cancelled. GIVEN_BACK: asked for, then left to us after all.
+    """
+
+    ASSIGNED = "assigned"
+    REVOKE_REQUESTED = "revoke_requested"
+    DELAYED = "delayed"
+    COMPLETING = "completing"
+    REVOKED = "revoked"
+    LOST = "lost"
+    GIVEN_BACK = "given_back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsChanged:
+    change: PartitionChange
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStarted:
+    """A Spark job began to work on these ranges, one of each partition."""
+
+    job: str
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeCommitted:
+    """The sink has the range's output. rows: how many were written; they need not be as many as were read."""
+
+    job: str
+    range: OffsetRange
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeDropped:
+    """The range's output is not used: the partition was lost, or the sink is at another position (or None)."""
+
+    job: str
+    range: OffsetRange
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeFailed:
+    """Work on the range failed. again: whether it is going to be tried again; else the pipeline stops."""
+
+    job: str
+    range: OffsetRange
+    reason: str
+    again: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFinished:
+    """Nothing of the job is under way any more: each of its ranges was committed, dropped or failed."""
+
+    job: str
+
+
+PipelineEvent = PartitionsChanged | JobStarted | RangeCommitted | RangeDropped | RangeFailed | JobFinished

@@ -1,0 +1,50 @@
+"""The work that is under way: jobs, and the ranges in them.
+
+Laws
+1. A range of a job is settled once: committed, dropped or failed. A job is finished when it has ended and all its
+   ranges are settled.
+2. `cancelled` is set on one thread and read on others: from then on nothing of the range is committed by us. What
+   was on its way to the sink just then is what the sink's compare-and-set is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from instride.records import OffsetRange, TopicPartition
+from instride.spark.sink import OutputRange
+
+__all__ = ["Flight", "Job", "output_range"]
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A range in a job. reported: its task, or its job's end, has told of it."""
+
+    job: Job
+    range: OffsetRange
+    reported: bool = False
+    cancelled: bool = False
+    settled: bool = False
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.range.topic_partition
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """ended: Spark is done with it. cancel_again_at: None where it is not to be cancelled."""
+
+    name: str
+    flights: dict[TopicPartition, Flight] = field(default_factory=dict)
+    ended: bool = False
+    cancel_again_at: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.ended and all(flight.settled for flight in self.flights.values())
+
+
+def output_range(wanted: OffsetRange) -> OutputRange:
+    return OutputRange(topic=wanted.topic, partition=wanted.partition, start=wanted.start, end=wanted.end)

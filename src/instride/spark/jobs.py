@@ -1,0 +1,111 @@
+"""Runs Spark jobs beside each other, each on a thread of its own, and hears of their ranges as their tasks end.
+
+Laws
+1. A task's reports come through an accumulator as soon as the task has succeeded, and once more as the job's result:
+   the first is quick, the second is certain. Whoever is told takes the first of the two.
+2. `tell` is called on other threads than the driver's own, one of which holds up all of Spark's scheduling: it must
+   return at once.
+3. A job bears a tag, by which it is cancelled; one that is not yet submitted is not submitted then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.util import InheritableThread
+
+from instride.spark.report import JobEnded, JobMessage, RangeReport, Reported
+from instride.spark.sink import OutputRange
+from instride.spark.task import RangeTask
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["JobRunner"]
+
+_log = logging.getLogger(__name__)
+_REASON_LINES: Final = 12
+
+
+class _Reports(AccumulatorParam[list[str]]):
+    """Law 1. On the driver what is added is told and forgotten; on executors it is gathered."""
+
+    def __init__(self, tell: Callable[[JobMessage], None] | None) -> None:
+        self._tell = tell
+
+    def zero(self, value: list[str]) -> list[str]:
+        return []
+
+    def addInPlace(self, value1: list[str], value2: list[str]) -> list[str]:  # noqa: N802 - Spark's name
+        if self._tell is None:
+            return value1 + value2
+        for text in value2:
+            self._tell(Reported(report=RangeReport.from_json(text)))
+        return []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Reports, (None,))
+
+
+class JobRunner:
+    """See the laws above."""
+
+    def __init__(self, context: SparkContext, tell: Callable[[JobMessage], None], *, ranges_per_task: int) -> None:
+        self._context = context
+        self._tell = tell
+        self._ranges_per_task = ranges_per_task
+        self._cancelled: set[str] = set()
+        self.reports: Accumulator[list[str]] = context.accumulator([], _Reports(tell))
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at a time, now."""
+        return int(self._context.defaultParallelism)
+
+    def start(self, task: RangeTask, ranges: Sequence[OutputRange]) -> None:
+        """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties."""
+        InheritableThread(target=self._run, args=(task, list(ranges)), name=f"instride-{task.job}", daemon=True).start()
+
+    def _run(self, task: RangeTask, ranges: list[OutputRange]) -> None:
+        try:
+            reason = self._submit(task, ranges)
+        except Exception as error:  # noqa: BLE001 - told as the job's end
+            _log.debug("job %s", task.job, exc_info=True)
+            reason = _reason(error)
+        self._cancelled.discard(task.job)
+        self._tell(JobEnded(job=task.job, reason=reason))
+
+    def _submit(self, task: RangeTask, ranges: list[OutputRange]) -> str | None:
+        context, size = self._context, self._ranges_per_task
+        chunks = [ranges[start : start + size] for start in range(0, len(ranges), size)]
+        context.setLocalProperty("callSite.short", f"instride: {len(ranges)} ranges")
+        context.addJobTag(_tag(task.job))
+        job = context.parallelize(chunks, len(chunks)).mapPartitions(task)
+        if task.job in self._cancelled:
+            return "cancelled"
+        for text in job.collect():
+            self._tell(Reported(report=RangeReport.from_json(text)))
+        return None
+
+    def cancel(self, job: str) -> None:
+        """Cancel a job that runs. Again is harmless, and reaches a job that was just being submitted."""
+        self._cancelled.add(job)
+        self._context.cancelJobsWithTag(_tag(job))
+
+    def close(self) -> None:
+        """Nothing is told any more."""
+        from pyspark.accumulators import _accumulatorRegistry  # noqa: PLC0415 - Spark has no public way to end one
+
+        _accumulatorRegistry.pop(self.reports.aid, None)
+
+
+def _tag(job: str) -> str:
+    return f"instride-{job}"
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    return "\n".join(lines[:_REASON_LINES]) or type(error).__name__

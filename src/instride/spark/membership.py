@@ -1,0 +1,95 @@
+"""The group's side of a pipeline: what is ours, what is asked for, and for how long we keep it (KIP-983).
+
+Laws
+1. A newly assigned partition begins where the sink has reached; the group's committed offset counts only where the
+   sink holds nothing of it.
+2. A partition that is asked for gets no new job from that moment. It is kept while a job of it is under way or its
+   commit is not answered, and by nothing else.
+3. A lost partition's work is cancelled at once, and everything about it is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from instride.consumer import RangeConsumer
+from instride.core.application.listener import RebalanceListener
+from instride.records import TopicPartition
+from instride.spark.events import PartitionChange, PartitionsChanged, PipelineEvent
+from instride.spark.sink import Sink
+
+__all__ = ["Membership"]
+
+
+class Membership(RebalanceListener):
+    """For the thread that polls. forget: hears of partitions that are ours no more, and whether they were lost."""
+
+    def __init__(
+        self,
+        consumer: RangeConsumer,
+        sink: Sink,
+        *,
+        emit: Callable[[PipelineEvent], None],
+        forget: Callable[[Sequence[TopicPartition], bool], None],
+    ) -> None:
+        self._consumer = consumer
+        self._sink = sink
+        self._emit = emit
+        self._forget = forget
+        self._asked: set[TopicPartition] = set()
+        self._delayed: set[TopicPartition] = set()
+        self._completing: set[TopicPartition] = set()
+
+    @property
+    def blocked(self) -> Collection[TopicPartition]:
+        """Those that the group asks for: they get no new job."""
+        return self._asked
+
+    # -- the listener
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._tell(PartitionChange.ASSIGNED, partitions)
+        for partition, position in self._sink.positions(partitions).items():
+            if position is not None:
+                self._consumer.seek(partition, position)
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        # One that nobody asked for in a poll of ours is given up by close.
+        self._gone(partitions, lost=False)
+        self._tell(PartitionChange.REVOKED, partitions)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._gone(partitions, lost=True)
+        self._tell(PartitionChange.LOST, partitions)
+
+    def _gone(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
+        for each in (self._asked, self._delayed, self._completing):
+            each.difference_update(partitions)
+        self._forget(partitions, lost)
+
+    # -- after each poll
+
+    def look(self) -> None:
+        """Take note of what the poll said of revokes."""
+        asked = self._consumer.to_be_revoked_partitions()
+        self._tell(PartitionChange.REVOKE_REQUESTED, asked - self._asked)
+        self._asked |= asked
+        back = {each for each in self._asked if self._consumer.revoke_deadline(each) is None}
+        for known in (self._asked, self._delayed, self._completing):
+            known.difference_update(back)
+        self._tell(PartitionChange.GIVEN_BACK, back)
+
+    def delay(self, uncommitted: Callable[[Iterable[TopicPartition]], set[TopicPartition]]) -> None:
+        """Keep those that have work under way, let the others go in the next poll."""
+        asked = self._consumer.to_be_revoked_partitions()
+        keep = uncommitted(asked)
+        self._consumer.delay_revoke(keep)
+        self._tell(PartitionChange.DELAYED, keep - self._delayed)
+        self._delayed |= keep
+        self._tell(PartitionChange.COMPLETING, asked - keep - self._completing)
+        self._completing |= asked - keep
+
+    def _tell(self, change: PartitionChange, partitions: Iterable[TopicPartition]) -> None:
+        chosen = tuple(sorted(partitions))
+        if chosen:
+            self._emit(PartitionsChanged(change=change, partitions=chosen))

@@ -1,0 +1,240 @@
+"""`Pipeline`: from Kafka through your function into a sink, each offset exactly once, on Spark.
+
+Laws
+1. Building one checks every setting and does nothing else. `run` does the rest, once.
+2. No record passes through the driver: it is a group member that is handed ranges of offsets, and its Spark jobs read
+   them on the executors, straight from the brokers.
+3. The sink has the truth: see `instride.spark.sink`. The group's offsets follow it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+from instride.config import AutoOffsetReset, IsolationLevel
+from instride.consumer import RangeConsumer
+from instride.errors import ConfigError, IllegalStateError
+from instride.spark.events import PipelineEvent
+from instride.spark.planning import Limits
+from instride.spark.range_reader import ReaderSettings
+from instride.spark.run import Message, PipelineRun, RunSettings, inbox_teller
+from instride.spark.sink import Sink
+from instride.spark.task import BatchFormat, RangeTask, pickle_function
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from instride.spark.jobs import JobRunner
+
+__all__ = ["Pipeline"]
+
+_log = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """Read topics as a member of a group, work on the records in Spark, write the results to a sink exactly once.
+
+        pipeline = Pipeline(
+            spark,
+            topics=["flights"], group_id="delays", bootstrap_servers="localhost:9092",
+            function=late_ones, sink=ParquetSink("/data/delays"),
+        )
+        signal.signal(signal.SIGTERM, lambda *_: pipeline.stop())
+        pipeline.run()
+
+    Any number of applications with one group share the topics, and come and go. A partition whose job takes long is
+    handed over when that job is committed; all others go on meanwhile.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        topics: Iterable[str],
+        group_id: str,
+        bootstrap_servers: str | Sequence[str],
+        function: Callable[[Any], Any],
+        sink: Sink,
+        batch_format: BatchFormat = "arrow",
+        schema: pa.Schema | None = None,
+        on_event: Callable[[PipelineEvent], None] | None = None,
+        max_range_records: int = 100_000,
+        max_range_bytes: int = 64 << 20,
+        max_concurrent_jobs: int = 8,
+        ranges_per_task: int = 1,
+        linger: float = 0.1,
+        retries: int = 3,
+        retry_backoff: float = 0.5,
+        retry_backoff_max: float = 30.0,
+        stop_timeout: float = 60.0,
+        read_timeout: float = 60.0,
+        fail_on_data_loss: bool = True,
+        client_id: str = "instride-pipeline",
+        auto_offset_reset: AutoOffsetReset = "earliest",
+        isolation_level: IsolationLevel = "read_uncommitted",
+        assignors: Sequence[str] = ("cooperative-sticky",),
+        session_timeout: float = 45.0,
+        heartbeat_interval: float = 3.0,
+        max_revoke_delay: float = 300.0,
+        range_poll_interval: float = 0.1,
+    ) -> None:
+        """Times are in seconds. Raises ConfigError, or what pickling the function raises.
+
+        function: given one batch of records of one partition, with the columns topic, partition, offset, timestamp,
+            timestamp_type, key, value, headers, returns what is to be written: a pyarrow RecordBatch or Table, a
+            pandas DataFrame, an iterable of these, or None. It runs on the executors and may be run again for the
+            same records; only one run's results become visible.
+        batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame.
+        schema: the results are cast to it; needed where batches could differ (pandas columns that are all null).
+        on_event: hears of what happens; see `instride.spark.events`. Runs on run's thread: keep it short.
+        max_range_records, max_range_bytes: of one partition in one job.
+        max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
+        ranges_per_task: more than 1 saves some 20 ms of Spark's time for each range, and lets a range that takes
+            long hold up its neighbours; for topics of many partitions.
+        linger: how long a partition's offsets may gather before they are worth a job.
+        retries, retry_backoff(_max): how often failed work on a range is tried again, and after how long. Then the
+            pipeline stops, with nothing skipped.
+        stop_timeout: how long a stop waits for the work under way.
+        read_timeout: how long a task waits for records that do not come.
+        fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them.
+        max_revoke_delay: how long a partition that the group asks for is kept for its job's sake, at most; it is
+            Kafka's max.poll.interval.ms, which has no other use here.
+        auto_offset_reset: where a partition starts of which neither the sink nor the group knows an offset.
+        isolation_level, assignors, session_timeout, heartbeat_interval, range_poll_interval: as the consumer's.
+        """
+        self._spark = spark
+        self._topics = _checked_topics(topics)
+        self._sink = _checked_sink(sink)
+        self._function = function
+        self._on_event = on_event if on_event is not None else _ignore
+        if batch_format not in get_args(BatchFormat):
+            raise ConfigError(f'batch_format must be "arrow" or "pandas"; it is {batch_format!r}')
+        if not callable(function):
+            raise ConfigError("function must be callable")
+        if not group_id:
+            raise ConfigError("group_id is missing: the pipeline is a member of a group")
+        _at_least(
+            1,
+            max_range_records=max_range_records,
+            max_range_bytes=max_range_bytes,
+            max_concurrent_jobs=max_concurrent_jobs,
+            ranges_per_task=ranges_per_task,
+        )
+        _at_least(
+            0,
+            linger=linger,
+            retries=retries,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            stop_timeout=stop_timeout,
+            read_timeout=read_timeout,
+        )
+        self._ranges_per_task = ranges_per_task
+        self._batch_format: BatchFormat = batch_format
+        self._schema = schema
+        self._settings = RunSettings(
+            topics=self._topics,
+            stop_timeout=stop_timeout,
+            limits=Limits(
+                range_records=max_range_records,
+                range_bytes=max_range_bytes,
+                jobs=max_concurrent_jobs,
+                linger=linger,
+                retries=retries,
+                backoff=retry_backoff,
+                backoff_max=retry_backoff_max,
+            ),
+        )
+        self._reader = ReaderSettings(
+            bootstrap_servers=bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers),
+            client_id=f"{client_id}-reader",
+            isolation_level=isolation_level,
+            timeout=read_timeout,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+        self._consumer = RangeConsumer(
+            bootstrap_servers=bootstrap_servers,
+            group_id=group_id,
+            client_id=client_id,
+            auto_offset_reset=auto_offset_reset,
+            isolation_level=isolation_level,
+            assignors=assignors,
+            session_timeout=session_timeout,
+            heartbeat_interval=heartbeat_interval,
+            max_poll_interval=max_revoke_delay,
+            range_poll_interval=range_poll_interval,
+        )
+        self._started = False
+        self._stopping = False
+
+    def run(self) -> None:
+        """Work until `stop`. Then work under way is finished and committed, and the group is left.
+
+        Raises RangeFailedError when work on a range failed for good, errors of the group and of the sink, and what
+        `on_event` raises; in each case after what was under way has ended, and with nothing skipped. A second call is
+        IllegalStateError.
+        """
+        if self._started:
+            raise IllegalStateError("this pipeline has run; build a new one to run again")
+        self._started = True
+        from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
+
+        inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        runner = JobRunner(
+            self._spark.sparkContext, inbox_teller(inbox, self._consumer), ranges_per_task=self._ranges_per_task
+        )
+        run = PipelineRun(
+            self._settings,
+            consumer=self._consumer,
+            sink=self._sink,
+            runner=runner,
+            inbox=inbox,
+            task=self._task(runner),
+            on_event=self._on_event,
+        )
+        run.run(lambda: self._stopping)
+
+    def stop(self) -> None:
+        """Ask `run` to end. From any thread or a signal handler; returns at once."""
+        self._stopping = True
+
+    def _task(self, runner: JobRunner) -> RangeTask:
+        return RangeTask(
+            job="",
+            writer=self._sink.writer(),
+            function=pickle_function(self._function),
+            batch_format=self._batch_format,
+            schema=self._schema,
+            reader=self._reader,
+            reports=runner.reports,
+        )
+
+    def __repr__(self) -> str:
+        return f"Pipeline(topics={list(self._topics)}, consumer={self._consumer!r}, sink={self._sink!r})"
+
+
+def _checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if isinstance(topics, str) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError('topics must be a list of names, such as ["flights"]')
+    return names
+
+
+def _checked_sink(sink: Sink) -> Sink:
+    if not isinstance(sink, Sink):
+        raise ConfigError(f"sink must be a Sink, with positions, writer and commit; it is {type(sink).__name__}")
+    return sink
+
+
+def _at_least(least: float, **settings: float) -> None:
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
+            raise ConfigError(f"{name} must be a number of at least {least}; it is {value!r}")
+
+
+def _ignore(event: PipelineEvent) -> None:
+    _log.debug("%s", event)

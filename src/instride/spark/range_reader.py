@@ -1,0 +1,160 @@
+"""Reads a range of offsets on an executor, straight from the brokers, as Arrow batches.
+
+Laws
+1. Exactly [start, end) is read: what follows `end` is cut off, and gaps (compaction, aborted transactions, their
+   markers) are passed, also at the end of the range. Nothing but the position ends a range.
+2. No group: the consumer only assigns. Where a range begins is the driver's to say, never a reset policy's.
+3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed.
+4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time.
+5. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from instride.config import IsolationLevel
+from instride.consumer import Consumer
+from instride.errors import KafkaTimeoutError, OffsetOutOfRangeError, OffsetsGoneError
+from instride.records import TopicPartition
+from instride.spark.sink import OutputRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RangeReader", "ReaderSettings", "reader_for"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.1
+_FETCH_BYTES: Final = 2 << 20
+_MOST_READERS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings:
+    """What executors need to know to read. Hashable, picklable.
+
+    timeout: seconds without any progress after which a range cannot be read.
+    fail_on_data_loss: False passes over offsets that the log does not hold any more.
+    """
+
+    bootstrap_servers: str | tuple[str, ...]
+    client_id: str = "instride"
+    isolation_level: IsolationLevel = "read_uncommitted"
+    timeout: float = 60.0
+    fail_on_data_loss: bool = True
+
+
+class RangeReader:
+    """A consumer without a group, for one range after another. Not thread-safe."""
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._settings = settings
+        self._consumer = Consumer(
+            bootstrap_servers=settings.bootstrap_servers,
+            client_id=settings.client_id,
+            isolation_level=settings.isolation_level,
+            auto_offset_reset="none",
+            max_poll_records=-1,
+            # Little is fetched beyond the end, and the next range's fetch does not wait behind an empty one.
+            fetch_buffer_bytes=_FETCH_BYTES,
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            fetch_max_wait=0.02,
+        )
+
+    def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+        """The range's records, in order, columns as `ConsumerRecords.to_arrow` has them; no batch is empty.
+
+        Raises OffsetsGoneError (law 5), KafkaTimeoutError when nothing comes for too long, CorruptRecordError, and
+        other errors of the partition.
+        """
+        partition = wanted.topic_partition
+        self._go_to(partition, wanted.start)
+        try:
+            yield from self._read(partition, wanted)
+        finally:
+            if partition in self._consumer.assignment():
+                self._consumer.pause(partition)
+
+    def close(self) -> None:
+        self._consumer.close(timeout=1.0)
+
+    def _go_to(self, partition: TopicPartition, offset: int) -> None:
+        """What was fetched beyond the last range's end is used where this range begins there."""
+        consumer = self._consumer
+        if partition in consumer.assignment() and consumer.position(partition, timeout=0) == offset:
+            consumer.resume(partition)
+            return
+        consumer.assign([])
+        consumer.assign([partition])
+        consumer.seek(partition, offset)
+
+    def _read(self, partition: TopicPartition, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+        position, last_progress = wanted.start, time.monotonic()
+        while position < wanted.end:
+            try:
+                records = self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
+            except OffsetOutOfRangeError as error:
+                position = self._after_loss(wanted, position, error)
+                continue
+            for batch in records.to_arrow():
+                kept = _before(batch, wanted.end)
+                if kept.num_rows:
+                    yield kept
+            reached = self._consumer.position(partition, timeout=self._settings.timeout)
+            now = time.monotonic()
+            if reached > position:
+                position, last_progress = reached, now
+            elif now - last_progress > self._settings.timeout:
+                raise KafkaTimeoutError(
+                    f"reading {wanted}: nothing came after offset {position} for {now - last_progress:.0f} s"
+                )
+
+    def _after_loss(self, wanted: OutputRange, position: int, error: OffsetOutOfRangeError) -> int:
+        """Law 5: where to go on."""
+        partition = wanted.topic_partition
+        begin = self._consumer.beginning_offsets([partition])[partition]
+        end = self._consumer.end_offsets([partition])[partition]
+        if self._settings.fail_on_data_loss or begin <= position:
+            raise OffsetsGoneError(
+                f"{wanted} cannot be read at offset {position}: the log of {partition} holds [{begin}, {end}). "
+                "Retention, DeleteRecords or an unclean leader election removed the rest. Nothing was skipped; "
+                "fail_on_data_loss=False goes on without what is gone"
+            ) from error
+        target = min(begin, wanted.end)
+        _log.warning("offsets [%d, %d) of %s are gone and are passed over", position, target, partition)
+        self._consumer.seek(partition, begin)
+        return target
+
+
+def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    """The records below an offset: a poll returns at most as many as are wanted, but offsets have gaps."""
+    offsets = batch.column("offset").to_numpy()
+    return batch if offsets[-1] < end else batch.slice(0, int(offsets.searchsorted(end)))
+
+
+_readers: dict[ReaderSettings, tuple[int, RangeReader]] = {}
+
+
+def reader_for(settings: ReaderSettings) -> RangeReader:
+    """This process's reader with these settings: made once. For one thread, as a Spark worker process has."""
+    pid, reader = _readers.pop(settings, (0, None))
+    if reader is None or pid != os.getpid():
+        reader = RangeReader(settings)
+    _readers[settings] = (os.getpid(), reader)
+    while len(_readers) > _MOST_READERS:
+        forget(next(iter(_readers)))
+    return reader
+
+
+def forget(settings: ReaderSettings) -> None:
+    """Close this process's reader, so that the next one starts afresh."""
+    pid, reader = _readers.pop(settings, (0, None))
+    if reader is not None and pid == os.getpid():
+        reader.close()

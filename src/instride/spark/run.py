@@ -1,0 +1,350 @@
+"""One run of a pipeline: KIP-983's loop, in which the records are ranges and to process one is to run a Spark job.
+
+    poll -> note what is lost and asked for -> take in what jobs and sink told -> commit -> delay -> plan and start
+
+Laws
+1. All state is this loop's and changes on its thread only. Other threads put messages into a queue and wake the poll.
+2. A range goes: planned and tracked -> in a job -> reported -> in the sink (compare-and-set) -> done in the ledger ->
+   committed to the group. Only success takes a step; the sink always comes before the group.
+3. The first failure that cannot be mended stops the run. From then on nothing new is begun; what is under way ends and
+   is committed, within the stop's time-out. Then the failure is raised.
+4. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from instride.consumer import RangeConsumer
+from instride.errors import KafkaError, NetworkThreadDiedError, RangeFailedError, WakeupError
+from instride.ledger import OffsetLedger
+from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.spark.committing import Committed, Committer, Failed
+from instride.spark.events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
+from instride.spark.flights import Flight, Job, output_range
+from instride.spark.membership import Membership
+from instride.spark.planning import Limits, Planner
+from instride.spark.report import JobEnded, JobMessage, RangeProblem, Reported
+from instride.spark.sink import CommitStatus, Sink, new_job_id
+from instride.spark.task import RangeTask
+
+if TYPE_CHECKING:
+    from instride.spark.jobs import JobRunner
+
+__all__ = ["PipelineRun", "RunSettings"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.1
+_CANCEL_AGAIN_SECONDS: Final = 1.0
+_LEAVE_SECONDS: Final = 10.0
+
+Message = JobMessage | Committed | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """stop_timeout: seconds that work under way has to end in once the run stops."""
+
+    topics: Sequence[str]
+    limits: Limits
+    stop_timeout: float
+
+
+class PipelineRun:
+    """task: a template, to be given each job's name. inbox: what the runner tells comes through it."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        *,
+        consumer: RangeConsumer,
+        sink: Sink,
+        runner: JobRunner,
+        inbox: queue.SimpleQueue[Message],
+        task: RangeTask,
+        on_event: Callable[[PipelineEvent], None],
+    ) -> None:
+        self._settings = settings
+        self._consumer = consumer
+        self._sink = sink
+        self._runner = runner
+        self._inbox = inbox
+        self._task = task
+        self._emit = on_event
+        self._ledger = OffsetLedger()
+        self._planner = Planner(settings.limits)
+        self._committer = Committer(sink, inbox_teller(inbox, consumer))
+        self._membership = Membership(consumer, sink, emit=on_event, forget=self._forget)
+        self._jobs: dict[str, Job] = {}
+        self._flights: dict[TopicPartition, Flight] = {}
+        self._tracked: dict[TopicPartition, OffsetRange] = {}
+        self._commit_call: Future[None] | None = None
+        self._handed_over: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._failure: BaseException | None = None
+        self._stop_at: float | None = None
+
+    # -- the loop
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Until `stopping` says so, or a failure, which is raised."""
+        try:
+            self._consumer.subscribe(self._settings.topics, listener=self._membership)
+            while not self._is_over(stopping()):
+                self._step()
+        except BaseException as error:  # noqa: BLE001 - raised below, once the run has ended
+            self._fail(error)
+        finally:
+            self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    def _is_over(self, stopping: bool) -> bool:  # noqa: FBT001
+        now = time.monotonic()
+        if self._stop_at is None and (stopping or self._failure is not None):
+            self._stop_at = now + self._settings.stop_timeout
+        if self._stop_at is None:
+            return False
+        if now >= self._stop_at:
+            _log.warning("the pipeline stops with %d ranges still under way; they are cancelled", len(self._flights))
+        return now >= self._stop_at or not self._flights
+
+    def _step(self) -> None:
+        self._planner.offer(self._poll(), time.monotonic())
+        self._membership.look()
+        self._take_messages()
+        self._commit()
+        self._give_up_retries()
+        self._membership.delay(self._ledger.uncommitted)
+        self._cancel_again(time.monotonic())
+        if self._stop_at is None and self._failure is None:
+            self._plan(time.monotonic())
+
+    def _poll(self) -> list[OffsetRange]:
+        try:
+            return self._consumer.poll(timeout=_POLL_SECONDS)
+        except WakeupError:
+            return []
+        except NetworkThreadDiedError:
+            raise
+        except KafkaError as error:
+            # The loop goes on, to finish what is under way.
+            self._fail(error)
+            return []
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            _log.error("the pipeline stops: %s", error)
+
+    def _commit(self) -> None:
+        """Hand over what is in the sink, unless that very thing is on its way."""
+        snapshot = self._ledger.committable()
+        on_its_way = self._commit_call is not None and not self._commit_call.done()
+        if snapshot and not (on_its_way and dict(snapshot) == self._handed_over):
+            self._handed_over = dict(snapshot)
+            self._commit_call = self._consumer.commit_async(snapshot)
+
+    def _take_messages(self) -> None:
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            match message:
+                case Reported():
+                    self._reported(message)
+                case JobEnded():
+                    self._job_ended(message)
+                case Committed():
+                    self._answered(message)
+                case Failed():
+                    self._failed(message.flight, message.problem)
+
+    # -- starting work
+
+    def _plan(self, now: float) -> None:
+        ranges = self._planner.plan(
+            now, jobs=len(self._jobs), cores=self._runner.cores, blocked=self._membership.blocked
+        )
+        if not ranges:
+            return
+        job = Job(name=new_job_id())
+        for each in ranges:
+            partition = each.topic_partition
+            if self._tracked.get(partition) != each:
+                self._ledger.track([each])
+                self._tracked[partition] = each
+            self._flights[partition] = job.flights[partition] = Flight(job=job, range=each)
+        self._jobs[job.name] = job
+        self._emit(JobStarted(job=job.name, ranges=ranges))
+        task = replace(self._task, job=job.name)
+        self._runner.start(task, [output_range(each) for each in ranges])
+
+    # -- what came of it
+
+    def _reported(self, message: Reported) -> None:
+        report = message.report
+        job = self._jobs.get(report.job)
+        flight = job.flights.get(report.range.topic_partition) if job is not None else None
+        if flight is None or flight.reported:
+            return
+        flight.reported = True
+        if flight.cancelled:
+            self._settle(flight, RangeDropped(job=report.job, range=flight.range))
+        elif report.written is not None:
+            self._committer.commit(flight, report, report.written)
+        else:
+            self._committer.look(flight, report.problem or RangeProblem(kind="Unknown", message="nothing was reported"))
+
+    def _job_ended(self, message: JobEnded) -> None:
+        job = self._jobs[message.job]
+        job.ended = True
+        problem = RangeProblem(kind="SparkJobFailed", message=message.reason or "the job told nothing of the range")
+        for flight in [each for each in job.flights.values() if not each.reported]:
+            flight.reported = True
+            if flight.cancelled:
+                self._settle(flight, RangeDropped(job=job.name, range=flight.range))
+            elif job.cancel_again_at is not None:
+                # Its job was cancelled for another's sake: that is no failure.
+                self._take_back(flight)
+            else:
+                self._committer.look(flight, problem)
+        self._drop_if_finished(job)
+
+    def _answered(self, message: Committed) -> None:
+        flight, outcome = message.flight, message.outcome
+        if flight.settled:
+            return
+        if outcome.status is CommitStatus.CONFLICT:
+            self._conflict(flight, outcome.position)
+            return
+        report = message.report
+        rows = report.written.rows if report is not None and report.written is not None else 0
+        if not flight.cancelled:
+            self._ledger.done(flight.range)
+            self._tracked.pop(flight.partition, None)
+            self._planner.succeeded(
+                flight.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
+            )
+        self._settle(flight, RangeCommitted(job=flight.job.name, range=flight.range, rows=rows))
+
+    def _conflict(self, flight: Flight, position: int) -> None:
+        """Another has moved the sink: go on from where it is."""
+        _log.info("%s is dropped: the sink is at %d", flight.range, position)
+        if not flight.cancelled:
+            self._forget_partition(flight.partition)
+            if flight.partition in self._consumer.assignment():
+                self._consumer.seek(flight.partition, position)
+        self._settle(flight, RangeDropped(job=flight.job.name, range=flight.range, position=position))
+
+    def _failed(self, flight: Flight, problem: RangeProblem) -> None:
+        if flight.settled:
+            return
+        if flight.cancelled:
+            self._settle(flight, RangeDropped(job=flight.job.name, range=flight.range))
+            return
+        again = self._planner.failed(flight.range, time.monotonic()) and not problem.fatal
+        _log.warning(
+            "work on %s failed: %s%s", flight.range, problem, "\n" + problem.traceback if problem.traceback else ""
+        )
+        self._settle(flight, RangeFailed(job=flight.job.name, range=flight.range, reason=str(problem), again=again))
+        if not again:
+            error = RangeFailedError(
+                f"work on {output_range(flight.range)} failed for good. It and what follows it are not committed: the "
+                f"next start begins there. {problem}"
+            )
+            if problem.traceback:
+                error.add_note(f"in the task:\n{problem.traceback}")
+            self._fail(error)
+
+    def _settle(self, flight: Flight, event: PipelineEvent | None) -> None:
+        flight.settled = True
+        if self._flights.get(flight.partition) is flight:
+            del self._flights[flight.partition]
+        if event is not None:
+            self._emit(event)
+        self._drop_if_finished(flight.job)
+
+    def _drop_if_finished(self, job: Job) -> None:
+        if job.finished and self._jobs.pop(job.name, None) is not None:
+            self._emit(JobFinished(job=job.name))
+
+    # -- letting go
+
+    def _give_up_retries(self) -> None:
+        """What failed is not kept for another try while the group asks for it: the next owner tries it."""
+        for partition in self._membership.blocked:
+            if self._planner.is_waiting_to_retry(partition):
+                self._planner.withdraw(partition)
+                self._ledger.forget([partition])
+                self._tracked.pop(partition, None)
+
+    def _take_back(self, flight: Flight) -> None:
+        self._planner.withdraw(flight.partition)
+        self._ledger.forget([flight.partition])
+        self._tracked.pop(flight.partition, None)
+        self._settle(flight, RangeDropped(job=flight.job.name, range=flight.range))
+
+    def _forget(self, partitions: Sequence[TopicPartition], lost: bool) -> None:  # noqa: FBT001
+        """They are not ours any more."""
+        for partition in partitions:
+            self._forget_partition(partition)
+            flight = self._flights.pop(partition, None)
+            if flight is None:
+                continue
+            flight.cancelled = True
+            if lost and not flight.reported:
+                self._cancel(flight.job, time.monotonic())
+
+    def _forget_partition(self, partition: TopicPartition) -> None:
+        self._planner.reset(partition)
+        self._ledger.forget([partition])
+        self._tracked.pop(partition, None)
+
+    def _cancel(self, job: Job, now: float) -> None:
+        job.cancel_again_at = now + _CANCEL_AGAIN_SECONDS
+        self._runner.cancel(job.name)
+
+    def _cancel_again(self, now: float) -> None:
+        for job in self._jobs.values():
+            if not job.ended and job.cancel_again_at is not None and job.cancel_again_at <= now:
+                self._cancel(job, now)
+
+    # -- the end
+
+    def _end(self) -> None:
+        """Commit what is finished, cancel what is not, leave the group. Never raises but for interrupts."""
+        for flight in self._flights.values():
+            flight.cancelled = True
+        self._committer.close()
+        for job in [each for each in self._jobs.values() if not each.ended]:
+            self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
+        self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))
+        self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
+        self._quietly(self._runner.close)
+
+    def _quietly(self, work: Callable[[], object]) -> None:
+        try:
+            try:
+                work()
+            except WakeupError:
+                work()
+        except Exception as error:  # noqa: BLE001 - the run has its outcome already; the sink has the truth
+            _log.warning("while the pipeline stopped: %s", error)
+
+
+def inbox_teller(inbox: queue.SimpleQueue[Message], consumer: RangeConsumer) -> Callable[[Message], None]:
+    """Puts a message into the queue and wakes the poll. From any thread; never waits."""
+
+    def tell(message: Message) -> None:
+        inbox.put(message)
+        consumer.wakeup()
+
+    return tell

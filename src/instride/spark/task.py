@@ -1,0 +1,152 @@
+"""What one Spark task does on an executor: read its ranges, run the user's function, write. Nothing comes back but a
+line of text for each range.
+
+Laws
+1. Reading, working and writing are one stream in one process: no record leaves it but into the sink.
+2. A range that fails is a value, not an exception: the others of the task and job succeed, and may be committed.
+3. The user's function is unpickled once for each worker process: what it keeps in globals stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from instride.errors import KafkaError
+from instride.spark.range_reader import ReaderSettings, forget, reader_for
+from instride.spark.report import RangeProblem, RangeReport
+from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.accumulators import Accumulator
+
+__all__ = ["BatchFormat", "RangeTask", "pickle_function"]
+
+BatchFormat = Literal["arrow", "pandas"]
+_TRACEBACK_LINES: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeTask:
+    """The function of a job's tasks: chunks of ranges to reports, as JSON. Picklable.
+
+    function: the user's, as `pickle_function` gives it. schema: to which its results are cast, or None.
+    reports: hears of a task's ranges as soon as the task has succeeded.
+    """
+
+    job: str
+    writer: RangeWriter
+    function: bytes
+    batch_format: BatchFormat
+    schema: pa.Schema | None
+    reader: ReaderSettings
+    reports: Accumulator[list[str]]
+
+    def __call__(self, chunks: Iterable[list[OutputRange]]) -> Iterator[str]:
+        for chunk in chunks:
+            for wanted in chunk:
+                report = self._work(wanted).to_json()
+                self.reports.add([report])
+                yield report
+
+    def _work(self, wanted: OutputRange) -> RangeReport:
+        count = _Count()
+        try:
+            written = self._write(wanted, count)
+        except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
+            forget(self.reader)
+            return RangeReport(job=self.job, range=wanted, problem=_problem(error))
+        return RangeReport(job=self.job, range=wanted, written=written, records=count.records, nbytes=count.nbytes)
+
+    def _write(self, wanted: OutputRange, count: _Count) -> WrittenRange:
+        from pyspark import TaskContext  # noqa: PLC0415 - only where tasks run
+
+        context = TaskContext.get()
+        attempt = context.taskAttemptId() if context is not None else 0
+        batches = self._results(count.of(reader_for(self.reader).read(wanted)))
+        return self.writer.write(wanted, job=self.job, attempt=attempt, batches=batches)
+
+    def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        function = _unpickled(self.function)
+        for batch in batches:
+            given = batch if self.batch_format == "arrow" else batch.to_pandas()
+            for result in _batches_of(function(given)):
+                yield from _cast(result, self.schema)
+
+
+class _Count:
+    """How much was read."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.nbytes = 0
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.records += batch.num_rows
+            self.nbytes += batch.nbytes
+            yield batch
+
+
+def _batches_of(result: Any) -> Iterator[pa.RecordBatch]:
+    """What the function returned, as record batches: one, a table, a DataFrame, an iterable of them, or None."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    if result is None:
+        return
+    if isinstance(result, pa.RecordBatch):
+        yield result
+    elif isinstance(result, pa.Table):
+        yield from result.to_batches()
+    elif hasattr(result, "iloc"):
+        yield pa.RecordBatch.from_pandas(result, preserve_index=False)
+    elif isinstance(result, Iterable) and not isinstance(result, str | bytes | dict):
+        for each in result:
+            yield from _batches_of(each)
+    else:
+        raise TypeError(
+            f"the pipeline's function returned {type(result).__name__}; it must return a pyarrow RecordBatch or Table, "
+            "a pandas DataFrame, an iterable of these, or None"
+        )
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    if schema is None:
+        yield batch
+        return
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+
+
+def _problem(error: Exception) -> RangeProblem:
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return RangeProblem(
+        kind=type(error).__name__,
+        message=str(error),
+        traceback="\n".join(lines[-_TRACEBACK_LINES:]),
+        fatal=isinstance(error, KafkaError) and error.fatal,
+    )
+
+
+_functions: dict[bytes, Callable[[Any], Any]] = {}
+
+
+def pickle_function(function: Callable[[Any], Any]) -> bytes:
+    """The function by value, as Spark pickles functions. Raises pickle.PicklingError and its kin."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - in the driver only
+
+    payload: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    return payload
+
+
+def _unpickled(payload: bytes) -> Callable[[Any], Any]:
+    key = hashlib.sha256(payload).digest()
+    if key not in _functions:
+        _functions[key] = pickle.loads(payload)  # noqa: S301 - the driver's own function
+    return _functions[key]
