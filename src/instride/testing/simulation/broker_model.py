@@ -100,7 +100,11 @@ class BrokerModel:
             case api.FindCoordinator():
                 reply(self._find_coordinator())
             case api.ListOffsets():
-                reply(api.ListOffsetsAnswer(offsets={tp: self._listed(node, tp, ts) for tp, ts in request.timestamps.items()}))
+                reply(
+                    api.ListOffsetsAnswer(
+                        offsets={tp: self._listed(node, tp, ts) for tp, ts in request.timestamps.items()}
+                    )
+                )
             case _:
                 self._serve_group(node, who, request, reply)
 
@@ -109,7 +113,10 @@ class BrokerModel:
         if node != self.coordinator:
             reply(_refusal(request, _NOT_COORDINATOR))
         elif self._scheduler.now < self._loading_until:
-            reply(_refusal(request, 0 if isinstance(request, api.Heartbeat) else _LOAD_IN_PROGRESS))
+            blind = isinstance(request, api.Heartbeat)
+            if blind:
+                self._history.add(who, "blind")
+            reply(_refusal(request, 0 if blind else _LOAD_IN_PROGRESS))
         else:
             self.group.handle(who, request, reply)
 
@@ -141,7 +148,9 @@ class BrokerModel:
         tp = TopicPartition(*partition)
         if self.leaders.get(tp) != node:
             return api.ListedOffset(error=_NOT_LEADER if tp in self.leaders else _UNKNOWN_TOPIC)
-        return api.ListedOffset(offset=self.ends[tp] if timestamp == _LATEST else 0, leader_epoch=self.leader_epochs[tp])
+        return api.ListedOffset(
+            offset=self.ends[tp] if timestamp == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
+        )
 
     # -- fetching
 

@@ -98,7 +98,9 @@ class GroupModel:
             case api.OffsetCommit():
                 self._commit(who, request, reply)
             case api.OffsetFetch():
-                reply(api.OffsetFetchAnswer(offsets={tp: self._offset(TopicPartition(*tp)) for tp in request.partitions}))
+                reply(
+                    api.OffsetFetchAnswer(offsets={tp: self._offset(TopicPartition(*tp)) for tp in request.partitions})
+                )
             case _:
                 raise TypeError(f"not for a coordinator: {request}")
 

@@ -1,0 +1,349 @@
+"""Judges a history: what must hold under every interleaving, and nothing of how it came about.
+
+Laws (docs/rebalance.md; S and L numbers are the invariants of docs/simulation.md)
+1. Exactly once where nothing was lost (S1). A record is delivered again only when who had it before lost it, crashed,
+   closed without an answer, saw a handler fail or a blocking commit fail (S2). All are finished at the end (L3).
+2. A commit never goes back (S5), never reaches beyond a record that nobody finished (S4), and is never taken from an
+   assignment that is over: not an older epoch's (S6), not after a hand-over (S8).
+3. Offsets rise without a skip in each assignment, and begin at the committed offset (S3).
+4. Nothing is returned after the revoke was requested (S7), nor of what the same poll lost.
+5. No partition has two owners, unless the older one lost it (S11).
+6. In a history without faults what is not asked for goes on, whatever is held back (L1), and a calm one loses nothing.
+7. No thread dies or spins, and no call raises what the user cannot have caused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from instride.records import TopicPartition
+from instride.testing.simulation.history import Event
+
+__all__ = ["Violation", "check"]
+
+_LONGEST_GAP = 2.5
+"""Seconds that a partition with records may stand still (law 6): a long poll, round trips, a turn of the others."""
+_SESSION = 2.5
+"""The session time-out of all plans, and the time that an answer takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """law: which of the above is broken, in a word. time: virtual seconds."""
+
+    law: str
+    time: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.time:.3f} s: {self.law}: {self.text}"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Assignment:
+    """One partition at one member in one epoch. ended: "" while it is live."""
+
+    who: str
+    partition: TopicPartition
+    epoch: int
+    generation: int
+    start: int | None = None
+    next: int | None = None
+    done: int = 0
+    finished: set[int] = field(default_factory=set)
+    ended: str = ""
+    superseded: bool = False
+    asked: bool = False
+    undelayed: bool = False
+    excused: bool = False
+    waiting_since: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.partition} of {self.who} in epoch {self.epoch}"
+
+    def finish(self, offset: int) -> None:
+        self.finished.add(offset)
+        while self.start is not None and self.start + self.done in self.finished:
+            self.done += 1
+
+    def covers(self, offset: int) -> bool:
+        """Whether a commit at the offset speaks of what was finished here, and of nothing else."""
+        return self.start is not None and self.start <= offset <= self.start + self.done
+
+
+def check(history: Iterable[Event]) -> list[Violation]:
+    """Everything that is wrong with the history, in the order of time; nothing where all is well."""
+    checker = _Checker()
+    for event in history:
+        handler = checker.handlers.get(event.what)
+        if handler is not None:
+            handler(event)
+    return sorted(checker.found, key=lambda violation: violation.time)
+
+
+class _Checker:
+    def __init__(self) -> None:
+        self.found: list[Violation] = []
+        self._kind = "faults"
+        self._assignments: dict[tuple[str, TopicPartition, int], _Assignment] = {}
+        self._newest: dict[TopicPartition, _Assignment] = {}
+        self._live: dict[str, dict[TopicPartition, _Assignment]] = defaultdict(dict)
+        self._delivered: dict[TopicPartition, dict[int, _Assignment]] = defaultdict(dict)
+        self._again: list[tuple[float, int, _Assignment, _Assignment]] = []
+        self._finished: dict[TopicPartition, set[int]] = defaultdict(set)
+        self._prefix: dict[TopicPartition, int] = defaultdict(int)
+        self._committed: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._untold: dict[str, list[TopicPartition]] = defaultdict(list)
+        self._steady: set[str] = set()
+        self._evicted: dict[str, tuple[float, str]] = {}
+        self._blind: dict[str, float] = {}
+        self.handlers = {
+            "evicted": self._evict,
+            "blind": self._blind_beat,
+            "gave up": self._gave_up,
+            "plan": self._plan,
+            "started": self._started,
+            "leaving": self._leaving,
+            "died": self._died,
+            "crashed": self._crashed,
+            "closed": self._closed,
+            "produced": self._produced,
+            "assigned": self._assigned,
+            "requested": self._requested,
+            "given back": self._given_back,
+            "positioned": self._positioned,
+            "revoked": self._revoked,
+            "lost": self._lost,
+            "poll": self._poll,
+            "delay": self._delay,
+            "done": self._done,
+            "failed": self._failed,
+            "cancelled": self._failed,
+            "commit failed": self._commit_failed,
+            "commit": self._commit,
+            "end": self._end,
+        }
+
+    def _wrong(self, event: Event, law: str, text: str) -> None:
+        self.found.append(Violation(law=law, time=event.time, text=text))
+
+    # -- members
+
+    def _plan(self, event: Event) -> None:
+        self._kind = event.detail[1]
+
+    def _started(self, event: Event) -> None:
+        if event.detail[0]:
+            self._steady.add(event.who)
+
+    def _leaving(self, event: Event) -> None:
+        self._steady.discard(event.who)
+
+    def _died(self, event: Event) -> None:
+        self._wrong(event, "nothing dies", f"{event.who}'s {event.detail[0]}: {event.detail[1]}")
+        self._crashed(event)
+
+    def _crashed(self, event: Event) -> None:
+        for each in list(self._live[event.who].values()):
+            self._over(each, "crashed")
+
+    def _closed(self, event: Event) -> None:
+        if not event.detail[0]:
+            for (who, _, _), each in self._assignments.items():
+                each.excused |= who == event.who
+        for each in list(self._live[event.who].values()):
+            self._over(each, "closed")
+
+    def _over(self, each: _Assignment, how: str) -> None:
+        each.ended = how
+        self._live[each.who].pop(each.partition, None)
+
+    # -- assignments
+
+    def _assigned(self, event: Event) -> None:
+        generation, partitions = event.detail
+        for partition, epoch in partitions:
+            mine = self._live[event.who].get(partition)
+            if mine is not None:
+                self._wrong(event, "one owner", f"{mine} is assigned again")
+            new = _Assignment(who=event.who, partition=partition, epoch=epoch, generation=generation)
+            older = self._newest.get(partition)
+            if older is not None and older.who == event.who and older.epoch >= epoch:
+                self._wrong(event, "epochs rise", f"{new} after {older}")
+            self._assignments[event.who, partition, epoch] = self._live[event.who][partition] = new
+            self._supersede(older, new)
+
+    def _supersede(self, older: _Assignment | None, new: _Assignment) -> None:
+        """An assignment of an older generation, of which a suspended member hears late, is over from the start."""
+        if older is not None and older.generation > new.generation:
+            new.superseded = True
+            return
+        if older is not None:
+            older.superseded = True
+        self._newest[new.partition] = new
+
+    def _each(self, event: Event) -> list[_Assignment]:
+        return [self._assignments[event.who, partition, epoch] for partition, epoch in event.detail[0]]
+
+    def _requested(self, event: Event) -> None:
+        for each in self._each(event):
+            self._gap(event, each)
+            each.asked = True
+            each.waiting_since = None
+
+    def _given_back(self, event: Event) -> None:
+        for each in self._each(event):
+            each.asked = False
+
+    def _positioned(self, event: Event) -> None:
+        partition, epoch, offset = event.detail
+        each = self._assignments[event.who, partition, epoch]
+        if each.start is None:
+            each.start = each.next = offset
+        if self._ends[partition] > offset:
+            each.waiting_since = event.time
+
+    def _revoked(self, event: Event) -> None:
+        for each in self._each(event):
+            self._over(each, "revoked")
+
+    def _lost(self, event: Event) -> None:
+        if self._kind == "calm":
+            self._wrong(event, "a calm history loses nothing", f"{event.who} lost {event.detail[0]}")
+        for each in self._each(event):
+            self._over(each, "lost")
+            self._untold[event.who].append(each.partition)
+
+    # -- records
+
+    def _produced(self, event: Event) -> None:
+        partition, end = event.detail
+        self._ends[partition] = end
+        owner = self._newest.get(partition)
+        if owner is not None and owner.next is not None and not owner.asked and owner.waiting_since is None:
+            owner.waiting_since = event.time
+
+    def _poll(self, event: Event) -> None:
+        deliveries, asked, lost = event.detail
+        for partition in lost:
+            if partition not in self._untold[event.who]:
+                self._wrong(event, "lost once", f"{event.who} was told that it lost {partition}, and had not")
+            else:
+                self._untold[event.who].remove(partition)
+        for partition, epoch, _, first, last in deliveries:
+            if partition in asked or partition in lost:
+                self._wrong(event, "nothing after the request", f"{partition} {first}-{last} came with its revoke")
+            self._delivery(event, self._assignments[event.who, partition, epoch], first, last)
+        for partition in asked:
+            each = self._live[event.who].get(partition)
+            if each is not None:
+                each.undelayed = True
+
+    def _delivery(self, event: Event, each: _Assignment, first: int, last: int) -> None:
+        if each.ended == "revoked" or each.undelayed:
+            self._wrong(event, "nothing after the request", f"{each}: {first}-{last} after its revoke")
+        if each.superseded and not self._could_not_know(event):
+            self._wrong(event, "one owner", f"{each}: {first}-{last} was returned after another member had it")
+        if first != each.next:
+            self._wrong(event, "no skip", f"{each}: {first} was returned where {each.next} was due")
+        if first == each.start and not each.ended and self._committed.get(each.partition, 0) != first:
+            committed = self._committed.get(each.partition, 0)
+            self._wrong(event, "begins where committed", f"{each} begins at {first}; {committed} is committed")
+        self._gap(event, each)
+        each.waiting_since = event.time if last + 1 < self._ends[each.partition] and not each.asked else None
+        each.next = last + 1
+        before = self._delivered[each.partition]
+        for offset in range(first, last + 1):
+            if offset in before:
+                self._again.append((event.time, offset, before[offset], each))
+            before[offset] = each
+
+    def _could_not_know(self, event: Event) -> bool:
+        """Law 5: a missed barrier is told by the next heartbeat; a coordinator that loads says that all is well."""
+        evicted_at, why = self._evicted.get(event.who, (0.0, ""))
+        if event.time - self._blind.get(event.who, -9.0) < _SESSION:
+            return True
+        return "in time" in why and event.time - evicted_at < _SESSION
+
+    def _evict(self, event: Event) -> None:
+        self._evicted[event.who] = (event.time, event.detail[0])
+
+    def _blind_beat(self, event: Event) -> None:
+        self._blind[event.who] = event.time
+
+    def _gap(self, event: Event, each: _Assignment) -> None:
+        """Law 6."""
+        if self._kind == "faults" or each.who not in self._steady or each.waiting_since is None or each.ended:
+            return
+        if event.time - each.waiting_since > _LONGEST_GAP:
+            gap = event.time - each.waiting_since
+            self._wrong(event, "the others go on", f"{each} stood still for {gap:.2f} s with records to read")
+
+    def _delay(self, event: Event) -> None:
+        for partition in event.detail[0]:
+            each = self._live[event.who].get(partition)
+            if each is not None:
+                each.undelayed = False
+
+    def _done(self, event: Event) -> None:
+        partition, offset, epoch = event.detail
+        self._assignments[event.who, partition, epoch].finish(offset)
+        finished = self._finished[partition]
+        finished.add(offset)
+        while self._prefix[partition] in finished:
+            self._prefix[partition] += 1
+
+    def _failed(self, event: Event) -> None:
+        partition, _, epoch = event.detail
+        self._assignments[event.who, partition, epoch].excused = True
+
+    def _gave_up(self, event: Event) -> None:
+        for partition in event.detail[0]:
+            if partition in self._live[event.who]:
+                self._live[event.who][partition].excused = True
+
+    # -- commits
+
+    def _commit_failed(self, event: Event) -> None:
+        for each in self._live[event.who].values():
+            each.excused = True
+        for (who, _, _), each in self._assignments.items():
+            each.excused |= who == event.who
+
+    def _commit(self, event: Event) -> None:
+        """Law 2."""
+        for partition, offset, code in event.detail[1]:
+            if code:
+                continue
+            before = self._committed.get(partition, 0)
+            if offset < before:
+                self._wrong(event, "commits rise", f"{event.who} takes {partition} back from {before} to {offset}")
+            if offset > self._prefix[partition]:
+                gap = self._prefix[partition]
+                self._wrong(event, "no commit beyond a gap", f"{event.who}: {partition} at {offset}; {gap} is not done")
+            owner = self._newest.get(partition)
+            if owner is None or owner.who != event.who:
+                self._wrong(event, "no commit after a hand-over", f"{event.who}: {partition} at {offset}; now {owner}")
+            elif not owner.covers(offset):
+                self._wrong(
+                    event, "no commit of an older epoch", f"{offset} is none of {owner}, begun at {owner.start}"
+                )
+            self._committed[partition] = offset
+
+    # -- the end
+
+    def _end(self, event: Event) -> None:
+        for time, offset, before, after in self._again:
+            if before.ended not in ("lost", "crashed") and not before.excused:
+                text = f"offset {offset}: {before} ({before.ended or 'live'}), and again {after}"
+                self.found.append(Violation(law="exactly once", time=time, text=text))
+        for partition, end in self._ends.items():
+            if self._prefix[partition] < end:
+                self._wrong(event, "all is done", f"{partition}: {self._prefix[partition]} of {end} are finished")
+            elif end and self._committed.get(partition) != end:
+                self._wrong(
+                    event, "all is done", f"{partition}: {self._committed.get(partition)} of {end} is committed"
+                )

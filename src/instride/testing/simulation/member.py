@@ -1,0 +1,249 @@
+"""The loops that users write, as generators; first of all the flagship loop of docs/architecture.md.
+
+Laws
+1. A loop uses `SimulatedConsumer` and `OffsetLedger` as a user uses `Consumer` and `OffsetLedger`.
+2. Between any two verbs time may pass (`breath`), so the network thread's work may come between.
+3. A loop ends by stopping: its workers finish, the last commit is sent, the consumer is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from instride.core.application.calls import Wait
+from instride.core.application.listener import RebalanceListener
+from instride.errors import CommitFailedError, KafkaTimeoutError, RebalanceInProgressError, TransportError, WakeupError
+from instride.ledger import OffsetLedger
+from instride.records import TopicPartition
+from instride.testing.simulation.plan import TOPIC, LoopKind, MemberPlan
+from instride.testing.simulation.process import Process, Sleep, UserLoop
+from instride.testing.simulation.verbs import SimulatedConsumer
+from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
+from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["LOOPS", "Member"]
+
+# What a careful user expects of a poll: it was woken, or no broker has been reached yet.
+_POLL_ERRORS = (WakeupError, TransportError)
+_COMMIT_ERRORS = (CommitFailedError, KafkaTimeoutError, RebalanceInProgressError)
+Verb = Generator[Wait | Sleep, float, None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """What a loop works with. duration: of the next handler. hold: seconds that its next breath takes longer."""
+
+    plan: MemberPlan
+    process: Process
+    consumer: SimulatedConsumer
+    pool: WorkerPool
+    duration: Callable[[], float]
+    hold: float = 0.0
+    stopping: bool = False
+    futures: dict[tuple[TopicPartition, int, int], SimulatedFuture] = field(default_factory=dict)
+
+    def breath(self) -> Sleep:
+        held, self.hold = self.hold, 0.0
+        return Sleep(held + self.process.scheduler.jitter(0.002))
+
+    def submit(self, record: ConsumerRecord) -> SimulatedFuture:
+        future = self.pool.submit(record)
+        self.futures[record.topic_partition, record.epoch, record.offset] = future
+        return future
+
+    def cancel(self, record: ConsumerRecord) -> None:
+        tp = record.topic_partition
+        if self.futures[tp, record.epoch, record.offset].cancel():
+            self.process.history.add(self.process.name, "cancelled", tp, record.offset, record.epoch)
+
+    def did(self, what: str, *detail: Any) -> None:
+        self.process.history.add(self.process.name, what, *detail)
+
+
+def _flagship(member: Member) -> UserLoop:
+    consumer, ledger = member.consumer, OffsetLedger()
+    consumer.subscribe([TOPIC])
+    while not member.stopping:
+        try:
+            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
+        except _POLL_ERRORS:
+            continue
+        yield member.breath()
+        for record in ledger.forget(consumer.lost_partitions()):
+            member.cancel(record)
+        for record in ledger.track(records):
+            ledger.watch(record, member.submit(record))
+        yield member.breath()
+        consumer.commit_async(ledger.committable())
+        yield member.breath()
+        consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()))
+        _retry_failures(member, ledger)
+        _press_back(member, ledger)
+    yield from _stop(member, ledger)
+
+
+def _changes(member: Member) -> UserLoop:
+    """With variant 1 of KIP-983: everything in one value."""
+    consumer, ledger = member.consumer, OffsetLedger()
+    consumer.subscribe([TOPIC])
+    while not member.stopping:
+        try:
+            changes = yield from consumer.poll_changes(timeout=member.plan.poll_timeout)
+        except _POLL_ERRORS:
+            continue
+        for record in ledger.forget(changes.lost):
+            member.cancel(record)
+        yield member.breath()
+        for record in ledger.track(changes.records):
+            ledger.watch(record, member.submit(record))
+        yield member.breath()
+        consumer.commit_async(ledger.committable())
+        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked))
+        yield member.breath()
+        _retry_failures(member, ledger)
+    yield from _stop(member, ledger)
+
+
+def _wait(member: Member) -> UserLoop:
+    """KIP-983's other choice (rule 7): not to poll until the work on what is to be revoked is committed."""
+    consumer, ledger = member.consumer, OffsetLedger()
+    consumer.subscribe([TOPIC])
+    while not member.stopping:
+        try:
+            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
+        except _POLL_ERRORS:
+            continue
+        for record in ledger.forget(consumer.lost_partitions()):
+            member.cancel(record)
+        for record in ledger.track(records):
+            ledger.watch(record, member.submit(record))
+        yield member.breath()
+        consumer.commit_async(ledger.committable())
+        while any(_in_time(consumer, tp) for tp in ledger.uncommitted(consumer.to_be_revoked_partitions())):
+            yield Sleep(0.02)
+            _retry_failures(member, ledger)
+            consumer.commit_async(ledger.committable())
+        if late := ledger.uncommitted(consumer.to_be_revoked_partitions()):
+            member.did("gave up", tuple(sorted(late)))
+        _retry_failures(member, ledger)
+    yield from _stop(member, ledger)
+
+
+def _synchronous(member: Member) -> UserLoop:
+    """One record after the other, and a blocking commit of what the poll returned."""
+    consumer = member.consumer
+    consumer.subscribe([TOPIC])
+    while not member.stopping:
+        try:
+            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
+        except _POLL_ERRORS:
+            continue
+        yield from _handle(member, records)
+        if records:
+            yield from _commit(member, None)
+    yield from _close(member)
+
+
+def _auto_commit(member: Member) -> UserLoop:
+    """One record after the other; enable_auto_commit does the rest."""
+    consumer = member.consumer
+    consumer.subscribe([TOPIC])
+    while not member.stopping:
+        try:
+            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
+        except _POLL_ERRORS:
+            continue
+        yield from _handle(member, records)
+    yield from _close(member)
+
+
+class _Listener(RebalanceListener):
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._member.did("on assigned", tuple(partitions))
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._member.did("on revoked", tuple(partitions))
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._member.did("on lost", tuple(partitions))
+
+
+def _immediate(member: Member) -> UserLoop:
+    """As before the KIP: revoke_mode="immediate", a listener, one record after the other."""
+    consumer = member.consumer
+    consumer.subscribe([TOPIC], listener=_Listener(member))
+    while not member.stopping:
+        try:
+            records = yield from consumer.poll(timeout=member.plan.poll_timeout)
+        except _POLL_ERRORS:
+            continue
+        yield from _handle(member, records)
+        if records:
+            yield from _commit(member, None)
+    yield from _close(member)
+
+
+def _handle(member: Member, records: Iterable[ConsumerRecord]) -> Verb:
+    for record in records:
+        yield Sleep(member.duration())
+        member.did("done", record.topic_partition, record.offset, record.epoch)
+
+
+def _commit(member: Member, offsets: Any) -> Verb:
+    """A blocking commit, tried again after a wakeup."""
+    while True:
+        try:
+            yield from member.consumer.commit(offsets)
+        except WakeupError:
+            continue
+        except _COMMIT_ERRORS as error:
+            member.did("commit failed", type(error).__name__)
+        return
+
+
+def _in_time(consumer: SimulatedConsumer, partition: TopicPartition) -> bool:
+    left = consumer.revoke_deadline(partition)
+    return left is not None and left > 0
+
+
+def _retry_failures(member: Member, ledger: OffsetLedger) -> None:
+    """What `check` raises is this user's reason to try again."""
+    try:
+        ledger.check()
+    except HandlerError:
+        for record, _ in ledger.failures():
+            ledger.watch(record, member.submit(record))
+
+
+def _press_back(member: Member, ledger: OffsetLedger) -> None:
+    consumer = member.consumer
+    if ledger.in_flight() > member.plan.most_in_flight:
+        consumer.pause(*sorted(consumer.assignment()))
+    elif consumer.paused():
+        consumer.resume(*sorted(consumer.paused()))
+
+
+def _stop(member: Member, ledger: OffsetLedger) -> Verb:
+    while member.pool.busy:
+        yield Sleep(0.05)
+    yield from _commit(member, ledger.committable())
+    yield from _close(member)
+
+
+def _close(member: Member) -> Verb:
+    yield from member.consumer.close(timeout=5.0)
+
+
+LOOPS: dict[LoopKind, Callable[[Member], UserLoop]] = {
+    "flagship": _flagship,
+    "changes": _changes,
+    "wait": _wait,
+    "synchronous": _synchronous,
+    "auto-commit": _auto_commit,
+    "immediate": _immediate,
+}

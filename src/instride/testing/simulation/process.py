@@ -1,0 +1,350 @@
+"""One member's process: both machines, the queues between them, and two threads that take turns by chance.
+
+Laws
+1. The network thread does what `net.thread` does: application events, answers, tick, actions. A turn takes any first
+   part of what has come, so that everything can come between two events.
+2. The application's thread runs a generator. It waits as `net.mailbox` does: at once where something is queued.
+3. A suspended process does nothing; what comes meanwhile is there when it goes on. A crashed one never does.
+4. What raises where nothing may raise is written down as "died": the checker calls it a violation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+
+from instride.config import ConsumerConfig
+from instride.core.application.calls import Wait
+from instride.core.application.machine import ApplicationMachine
+from instride.core.events import (
+    ApplicationEvent,
+    Assigned,
+    BackgroundEvent,
+    CommitsSettled,
+    Epochs,
+    GivenBack,
+    Lost,
+    Positioned,
+    Revoked,
+    RevokeRequested,
+    Wakeup,
+)
+from instride.core.lease import Lease
+from instride.core.network.actions import (
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    Log,
+    OpenConnection,
+    Role,
+    Stop,
+    Transmit,
+)
+from instride.core.network.machine import NetworkMachine
+from instride.errors import TransportError
+from instride.testing.simulation.history import History
+from instride.testing.simulation.links import Link
+from instride.testing.simulation.scheduler import Scheduler
+from instride.wire.api import Answer
+
+__all__ = ["Process", "Sleep", "UserLoop"]
+
+_FOREVER = float("inf")
+_TURN = 0.002
+"""A thread's next turn comes within these seconds."""
+_SPINNING = 400
+"""Turns of a network thread without anything new, within a second: it would burn a processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """The user's own code takes so many seconds."""
+
+    seconds: float
+
+
+UserLoop = Generator[Wait | Sleep, float, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """Something that the network thread finds at its sockets."""
+
+    link: Link
+    opened: bool = False
+    closed: bool = False
+    request_id: int = 0
+    answer: Answer | None = None
+
+
+class Process:
+    """connect: makes the link of an opened connection, or None where nobody listens."""
+
+    def __init__(
+        self,
+        name: str,
+        config: ConsumerConfig,
+        scheduler: Scheduler,
+        history: History,
+        connect: Callable[[Process, ConnectionKey, str, int], Link | None],
+        latency: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.scheduler = scheduler
+        self.history = history
+        self.links: dict[ConnectionKey, Link] = {}
+        self.suspended_until = 0.0
+        self.crashed = False
+        self.loop_ended = False
+        self._connect = connect
+        self._latency = latency
+        self._stopped = False
+        lease = Lease()
+        self.machine = NetworkMachine(config, lease=lease, random=scheduler.random.random)
+        self._queue: deque[BackgroundEvent] = deque()
+        self._events: deque[ApplicationEvent] = deque()
+        self._inputs: deque[_Input] = deque()
+        self.application = ApplicationMachine(
+            config, protocol=self.machine.protocol, queue=self._queue, post=self._post, lease=lease
+        )
+        self._network_at = _FOREVER
+        self._application_at = _FOREVER
+        self._loop: UserLoop | None = None
+        self._begun = False
+        self._waits = False
+        self.died_of: BaseException | None = None
+        self._second = 0
+        self._turns = 0
+
+    # -- the world's side
+
+    @property
+    def running(self) -> bool:
+        return not self.crashed and not self.loop_ended
+
+    def start(self, loop: UserLoop, *, steady: bool) -> None:
+        """steady: it never stops reading of its own will."""
+        self._loop = loop
+        self.history.add(self.name, "started", steady)
+        self._wake_application(self.scheduler.now)
+
+    def crash(self) -> None:
+        self.history.add(self.name, "crashed")
+        self._end()
+
+    def suspend(self, seconds: float) -> None:
+        self.history.add(self.name, "suspended", round(seconds, 3))
+        self.suspended_until = self.scheduler.now + seconds
+
+    def wakeup(self) -> None:
+        self._deliver(Wakeup())
+
+    def _end(self) -> None:
+        self.crashed = True
+        for link in self.links.values():
+            link.close()
+
+    def _died(self, what: str, error: BaseException) -> None:
+        self.history.add(self.name, "died", what, f"{type(error).__name__}: {error}")
+        self.died_of = error
+        self._end()
+
+    def link_answered(self, link: Link, request_id: int, answer: Answer) -> None:
+        self._input(_Input(link, request_id=request_id, answer=answer))
+
+    def link_closed(self, link: Link) -> None:
+        self._input(_Input(link, closed=True))
+
+    def _input(self, what: _Input) -> None:
+        if not self._stopped and not self.crashed:
+            self._turns = 0
+            self._inputs.append(what)
+            self._wake_network(self.scheduler.now + self.scheduler.jitter(_TURN))
+
+    # -- the network thread
+
+    def _post(self, event: ApplicationEvent) -> None:
+        self._turns = 0
+        self._events.append(event)
+        self._wake_network(self.scheduler.now + self.scheduler.jitter(_TURN))
+
+    def _wake_network(self, time: float) -> None:
+        if time < self._network_at:
+            self._network_at = time
+            self.scheduler.at(time, partial(self._network_turn, time))
+
+    def _network_turn(self, time: float) -> None:
+        if time != self._network_at or self.crashed or self._stopped:
+            return
+        now = self.scheduler.now
+        self._network_at = _FOREVER
+        if now < self.suspended_until:
+            self._wake_network(self.suspended_until + self.scheduler.jitter(_TURN))
+            return
+        try:
+            self._guard_against_spinning(now)
+            self._turn(now)
+        except Exception as error:  # noqa: BLE001 - law 4
+            self._died("network thread", error)
+            return
+        if not self._stopped:
+            self._sleep(now)
+
+    def _sleep(self, now: float) -> None:
+        if self._events or self._inputs:
+            self._wake_network(now + self.scheduler.jitter(_TURN))
+        else:
+            self._wake_network(max(self.machine.deadline(), now) + self.scheduler.jitter(_TURN))
+
+    def _guard_against_spinning(self, now: float) -> None:
+        if int(now) != self._second:
+            self._second, self._turns = int(now), 0
+        self._turns += 1
+        if self._turns > _SPINNING:
+            raise RuntimeError(f"the network thread spins; its deadline is {self.machine.deadline()}")
+
+    def _turn(self, now: float) -> None:
+        random = self.scheduler.random.random
+        machine = self.machine
+        for _ in range(self._some(len(self._events), random())):
+            machine.handle(self._events.popleft(), now)
+        for _ in range(self._some(len(self._inputs), random())):
+            self._take(self._inputs.popleft(), now)
+        self._act(now)
+
+    @staticmethod
+    def _some(count: int, chance: float) -> int:
+        """All of them, two times in three; else any number of the first."""
+        return count if chance < 0.66 else int(count * (chance - 0.66) * 3)
+
+    def _take(self, what: _Input, now: float) -> None:
+        key = what.link.key
+        if self.links.get(key) is not what.link:
+            return
+        if what.opened:
+            self.machine.opened(key, now)
+        elif what.closed:
+            del self.links[key]
+            what.link.close()
+            self.machine.closed(key, TransportError("the connection broke"), now)
+        elif what.answer is not None:
+            self.machine.answered(what.request_id, what.answer, now)
+
+    def _act(self, now: float) -> None:
+        delivered = []
+        for action in self.machine.tick(now):
+            match action:
+                case Deliver():
+                    delivered.append(action.event)
+                case Transmit():
+                    link = self.links.get(action.key)
+                    if link is not None:
+                        link.transmit(action.request_id, action.request)
+                case OpenConnection():
+                    self._open(action)
+                case CloseConnection():
+                    gone = self.links.pop(action.key, None)
+                    if gone is not None:
+                        gone.close()
+                case Log():
+                    if self.history.keep_logs:
+                        self.history.add(self.name, "log", action.level, action.message)
+                case Stop():
+                    self._stopped = True
+        for event in delivered:
+            self._deliver(event)
+
+    def _open(self, action: OpenConnection) -> None:
+        old = self.links.pop(action.key, None)
+        if old is not None:
+            old.close()
+        link = self._connect(self, action.key, action.host, action.port)
+        if link is not None:
+            self.links[action.key] = link
+            ready = _Input(link, opened=link.alive, closed=not link.alive)
+            self.scheduler.after(2 * self._latency(), partial(self._opened, link, ready))
+
+    def _opened(self, link: Link, ready: _Input) -> None:
+        if not link.stalled:
+            self._input(ready)
+
+    def cut(self, role: Role) -> None:
+        for key, link in self.links.items():
+            if key.role is role and link.alive:
+                self.history.add(self.name, "cut", str(key))
+                link.cut()
+
+    def stall(self, role: Role) -> None:
+        for key, link in self.links.items():
+            if key.role is role:
+                self.history.add(self.name, "stalled", str(key))
+                link.stalled = True
+
+    # -- between them
+
+    def _deliver(self, event: BackgroundEvent) -> None:
+        self._write_down(event)
+        self._queue.append(event)
+        if self._waits:
+            self._wake_application(self.scheduler.now + self.scheduler.jitter(_TURN))
+
+    def _write_down(self, event: BackgroundEvent) -> None:
+        add = self.history.add
+        match event:
+            case Assigned():
+                add(self.name, "assigned", event.generation, _pairs(event.partitions))
+            case RevokeRequested():
+                add(self.name, "requested", _pairs(event.partitions))
+            case GivenBack():
+                add(self.name, "given back", _pairs(event.partitions))
+            case Lost():
+                add(self.name, "lost", _pairs(event.partitions))
+            case Revoked():
+                add(self.name, "revoked", _pairs(event.partitions))
+            case CommitsSettled():
+                add(self.name, "settled", _pairs(event.partitions))
+            case Positioned():
+                add(self.name, "positioned", event.partition, event.epoch, event.offset)
+
+    # -- the application's thread
+
+    def _wake_application(self, time: float) -> None:
+        if time < self._application_at:
+            self._application_at = time
+            self.scheduler.at(time, partial(self._application_turn, time))
+
+    def _application_turn(self, time: float) -> None:
+        if time != self._application_at or not self.running:
+            return
+        now = self.scheduler.now
+        self._application_at = _FOREVER
+        if now < self.suspended_until:
+            self._wake_application(self.suspended_until + self.scheduler.jitter(_TURN))
+            return
+        assert self._loop is not None
+        self._waits = False
+        try:
+            wait = self._loop.send(now) if self._begun else next(self._loop)
+            self._begun = True
+        except StopIteration:
+            self.loop_ended = True
+            self.history.add(self.name, "stopped")
+            return
+        except Exception as error:  # noqa: BLE001 - law 4
+            self._died("application", error)
+            return
+        self._wait(wait, now)
+
+    def _wait(self, wait: Wait | Sleep, now: float) -> None:
+        if isinstance(wait, Sleep):
+            self._wake_application(now + wait.seconds)
+            return
+        self._waits = True
+        soon = now + self.scheduler.jitter(_TURN)
+        self._wake_application(soon if self._queue else max(wait.until, now))
+
+
+def _pairs(partitions: Epochs) -> tuple[tuple[object, int], ...]:
+    return tuple(partitions.items())

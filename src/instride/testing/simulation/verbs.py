@@ -1,0 +1,104 @@
+"""`Consumer`'s verbs for a loop that is written as a generator: `records = yield from consumer.poll(timeout=0.1)`.
+
+Laws
+1. A verb has the name, the arguments and the meaning that it has on `Consumer`; those that block there are generators.
+2. What a poll returned is written into the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import TypeVar
+
+from instride.commits import CommitSnapshot
+from instride.config import ConsumerConfig
+from instride.consumer_records import Changes, ConsumerRecords
+from instride.core.application.calls import Call, Wait
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.partition import Delivery
+from instride.records import OffsetAndMetadata, TopicPartition
+from instride.testing.simulation.process import Process
+
+__all__ = ["SimulatedConsumer"]
+
+T = TypeVar("T")
+Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
+
+
+class SimulatedConsumer:
+    """A `Consumer` in virtual time."""
+
+    def __init__(self, process: Process, config: ConsumerConfig) -> None:
+        self._process = process
+        self._config = config
+        self._application = process.application
+
+    @property
+    def _now(self) -> float:
+        return self._process.scheduler.now
+
+    def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
+        self._application.subscribe(topics, listener)
+
+    def poll(self, *, timeout: float) -> Generator[Wait, float, ConsumerRecords]:
+        deliveries = yield from self._poll(timeout, immediate=self._config.revoke_mode == "immediate")
+        return ConsumerRecords(deliveries)
+
+    def poll_changes(self, *, timeout: float) -> Generator[Wait, float, Changes]:
+        deliveries = yield from self._poll(timeout, immediate=False)
+        return Changes(
+            records=ConsumerRecords(deliveries),
+            to_be_revoked=self._application.to_be_revoked(),
+            lost=self._application.lost(),
+        )
+
+    def _poll(self, timeout: float, *, immediate: bool) -> Call[list[Delivery]]:
+        limit = self._config.max_poll_records
+        deliveries = yield from self._application.poll(self._now, timeout, immediate=immediate, limit=limit)
+        asked, lost = self._application.to_be_revoked(), self._application.lost()
+        if deliveries or asked or lost:
+            returned = tuple(
+                (each.partition, each.epoch, each.seek_number, each.chunk.first_offset, each.chunk.last_offset)
+                for each in deliveries
+            )
+            self._process.history.add(self._process.name, "poll", returned, tuple(sorted(asked)), tuple(sorted(lost)))
+        return deliveries
+
+    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
+        return self._application.to_be_revoked()
+
+    def lost_partitions(self) -> frozenset[TopicPartition]:
+        return self._application.lost()
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        wanted = sorted(partitions)
+        accepted = self._application.delay_revoke(wanted)
+        if wanted:
+            self._process.history.add(self._process.name, "delay", tuple(wanted), accepted)
+        return accepted
+
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        return self._application.revoke_deadline(self._now, partition)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._application.assignment()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        self._application.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._application.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return self._application.paused()
+
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> Call[None]:
+        limit = self._config.default_api_timeout if timeout is None else timeout
+        return self._application.commit(self._now, offsets, limit, carry_over=True)
+
+    def commit_async(self, offsets: Offsets | None = None) -> None:
+        self._application.commit_async(self._now, offsets)
+
+    def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
+        clean = yield from self._application.close(self._now, timeout, leave=True)
+        self._process.history.add(self._process.name, "closed", clean)

@@ -1,0 +1,82 @@
+"""The flagship loop's promise, and the others of `simulation.check`, under thousands of seeded interleavings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from instride.testing.simulation import History, check, plan_for, run, transcript
+from instride.testing.simulation.coverage import TransitionCounts, counted_transitions
+
+HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "2400"))
+SHARDS = 8
+
+
+@pytest.fixture(scope="module")
+def counts() -> TransitionCounts:
+    return TransitionCounts()
+
+
+def judged(seed: int) -> History:
+    history = run(plan_for(seed))
+    found = check(history)
+    if found:
+        told = transcript(run(plan_for(seed), keep_logs=True), found)
+        pytest.fail(f"{told}\n\nseed {seed}: {found[0]}", pytrace=False)
+    return history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_history_keeps_every_promise(shard: int) -> None:
+    """Exactly once without loss, at least once with it; no commit of an older epoch, beyond a gap, after a hand-over."""
+    for seed in range(shard, HISTORIES, SHARDS):
+        judged(seed)
+
+
+def test_the_histories_are_worth_their_name() -> None:
+    """Most have two rebalances or more; losses, delays and gifts happen; calm ones and faulty ones."""
+    kinds: Counter[str] = Counter()
+    for seed in range(150):
+        history = judged(seed)
+        seen = Counter(event.what for event in history)
+        generations = sum(event.what == "group" and event.detail[0] == "Stable" for event in history)
+        kinds.update(what for what in ("lost", "delay", "given back", "failed", "cancelled") if seen[what])
+        kinds["two rebalances"] += generations >= 3
+        kinds[history.events[0].detail[1]] += 1
+    assert kinds["two rebalances"] > 75, kinds
+    assert min(kinds["calm"], kinds["slow"], kinds["faults"], kinds["lost"], kinds["delay"]) > 10, kinds
+    assert kinds["given back"] > 3, kinds
+
+
+def test_which_rows_of_the_tables_are_taken() -> None:
+    """A row that is never taken is one that no history tests."""
+    with counted_transitions() as counts:
+        for seed in range(300):
+            run(plan_for(seed))
+    never = counts.never()
+    assert never["group"] == []
+
+
+def test_the_same_seed_gives_the_same_history_in_every_process() -> None:
+    """Law 1: also where texts are hashed otherwise."""
+    here = "".join(run(plan_for(seed)).lines() for seed in range(12))
+    code = (
+        "import sys; from instride.testing.simulation import plan_for, run\n"
+        "sys.stdout.write(''.join(run(plan_for(seed)).lines() for seed in range(12)))"
+    )
+    for hashing in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hashing}
+        there = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120
+        )
+        assert there.stdout == here
+
+
+def test_logs_change_nothing() -> None:
+    with_logs = [event for event in run(plan_for(5), keep_logs=True) if event.what != "log"]
+    assert with_logs == list(run(plan_for(5)))
