@@ -52,6 +52,11 @@ class Inbox:
     def pop_early(self, partition: TopicPartition, epoch: int) -> list[Data]:
         return self.early.pop((partition, epoch), [])
 
+    def released(self) -> set[tuple[TopicPartition, int]]:
+        """What the group may have given to others already, though no poll has taken it yet."""
+        revoked = (event for event in self.completions if isinstance(event, Revoked))
+        return {each for event in revoked for each in event.partitions.items()}
+
     def forget_before(self, partition: TopicPartition, epoch: int) -> None:
         """Drop waiting data of this epoch and older ones: it was lost before it was taken."""
         for key in [key for key in self.early if key[0] == partition and key[1] <= epoch]:

@@ -91,7 +91,9 @@ class ApplicationMachine:
         return self._state.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self._state.lists.held)
+        drain(self._state)
+        released = self._state.inbox.released()
+        return frozenset(tp for tp, held in self._state.lists.held.items() if (tp, held.epoch) not in released)
 
     # -- polling and the lists of KIP-983
 
