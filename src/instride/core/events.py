@@ -39,6 +39,7 @@ __all__ = [
     "Fetched",
     "FetchOffsets",
     "GivenBack",
+    "LeaseRenewed",
     "Lost",
     "Parked",
     "PartitionsAssigned",
@@ -172,9 +173,13 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteRevoke:
-    """The step of the lists: let go of these once their commits are answered (and the listener has run)."""
+    """The step of the lists: let go of these once their commits are answered (and the listener has run).
+
+    leaving: unsubscribe or close follows, so the group is told by that alone.
+    """
 
     partitions: Epochs
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +266,11 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRenewed:
+    """The lease had ended and holds again: a poll that waits may return what is buffered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
     """New partitions of this generation, each in a new epoch. May be empty (C: the listener hears of it)."""
 
@@ -307,12 +317,17 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """A partition cannot go on from `offset`; the error is raised once the records before it were returned."""
+    """A partition cannot go on; the error is raised once the records before it were returned.
+
+    reset: EARLIEST or LATEST where it is out of range and auto_offset_reset says so. Then nothing is raised, and the
+        application side seeks: only it raises the seek number, without which no later commit could go back.
+    """
 
     partition: TopicPartition
     epoch: int
     fetch_number: int
     error: Exception
+    reset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,6 +347,7 @@ BackgroundEvent = (
     | DeadlineMoved
     | GivenBack
     | Lost
+    | LeaseRenewed
     | Assigned
     | CommitsSettled
     | Revoked

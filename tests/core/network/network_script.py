@@ -49,6 +49,8 @@ class NetworkScript:
         self.now = 100.0
         self.reachable = True
         self.committed_offset: int | None = 0
+        self.coordinator_error = 0
+        self.coordinator = 1
         self.waiting: list[Transmit] = []
         self.delivered: list[BackgroundEvent] = []
         self.logs: list[str] = []
@@ -106,7 +108,9 @@ class NetworkScript:
         if isinstance(request, api.Metadata):
             self.answer(api.Metadata, self.metadata(request), settle=False)
         elif isinstance(request, api.FindCoordinator):
-            self.answer(api.FindCoordinator, api.FindCoordinatorAnswer(node_id=1, host="b", port=1), settle=False)
+            node = self.coordinator
+            found = api.FindCoordinatorAnswer(error=self.coordinator_error, node_id=node, host="b", port=node)
+            self.answer(api.FindCoordinator, found, settle=False)
         elif isinstance(request, api.OffsetFetch) and self.committed_offset is not None:
             offsets = {each: api.CommittedOffset(offset=self.committed_offset) for each in request.partitions}
             self.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=offsets), settle=False)

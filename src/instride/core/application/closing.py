@@ -5,6 +5,7 @@ Laws
 2. The whole is bounded by its deadline. When that ends first, what is left is told to the log by the facade and
    the group is left all the same.
 3. A listener's error is raised at the end, when everything was done.
+4. A close that is interrupted still tells the network side to leave and stop.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from instride.core.application.drain import drain
 from instride.core.application.polling import run_revoked_listener
 from instride.core.application.state import ApplicationState
 from instride.core.events import Answered, Close, CommitsSettled, CompleteRevoke, Unsubscribe
+from instride.errors import ConsumerClosedError
 from instride.records import TopicPartition
 
 __all__ = ["close", "unsubscribe"]
@@ -36,11 +38,16 @@ def close(state: ApplicationState, now: float, timeout: float, *, leave: bool) -
     """True: everything was sent, and the group was left where that was wanted, within the timeout."""
     deadline = now + timeout
     errors: list[Exception] = []
-    completed = yield from _complete_all(state, now, deadline, errors)
+    try:
+        completed = yield from _complete_all(state, now, deadline, errors)
+    except GeneratorExit:
+        state.post(Close(call=state.next_call(), deadline=now, leave=leave))
+        raise
     call = state.next_call()
     state.post(Close(call=call, deadline=deadline, leave=leave))
     answer = yield from _await_quietly(state, call, now, deadline)
     _forget(state)
+    _settle_the_rest(state)
     state.closed = True
     if errors:
         raise errors[0]
@@ -57,7 +64,7 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     completing = state.lists.let_go(before)
     auto_commit(state, now, completing)
     if completing:
-        state.post(CompleteRevoke(partitions=completing))
+        state.post(CompleteRevoke(partitions=completing, leaving=True))
     while state.lists.held and now < deadline:
         drain(state)
         _take_losses(state, errors)
@@ -102,6 +109,13 @@ def _await_quietly(state: ApplicationState, call: int, now: float, deadline: flo
             state.awaited.discard(call)
             return answer
         now = yield Wait(until=deadline + GRACE)
+
+
+def _settle_the_rest(state: ApplicationState) -> None:
+    """Whoever handed a snapshot over hears of it, also where no answer came in time."""
+    while state.on_answer:
+        call, hook = state.on_answer.popitem()
+        hook(Answered(call=call, error=ConsumerClosedError("the consumer was closed before this was answered")))
 
 
 def _forget(state: ApplicationState) -> None:

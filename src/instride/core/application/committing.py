@@ -96,7 +96,7 @@ def auto_commit_due(state: ApplicationState, now: float) -> None:
     """Commit what earlier polls returned, each auto_commit_interval."""
     if state.config.enable_auto_commit and now >= state.next_auto_commit:
         state.next_auto_commit = now + state.config.auto_commit_interval
-        auto_commit(state, now, state.lists.held)
+        auto_commit(state, now, [tp for tp, held in state.lists.held.items() if _takes_commits(state, held)])
 
 
 def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:

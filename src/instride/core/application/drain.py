@@ -13,6 +13,7 @@ from instride.core.events import (
     ErrorRaised,
     Fetched,
     GivenBack,
+    LeaseRenewed,
     Lost,
     Parked,
     Positioned,
@@ -46,6 +47,8 @@ def drain(state: ApplicationState) -> None:
                 inbox.errors.append(event.error)
             case Wakeup():
                 inbox.woken = True
+            case LeaseRenewed():
+                pass  # it only wakes; the lease itself is compared
 
 
 def apply_early(state: ApplicationState, event: Assigned) -> None:
@@ -70,7 +73,7 @@ def _data(state: ApplicationState, event: Data) -> None:
         case Positioned():
             held.positioned(event.seek_number, event.offset, event.leader_epoch)
         case Parked():
-            held.parked(event.fetch_number, event.error)
+            held.parked(event.fetch_number, event.error, event.reset)
 
 
 def _dropped(state: ApplicationState, event: Fetched) -> None:

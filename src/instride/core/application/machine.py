@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from instride.config import ConsumerConfig
-from instride.core.application import closing, committing
+from instride.core.application import closing, committing, seeking
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
 from instride.core.application.listener import RebalanceListener
@@ -28,7 +28,6 @@ from instride.core.events import (
     FetchOffsets,
     Pause,
     Resume,
-    SetPosition,
     Subscribe,
 )
 from instride.core.group.protocol import RebalanceProtocol
@@ -128,18 +127,7 @@ class ApplicationMachine:
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """offset: a number, EARLIEST or LATEST."""
-        held = self._state.held(partition)
-        held.seek(offset, leader_epoch)
-        self._state.post(
-            SetPosition(
-                partition=partition,
-                epoch=held.epoch,
-                seek_number=held.seek_number,
-                fetch_number=held.fetch_number,
-                offset=offset,
-                leader_epoch=leader_epoch,
-            )
-        )
+        seeking.seek(self._state, self._state.held(partition), offset, leader_epoch)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """What is buffered stays; nothing is returned or fetched until resume."""
@@ -207,9 +195,11 @@ class ApplicationMachine:
     ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
         if self._config.group_id is None:
             raise IllegalStateError("committed needs a group_id")
+        wanted = tuple(TopicPartition(*tp) for tp in partitions)
+        if not wanted:
+            return {}
         call = self._state.next_call()
         deadline = now + timeout
-        wanted = tuple(TopicPartition(*tp) for tp in partitions)
         self._state.post(FetchCommitted(call=call, deadline=deadline, partitions=wanted))
         answer = yield from committing.await_answer(self._state, call, now, deadline, "committed")
         found: Mapping[TopicPartition, OffsetAndMetadata | None] = answer.result
@@ -219,6 +209,8 @@ class ApplicationMachine:
         self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> Call[Mapping[TopicPartition, int]]:
         """timestamps: ms, EARLIEST or LATEST."""
+        if not timestamps:
+            return {}
         call = self._state.next_call()
         deadline = now + timeout
         self._state.post(FetchOffsets(call=call, deadline=deadline, timestamps=dict(timestamps)))
@@ -229,7 +221,8 @@ class ApplicationMachine:
     # -- the end
 
     def unsubscribe(self, now: float, timeout: float) -> Call[None]:
-        return closing.unsubscribe(self._state, now, timeout)
+        yield from closing.unsubscribe(self._state, now, timeout)
+        self._poller.forget()
 
     def close(self, now: float, timeout: float, *, leave: bool) -> Call[bool]:
         return closing.close(self._state, now, timeout, leave=leave)

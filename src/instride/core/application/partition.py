@@ -5,7 +5,7 @@ Laws
 2. The buffer holds what was fetched and not yet returned, in order; its first entry begins at `position` or later.
 3. seek_number rises with each seek; fetch_number with each seek, pause, resume and giving back. An arrival with
    an older fetch_number is dropped.
-4. A parked partition gives its error once everything before it was returned, once.
+4. A parked partition gives its error, or its reset, once everything before it was returned, once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from instride.core.events import COMMITTED
 from instride.core.group.ownership import Ownership
 from instride.records import TopicPartition
 from instride.wire.chunk import RecordChunk
@@ -42,9 +43,11 @@ class OwnedPartition:
         "fetch_number",
         "high_watermark",
         "leader_epoch",
+        "origin",
         "partition",
         "paused",
         "position",
+        "reset",
         "seek_number",
         "state",
     )
@@ -56,11 +59,14 @@ class OwnedPartition:
         self.seek_number = 0
         self.fetch_number = 0
         self.position: int | None = None
+        # Where the network side is to look for a position that is not known.
+        self.origin = COMMITTED
         self.leader_epoch = -1
         self.high_watermark = -1
         self.paused = False
         self.deadline = float("inf")
         self.error: Exception | None = None
+        self.reset: int | None = None
         self.buffered = 0
         self._buffer: deque[tuple[RecordChunk | None, int]] = deque()
 
@@ -79,16 +85,23 @@ class OwnedPartition:
         self._skip_empty()
         return True
 
-    def parked(self, fetch_number: int, error: Exception) -> None:
+    def parked(self, fetch_number: int, error: Exception, reset: int | None) -> None:
         if fetch_number == self.fetch_number:
-            self.error = error
+            self.error, self.reset = error, reset
 
     def due_error(self) -> Exception | None:
         """The error of a parked partition, once, when nothing is left before it."""
-        if self.error is None or self._buffer or self.state is not Ownership.OWNED:
+        if self.reset is not None or not self._stands():
             return None
         error, self.error = self.error, None
         return error
+
+    def due_reset(self) -> int | None:
+        """Where to seek, once, when nothing is left before an offset that is out of range."""
+        return self.reset if self._stands() else None
+
+    def _stands(self) -> bool:
+        return self.error is not None and not self._buffer and self.state is Ownership.OWNED
 
     def available(self) -> int:
         """How many records a poll may take now."""
@@ -130,13 +143,14 @@ class OwnedPartition:
         self.restart_fetch()
         self.seek_number += 1
         self.position = offset if offset >= 0 else None
+        self.origin = offset
         self.leader_epoch = leader_epoch
 
     def restart_fetch(self) -> None:
         """Forget what was fetched; whatever is under way is dropped when it arrives."""
         self.drop_buffer()
         self.drop_arrivals()
-        self.error = None
+        self.error = self.reset = None
 
     def drop_arrivals(self) -> None:
         self.fetch_number += 1

@@ -21,9 +21,9 @@ from instride.core.application.committing import auto_commit, auto_commit_due
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion, split_change
 from instride.core.application.partition import Delivery
+from instride.core.application.seeking import reset_due, tell_position
 from instride.core.application.state import ApplicationState
 from instride.core.events import (
-    COMMITTED,
     Assigned,
     CommitsSettled,
     CompleteRevoke,
@@ -35,7 +35,6 @@ from instride.core.events import (
     Polled,
     Revoked,
     RevokeRequested,
-    SetPosition,
 )
 from instride.errors import WakeupError
 from instride.records import TopicPartition
@@ -54,6 +53,12 @@ class Poller:
         self._held_back: set[TopicPartition] = set()
         # Immediate mode: revokes that this poll waits for.
         self._awaited: dict[TopicPartition, int] = {}
+
+    def forget(self) -> None:
+        """Everything was given up: nothing of it is continued or awaited."""
+        self._stepped = self._news = False
+        self._held_back.clear()
+        self._awaited.clear()
 
     def poll(self, now: float, timeout: float, *, immediate: bool, limit: int) -> Call[list[Delivery]]:
         state = self._state
@@ -184,16 +189,7 @@ class Poller:
 
     def _given_back(self, change: GivenBack) -> None:
         for held in self._state.lists.given_back(change.partitions):
-            self._state.post(
-                SetPosition(
-                    partition=held.partition,
-                    epoch=held.epoch,
-                    seek_number=held.seek_number,
-                    fetch_number=held.fetch_number,
-                    offset=held.position if held.position is not None else COMMITTED,
-                    leader_epoch=held.leader_epoch,
-                )
-            )
+            tell_position(self._state, held)
 
     def _assigned(self, change: Assigned, *, immediate: bool) -> None:
         state = self._state
@@ -233,6 +229,7 @@ class Poller:
         state = self._state
         if self._awaited or not state.lease.holds(now):
             return []
+        reset_due(state)
         deliveries = state.fairness.collect(state.lists.held, limit)
         if deliveries:
             state.post(Consumed(partitions=_room(state, deliveries)))

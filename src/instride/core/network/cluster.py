@@ -93,6 +93,13 @@ class Cluster:
         place = self._next_bootstrap % len(self._bootstrap)
         return ConnectionKey(Role.BOOTSTRAP, place), self._bootstrap[place]
 
+    def unanswered(self, key: ConnectionKey) -> None:
+        """What any broker can answer was not answered there: ask another."""
+        if key.role is Role.BOOTSTRAP:
+            self._next_bootstrap += 1
+        else:
+            self.suspect(key.node_id)
+
     def suspect(self, node_id: int) -> None:
         """This broker did not answer; ask others until the metadata is fresh."""
         self._suspects.add(node_id)
@@ -194,10 +201,7 @@ class Cluster:
     def _failed(self, key: ConnectionKey, address: Address, error: Exception, now: float) -> None:
         self._backoff.failed(now)
         self._context.log(logging.WARNING, f"metadata from {address[0]}:{address[1]} failed: {error}")
-        if key.role is Role.BOOTSTRAP:
-            self._next_bootstrap += 1
-        else:
-            self.suspect(key.node_id)
+        self.unanswered(key)
         self._failures[address] = error
         if self._failed_since is None:
             self._failed_since = now

@@ -148,7 +148,7 @@ class Commits:
             return
         queued = self._queued.get(tp)
         if queued is None:
-            self._queued[tp] = _Entry(commit=self._not_back(tp, commit), askers=[asker])
+            self._queue_first(tp, self._not_back(tp, commit), asker)
             return
         if queued.commit.epoch < commit.epoch:
             self.abandon(tp, "the partition was assigned anew")
@@ -157,6 +157,13 @@ class Commits:
         queued.askers.append(asker)
         if not _older(commit, queued.commit):
             queued.commit = commit
+
+    def _queue_first(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
+        flying = self._flight.entries.get(tp) if self._flight is not None else None
+        if flying is not None and flying.commit == commit:
+            flying.askers.append(asker)  # a ledger offers what is on its way until it is answered
+        else:
+            self._queued[tp] = _Entry(commit=commit, askers=[asker])
 
     def _not_back(self, tp: TopicPartition, commit: CommitEntry) -> CommitEntry:
         """Law 2: an offset behind one that was sent already is replaced by that one."""
@@ -171,7 +178,11 @@ class Commits:
         if self._flight is not None or not self._queued:
             return wake
         self._drop_not_held()
-        if not self._queued or not self._coordinator.need():
+        if not self._queued:
+            return wake
+        if not self._coordinator.need():
+            if self._coordinator.refused is not None:
+                self._settle_all(self._coordinator.refused)
             return wake
         if self._held_syncs >= self.group.syncs or not self.group.may_commit(now):
             return wake
@@ -206,6 +217,12 @@ class Commits:
         for tp, entry in list(self._queued.items()):
             if self.book.get(tp, entry.commit.epoch) is None:
                 self.abandon(tp, "it is not this consumer's any more")
+
+    def _settle_all(self, error: Exception) -> None:
+        entries, self._queued = self._queued, {}
+        for tp, entry in entries.items():
+            self._settle(tp, entry, error)
+        self._context.touch()
 
     # -- answers
 
@@ -242,7 +259,8 @@ class Commits:
             self._coordinator.lost(error_for_code(code))
         elif self._means_not_yet(code, flight):
             self._held_syncs = max(self._held_syncs, flight.syncs)
-            self.group.commit_refused(_REBALANCE_IN_PROGRESS, now)
+            if self._same(flight):
+                self.group.commit_refused(_REBALANCE_IN_PROGRESS, now)
         elif code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID) and self._same(flight):
             self.group.commit_refused(code, now)
 
@@ -257,7 +275,9 @@ class Commits:
         elif code in _RETRY:
             self._requeue(tp, entry)
         else:
-            self._settle(tp, entry, _final_error(tp, entry.commit, code))
+            error = _final_error(tp, entry.commit, code)
+            self._context.log(logging.WARNING, str(error))
+            self._settle(tp, entry, error)
 
     def _means_not_yet(self, code: int, flight: _Flight) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""

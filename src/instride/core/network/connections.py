@@ -17,7 +17,7 @@ from enum import Enum, auto
 from instride.config import ConsumerConfig
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Transmit
 from instride.core.network.backoff import Backoff
-from instride.errors import KafkaTimeoutError, TransportError
+from instride.errors import KafkaTimeoutError, ProtocolError, TransportError
 from instride.wire.api import Answer, Request
 
 __all__ = ["Address", "Connections", "OnDone"]
@@ -131,6 +131,9 @@ class Connections:
         link = self._links.get(key)
         if link is None or link.state is _State.CLOSED:
             return
+        if link.state is _State.READY and isinstance(error, ProtocolError):
+            # The answer that broke the rules was given to its request; the others were only on the same connection.
+            error = TransportError(f"the connection was given up: {error}")
         link.state = _State.CLOSED
         link.backoff.failed(now)
         self.last_error = error
@@ -193,6 +196,8 @@ class Connections:
 
     def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:
         for pending in late:
+            if pending not in link.waiting:
+                continue  # the end of another has ended it as well
             link.waiting.remove(pending)
             self._where.pop(pending.request_id, None)
             pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout"), now)

@@ -3,7 +3,9 @@
 Laws
 1. It stays INITIALIZED until an event needs a coordinator.
 2. COORDINATOR_DISCOVERY has one FindCoordinator under way. It fails: back to INITIALIZED, and again after a back-off.
-3. STABLE ends when a broker says that it is not the coordinator, or its connection breaks.
+3. STABLE ends when a broker says that it is not the coordinator, or its connection breaks. When another one is found,
+   a Join that is pending at the old one is ended.
+4. A refusal (a group that may not be read) is told once; the search goes on, so that a right granted later is enough.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Coordinator:
         self.state = CoordinatorState.DOWN
         self.node_id = -1
         self._address: Address = ("", 0)
-        self.failed_for_good: Exception | None = None
+        self.refused: Exception | None = None
 
     def move(self, event: CoordinatorInput) -> None:
         self.state = TRANSITIONS[self.state, event]
@@ -94,6 +96,10 @@ class Coordinator:
         if self.known:
             self._context.log(logging.INFO, f"coordinator node {self.node_id} is gone: {why}")
             self.move(CoordinatorInput.LOST)
+
+    def drop_join(self, now: float, why: str) -> None:
+        """Close the connection of Join and Sync: a Join may be pending there for minutes, and others wait behind it."""
+        self._context.connections.close(ConnectionKey(Role.JOIN, self.node_id), TransportError(why), now)
 
     def send(self, request: api.Request, on_done: OnDone, now: float, *, timeout: float | None = None) -> None:
         """On the coordinator connection: heartbeats, commits, committed offsets, leaving."""
@@ -128,7 +134,10 @@ class Coordinator:
             return
         if isinstance(result, api.FindCoordinatorAnswer) and result.error == 0:
             self._needed = False
+            self.refused = None
             self._backoff.succeeded()
+            if result.node_id != self.node_id:
+                self.drop_join(now, "the coordinator has moved")
             self.node_id = result.node_id
             self._address = (result.host, result.port)
             self.move(CoordinatorInput.FOUND)
@@ -137,15 +146,14 @@ class Coordinator:
         self.move(CoordinatorInput.FAILED)
         if isinstance(result, api.FindCoordinatorAnswer):
             self._refused(result)
-        elif isinstance(result, TransportError) and key.role is not Role.BOOTSTRAP:
-            self._cluster.suspect(key.node_id)
+        elif isinstance(result, TransportError):
+            self._cluster.unanswered(key)
             self._cluster.refresh()
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")
 
     def _refused(self, answer: api.FindCoordinatorAnswer) -> None:
-        if answer.error in _FATAL:
+        """Law 4."""
+        if answer.error in _FATAL and self.refused is None:
             group = self._context.config.group_id
-            error = error_for_code(answer.error, f"group {group!r}: {answer.error_message or 'refused'}")
-            self._needed = False
-            self.failed_for_good = error
-            self._context.deliver(ErrorRaised(error=error))
+            self.refused = error_for_code(answer.error, f"group {group!r}: {answer.error_message or 'refused'}")
+            self._context.deliver(ErrorRaised(error=self.refused))

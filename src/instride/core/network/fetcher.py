@@ -7,7 +7,7 @@ Laws
 1. What comes back under an older epoch or fetch number is dropped.
 2. The partitions of a request take turns in its order, so that a full answer starves none.
 3. An error of one partition stops that partition only. A leader's error asks for fresh metadata and waits.
-4. A corrupt batch is fetched once more; then its partition is parked at that offset.
+4. A corrupt batch, or an answer that cannot be read, is fetched once more; then its partitions are parked.
 5. The position moves only by what a broker answered: to the end of the last complete batch.
 6. A partition is in one request at a time. A fetch at the end that leaves out a partition of its broker (since its
    buffer is full, or it lags) waits briefly only, so that this one can join it soon.
@@ -26,7 +26,7 @@ from instride.core.network.context import Context
 from instride.core.network.held import HeldPartition
 from instride.core.network.positions import Positions, Stamps
 from instride.core.network.room import with_room
-from instride.errors import KafkaError, TopicAuthorizationFailedError, TransportError, error_for_code
+from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -60,6 +60,7 @@ class Fetcher:
         self._held = held
         self._flying: dict[Lane, Stamps] = {}
         self._node_backoff: dict[int, Backoff] = {}
+        self._unreadable: set[int] = set()
         self._turn = 0
 
     def poll(self, now: float) -> float:
@@ -145,6 +146,7 @@ class Fetcher:
             self._failed(lane[0], stamps, result, now)
             return
         self._node_backoff[lane[0]].succeeded()
+        self._unreadable.discard(lane[0])
         table = self._held()
         for tp, fetched in result.partitions.items():
             held = table.get(TopicPartition(*tp))
@@ -152,15 +154,22 @@ class Fetcher:
                 self._take(held, fetched, now)
 
     def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
-        error = error_for_code(result.error) if isinstance(result, api.FetchAnswer) else result
+        error = _error_of(result)
         self._node_backoff[node_id].failed(now)
         self._context.log(logging.INFO, f"fetch from node {node_id} failed: {error}")
         if isinstance(error, TransportError | TimeoutError):
             self._cluster.suspect(node_id)
         self._cluster.refresh()
-        if isinstance(error, KafkaError) and not error.retriable:
+        if self._is_final(node_id, error):
             for held in [held for held in self._held().values() if stamps.get(held.partition) == held.stamp]:
                 self._positions.park(held, error)
+
+    def _is_final(self, node_id: int, error: Exception) -> bool:
+        """Law 4 for a whole answer that cannot be read: its bytes, too, may have been damaged on the way."""
+        if isinstance(error, ProtocolError) and not error.fatal and node_id not in self._unreadable:
+            self._unreadable.add(node_id)
+            return False
+        return isinstance(error, KafkaError) and not error.retriable
 
     # -- one partition's answer
 
@@ -219,6 +228,12 @@ class Fetcher:
             self._positions.park(held, TopicAuthorizationFailedError(why))
         else:
             self._positions.park(held, error)
+
+
+def _error_of(result: api.Answer | Exception) -> Exception:
+    if isinstance(result, api.FetchAnswer):
+        return error_for_code(result.error)
+    return result if isinstance(result, Exception) else TypeError(repr(result))
 
 
 def _role(held: HeldPartition) -> Role:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 
 from instride.core.assignors.api import Assignor
-from instride.core.events import ErrorRaised
+from instride.core.events import ErrorRaised, LeaseRenewed
 from instride.core.group.membership import GroupInput, GroupState, next_group_state
 from instride.core.lease import Lease
 from instride.core.network.book import Book
@@ -145,6 +145,8 @@ class Group:
 
     def commit_refused(self, code: int, now: float) -> None:
         """A commit's answer told of the group before a heartbeat did."""
+        if not self.topics:
+            return  # assign(): there is no membership to lose
         if code == _REBALANCE_IN_PROGRESS:
             if self.stable:
                 self.rejoin("a commit was answered with REBALANCE_IN_PROGRESS")
@@ -352,7 +354,9 @@ class Group:
             group_id=self._config.group_id or "", generation=self.generation, member_id=self.member_id
         )
         stamp = (self._membership, self.generation)
-        self._coordinator.send(request, lambda result, then: self._beat(stamp, now, result, then), now)
+        # One that is stuck must leave time for another before the session ends.
+        timeout = min(self._config.request_timeout, self._config.session_timeout / 2)
+        self._coordinator.send(request, lambda result, then: self._beat(stamp, now, result, then), now, timeout=timeout)
         return float("inf")
 
     def _beat(self, stamp: tuple[int, int], sent: float, result: api.Answer | Exception, now: float) -> None:
@@ -385,12 +389,15 @@ class Group:
     def _update_lease(self, now: float) -> None:
         """Law 6. What is pending counts only from turn to turn: a process that was suspended meanwhile does not know
         whether it still is a member, though its Join or Sync looks pending."""
+        before = self._lease.expires
         if self.generation < 0:
             self._lease.expires = float("inf")
         elif self._request_pending and self._lease.holds(now):
             self._lease.expires = now + self._config.session_timeout
         else:
             self._lease.expires = self._alive_at + self._config.session_timeout
+        if before < now <= self._lease.expires:
+            self._context.deliver(LeaseRenewed())
 
     @property
     def _request_pending(self) -> bool:
@@ -401,7 +408,7 @@ class Group:
     def leave(self, on_done: Callable[[], None], now: float, *, reason: str, timeout: float | None = None) -> None:
         """Tell the group, best effort; `on_done` in any case. The membership ends at once."""
         member_id = self.member_id
-        self._end_membership(forget_id=True)
+        self._end_membership(now, forget_id=True)
         if not member_id or not self._coordinator.known:
             on_done()
             return
@@ -422,11 +429,13 @@ class Group:
         """Law 1."""
         self._context.log(logging.WARNING, f"membership of group {self._config.group_id!r} is lost: {why}")
         self.book.lose_all(now)
-        self._end_membership(forget_id=forget_id)
+        self._end_membership(now, forget_id=forget_id)
         self._reason = f"rejoining after {why}"
 
-    def _end_membership(self, *, forget_id: bool) -> None:
+    def _end_membership(self, now: float, *, forget_id: bool) -> None:
         self._membership += 1
+        if self._requesting:
+            self._coordinator.drop_join(now, "the membership has ended")
         self._requesting = self._rejoin = False
         self._told_to_rejoin = self._mixed = False
         self.generation = -1
@@ -440,7 +449,10 @@ class Group:
         """This group cannot be joined: the user hears of it, and a new subscribe tries again."""
         self.failed = error
         self.book.lose_all(now)
-        self._end_membership(forget_id=False)
+        if self.generation >= 0:
+            self.leave(lambda: None, now, reason=f"giving up: {type(error).__name__}")  # nobody shall wait for us
+        else:
+            self._end_membership(now, forget_id=False)
         self._context.deliver(ErrorRaised(error=error))
 
     def _request_failed(self, result: object, now: float) -> None:

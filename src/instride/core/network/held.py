@@ -111,6 +111,13 @@ class HeldPartition:
         self.fetch_number = fetch_number
         self.asking = False
 
+    def resume(self, offset: int | None) -> None:
+        """A parked one is tried again: the pause may have made the event stale that told of it."""
+        if self.phase is Phase.PARKED:
+            self.phase = Phase.FIND_COMMITTED if offset is None else Phase.FETCHING
+        if offset is not None and self.phase is Phase.FETCHING:
+            self.offset = offset
+
     def find_offset(self, timestamp: int) -> None:
         self.phase, self.timestamp = Phase.FIND_OFFSET, timestamp
 

@@ -44,7 +44,10 @@ class Lookups:
         self._questions: list[_Question] = []
 
     def add(self, event: FetchCommitted | FetchOffsets) -> None:
-        self._questions.append(_Question(event=event, backoff=self._context.backoff()))
+        question = _Question(event=event, backoff=self._context.backoff())
+        self._questions.append(question)
+        if not (event.partitions if isinstance(event, FetchCommitted) else event.timestamps):
+            self._answer(question, result={})
         self._context.touch()
 
     def topics(self) -> frozenset[str]:
@@ -75,12 +78,11 @@ class Lookups:
     # -- committed offsets
 
     def _ask_coordinator(self, question: _Question, event: FetchCommitted, now: float) -> None:
-        if self._coordinator.failed_for_good is not None:
-            self._answer(question, error=self._coordinator.failed_for_good)
-            return
         if not self._coordinator.need():
             question.backoff.failed(now)
             question.obstacle = self._context.connections.last_error
+            if self._coordinator.refused is not None:
+                self._answer(question, error=self._coordinator.refused)
             return
         question.flying = 1
         request = api.OffsetFetch(

@@ -3,7 +3,9 @@
 Laws
 1. The reset policy applies only when the broker says "no offset" or "out of range", never after an error.
 2. An answer applies only if the partition is still in the epoch and fetch number it was asked for in.
-3. One question to the coordinator, and one to each leader, is under way at a time; each asks for all that need it.
+3. A question to the coordinator, or to a leader, asks for all that need it and were not asked for yet.
+4. An offset out of range is reset by a seek of the application side, once all before it was returned: the seek number
+   must rise, since the new position may be a lower one.
 """
 
 from __future__ import annotations
@@ -157,11 +159,11 @@ class Positions:
 
     def _reset(self, held: HeldPartition, error: type[KafkaError]) -> None:
         policy = self._context.config.auto_offset_reset
+        what = "no committed offset" if error is NoOffsetForPartitionError else f"no records at offset {held.offset}"
         if policy == "none":
-            what = (
-                "no committed offset" if error is NoOffsetForPartitionError else f"no records at offset {held.offset}"
-            )
             self.park(held, error(f'{held.partition} has {what}, and auto_offset_reset is "none"; seek to go on'))
+        elif error is OffsetOutOfRangeError:
+            self.park(held, error(f"{held.partition} has {what}"), reset=EARLIEST if policy == "earliest" else LATEST)
         else:
             held.find_offset(EARLIEST if policy == "earliest" else LATEST)
         self._context.touch()
@@ -187,11 +189,19 @@ class Positions:
         else:
             self.park(held, error if isinstance(error, Exception) else TypeError(repr(error)))
 
-    def park(self, held: HeldPartition, error: Exception) -> None:
+    def park(self, held: HeldPartition, error: Exception, *, reset: int | None = None) -> None:
         held.phase = Phase.PARKED
-        self._context.log(logging.ERROR, f"{held.partition} is parked: {error}")
+        # Who assigns by hand may be about to seek; who is not hears of it from poll.
+        quiet = reset is not None or isinstance(error, NoOffsetForPartitionError)
+        self._context.log(logging.INFO if quiet else logging.ERROR, f"{held.partition} is parked: {error}")
         self._context.deliver(
-            Parked(partition=held.partition, epoch=held.epoch, fetch_number=held.fetch_number, error=error)
+            Parked(
+                partition=held.partition,
+                epoch=held.epoch,
+                fetch_number=held.fetch_number,
+                error=error,
+                reset=reset,
+            )
         )
 
     def _current(self, stamps: Stamps) -> list[HeldPartition]:

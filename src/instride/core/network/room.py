@@ -6,7 +6,8 @@ Laws
 2. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
    prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
    Both mean nothing where max_poll_records is -1.
-3. A slow partition, full of what nobody consumes, never stops another.
+3. A slow partition, full of what nobody consumes, never stops another; what a paused one has buffered, or one that is
+   to be revoked, does not count for the others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from instride.config import ConsumerConfig
+from instride.core.group.ownership import Ownership
 from instride.core.network.held import HeldPartition
 
 __all__ = ["with_room"]
@@ -30,5 +32,6 @@ def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[Hel
     if limit < 0 or config.prefetch == "bytes":
         return ready
     if config.prefetch == "total":
-        return ready if sum(each.records for each in everything) < limit else []
+        waiting = sum(each.records for each in everything if each.state is Ownership.OWNED and not each.paused)
+        return ready if waiting < limit else []
     return [each for each in ready if each.records < max(1, limit // len(everything))]

@@ -1,0 +1,43 @@
+"""Where a partition goes on: seeks by the user, and the resets that only the application side may do.
+
+Laws
+1. A seek raises the seek number, so that what was finished before it reaches no later commit.
+2. A partition that is out of range is reset by a seek, once all that was fetched before was returned. The reset may
+   lead back, and only a higher seek number lets commits go back.
+"""
+
+from __future__ import annotations
+
+from instride.core.application.partition import OwnedPartition
+from instride.core.application.state import ApplicationState
+from instride.core.events import SetPosition
+
+__all__ = ["reset_due", "seek", "tell_position"]
+
+
+def seek(state: ApplicationState, held: OwnedPartition, offset: int, leader_epoch: int = -1) -> None:
+    """offset: a number, EARLIEST or LATEST."""
+    held.seek(offset, leader_epoch)
+    tell_position(state, held)
+
+
+def reset_due(state: ApplicationState) -> None:
+    """Law 2, for every partition that is ready for it."""
+    for held in state.lists.held.values():
+        reset = held.due_reset()
+        if reset is not None:
+            seek(state, held, reset)
+
+
+def tell_position(state: ApplicationState, held: OwnedPartition) -> None:
+    """Fetch from the position, or from where it is to be found."""
+    state.post(
+        SetPosition(
+            partition=held.partition,
+            epoch=held.epoch,
+            seek_number=held.seek_number,
+            fetch_number=held.fetch_number,
+            offset=held.origin if held.position is None else held.position,
+            leader_epoch=held.leader_epoch,
+        )
+    )
