@@ -475,3 +475,12 @@ def test_close_ends_at_its_deadline(script: NetworkScript) -> None:
     assert script.stopped
     answer = next(each for each in script.take(Answered) if each.call == 1)
     assert "commits were not answered" in str(answer.error)
+
+
+@pytest.mark.rule("full-speed")
+def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    calls = [script.commit({0: 5}), script.commit({0: 5})]
+    assert script.committed() == {0: 5}
+    assert "OffsetCommit" not in script.waits()
+    assert sorted(answer.call for answer in script.take(Answered)) == calls
