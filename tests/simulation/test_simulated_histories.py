@@ -33,7 +33,7 @@ def judged(seed: int) -> History:
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_history_keeps_every_promise(shard: int) -> None:
-    """Exactly once without loss, at least once with it; no commit of an older epoch, beyond a gap, after a hand-over."""
+    """Exactly once without loss, at least once with it; no commit of an older epoch, beyond a gap, or too late."""
     for seed in range(shard, HISTORIES, SHARDS):
         judged(seed)
 
