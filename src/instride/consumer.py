@@ -67,6 +67,7 @@ class _Member:
     def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
         with self._driver.use():
+            self._refuse_in_listener("unsubscribe")
             self._driver.run(self._application.unsubscribe(now(), self._timeout(timeout)))
 
     def subscription(self) -> frozenset[str]:
@@ -217,6 +218,7 @@ class _Member:
         if self._driver.closed:
             return
         with self._driver.use():
+            self._refuse_in_listener("close")
             try:
                 if self._driver.started:
                     self._run_close(timeout, leave_group=leave_group)
@@ -252,9 +254,12 @@ class _Member:
     def _timeout(self, timeout: float | None) -> float:
         return self._config.default_api_timeout if timeout is None else timeout
 
-    def _poll(self, timeout: float | None, *, immediate: bool, limit: int | None) -> list[Delivery]:
+    def _refuse_in_listener(self, verb: str) -> None:
         if self._driver.nested:
-            raise IllegalStateError("poll cannot be called from a rebalance listener")
+            raise IllegalStateError(f"{verb} cannot be called from a rebalance listener")
+
+    def _poll(self, timeout: float | None, *, immediate: bool, limit: int | None) -> list[Delivery]:
+        self._refuse_in_listener("poll")
         wait = _FOREVER if timeout is None else timeout
         most = self._config.max_poll_records if limit is None else limit
         return self._driver.run(self._application.poll(now(), wait, immediate=immediate, limit=most))

@@ -79,7 +79,7 @@ def test_when_the_network_thread_dies_waiting_and_later_calls_raise_what_killed_
     handed_over = future.exception(timeout=20)
     assert isinstance(handed_over, NetworkThreadDiedError)
     assert isinstance(handed_over.__cause__, LookupError)
-    for call in (dying.poll, dying.commit, lambda: dying.position(TP), lambda: dying.committed(TP)):
+    for call in (dying.poll, lambda: dying.commit({TP: 1}), lambda: dying.position(TP), lambda: dying.committed(TP)):
         with pytest.raises(NetworkThreadDiedError):
             call()
     dying.close()

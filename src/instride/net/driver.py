@@ -104,8 +104,8 @@ class Driver:
     def _post(self, event: ApplicationEvent) -> None:
         self._mailbox.check_alive()
         if self._pid is None:
-            self._pid = os.getpid()
             self._thread.start()
+            self._pid = os.getpid()
         self._thread.post(event)
 
     def future(self, call: int) -> Future[None]:

@@ -2,14 +2,16 @@
 
 Laws
 1. `queue` is appended to by the network thread (and by `wakeup` of any thread) and popped by the application's.
-2. The condition only wakes; what is true is read from the queue and `died`. A notification between the reader's look
-   and its wait is not missed, since both hold the condition's lock.
+2. A token only wakes; what is true is read from the queue and `died`. It is left after the append and taken before the
+   next look, so that nothing that came between a look and the wait is missed.
+3. A signal handler may call `deliver` at any moment, also in the middle of `wait` on the same thread: so there is no
+   lock here, and a `SimpleQueue`, which is reentrant, carries the token.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from queue import Empty, SimpleQueue
 
 from instride.core.events import BackgroundEvent
 from instride.errors import NetworkThreadDiedError
@@ -21,22 +23,24 @@ _LONGEST_WAIT = 3600.0
 
 
 class Mailbox:
-    """Thread-safe."""
+    """Thread-safe; one thread at a time may be in `wait`."""
 
     def __init__(self) -> None:
         self.queue: deque[BackgroundEvent] = deque()
         self.died: BaseException | None = None
-        self._condition = threading.Condition()
+        self._tokens: SimpleQueue[None] = SimpleQueue()
 
     def deliver(self, events: list[BackgroundEvent]) -> None:
         self.queue.extend(events)
-        with self._condition:
-            self._condition.notify_all()
+        self._wake()
 
     def network_died(self, error: BaseException) -> None:
-        with self._condition:
-            self.died = error
-            self._condition.notify_all()
+        self.died = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._tokens.empty():  # one is enough: it is taken before the next look
+            self._tokens.put(None)
 
     def check_alive(self) -> None:
         """Raises `NetworkThreadDiedError` once the network thread has died."""
@@ -47,11 +51,13 @@ class Mailbox:
 
     def wait(self, until: float) -> None:
         """Until an event is there, or the time. Raises `NetworkThreadDiedError`."""
-        with self._condition:
-            while not self.queue and self.died is None:
-                left = until - now()
-                if left <= 0:
-                    break
-                self._condition.wait(min(left, _LONGEST_WAIT))
+        while not self.queue and self.died is None:
+            left = until - now()
+            if left <= 0:
+                break
+            try:
+                self._tokens.get(timeout=min(left, _LONGEST_WAIT))
+            except Empty:
+                pass
         if not self.queue:
             self.check_alive()

@@ -119,6 +119,7 @@ class Transport:
                 self._start(family, address)
             except OSError as error:
                 self._errors.append(str(error))
+                self._drop_socket()
             else:
                 return
         self._fail(TransportError(f"cannot connect to {self._where}: {'; '.join(self._errors) or 'no address'}"))

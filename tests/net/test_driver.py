@@ -1,0 +1,196 @@
+"""Guards against misuse: threads, forks, listeners, the end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from instride import Consumer, TopicPartition
+from instride.core.application.calls import Call, Wait
+from instride.errors import (
+    ConcurrentUseError,
+    ConsumerClosedError,
+    ForkedConsumerError,
+    IllegalStateError,
+    WakeupError,
+)
+from instride.net.clock import now
+from instride.net.driver import Driver
+from instride.net.resolver import SocketAddress
+from instride.net.transport import Transport
+from instride.wire.connection import Connection
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    """An open consumer whose broker takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        made = Consumer(bootstrap_servers=f"127.0.0.1:{server.getsockname()[1]}", group_id="g")
+        made.assign([TP])
+        yield made
+        made.close(timeout=0.1)
+
+
+def driver_of(consumer: Consumer) -> Driver:
+    return consumer._driver
+
+
+def test_a_second_thread_inside_a_call_is_refused_and_the_first_goes_on(consumer: Consumer) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with driver_of(consumer).use():
+            inside.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert inside.wait(30)
+    with pytest.raises(ConcurrentUseError):
+        consumer.assignment()
+    consumer.wakeup()  # alone may come from any thread
+    done.set()
+    thread.join()
+    with pytest.raises(WakeupError):
+        consumer.poll(timeout=30)
+
+
+@pytest.mark.rule("full-speed")
+def test_a_consumer_may_move_from_thread_to_thread(consumer: Consumer) -> None:
+    found: list[frozenset[TopicPartition]] = []
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: found.append(consumer.assignment()))
+        thread.start()
+        thread.join()
+    assert found == [{TP}, {TP}]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda consumer: consumer.poll(timeout=0),
+        lambda consumer: consumer.close(),
+        lambda consumer: consumer.unsubscribe(),
+    ],
+    ids=["poll", "close", "unsubscribe"],
+)
+def test_what_cannot_be_done_within_a_listener_is_refused(
+    consumer: Consumer, verb: Callable[[Consumer], object]
+) -> None:
+    with driver_of(consumer).use(), pytest.raises(IllegalStateError, match="listener"):
+        verb(consumer)
+    assert consumer.assignment() == {TP}
+
+
+def test_after_close_every_use_is_refused_but_close(consumer: Consumer) -> None:
+    consumer.close(timeout=0.1)
+    consumer.close()
+    for use in (consumer.assignment, consumer.poll, consumer.commit_async, lambda: consumer.pause(TP)):
+        with pytest.raises(ConsumerClosedError):
+            use()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_an_open_consumer_is_refused_in_a_child_and_stays_good_in_the_parent(consumer: Consumer) -> None:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            consumer.assignment()
+        except ForkedConsumerError:
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert consumer.assignment() == {TP}
+
+
+def test_a_call_that_is_interrupted_in_its_wait_is_ended(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    def waiting() -> Call[None]:
+        try:
+            yield Wait(until=now() + 60)
+        finally:
+            ended.append("ended")
+
+    def interrupt(until: float) -> None:
+        raise KeyboardInterrupt
+
+    driver = driver_of(consumer)
+    with monkeypatch.context() as patch:
+        patch.setattr(driver._mailbox, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            driver.run(waiting())
+    assert ended == ["ended"]
+
+
+@pytest.mark.rule("12")
+def test_a_close_that_is_interrupted_ends_the_thread_all_the_same(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(consumer)
+
+    def interrupt(until: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver._mailbox, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    assert driver.join(30)
+
+
+def test_a_thread_that_cannot_start_leaves_the_consumer_unopened(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(driver_of(consumer)._thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        consumer.subscribe(["t"])
+    consumer.close()
+
+
+# --- connecting --------------------------------------------------------------------------------------------
+
+
+def test_an_address_that_fails_at_once_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ::1 does on a machine without IPv6, before 127.0.0.1 is tried."""
+    made: list[socket.socket] = []
+    real = socket.socket
+
+    def counted(family: int, kind: int) -> socket.socket:
+        made.append(real(family, kind))
+        return made[-1]
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(socket, "socket", counted)
+        bad: SocketAddress = (socket.AF_INET, ("240.0.0.1", 0))
+        good: SocketAddress = (socket.AF_INET, server.getsockname())
+        monkeypatch.setattr("instride.net.transport.Transport._start", failing_first(Transport._start))
+        transport = Transport([bad, good], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20))
+        assert transport.failure is None
+        assert [each.fileno() >= 0 for each in made] == [False, True]
+        transport.close()
+
+
+def failing_first(start: Callable[..., None]) -> Callable[..., None]:
+    failed: list[bool] = []
+
+    def _start(self: Transport, family: int, address: object) -> None:
+        start(self, family, address)
+        if not failed:
+            failed.append(True)
+            raise OSError("network is unreachable")
+
+    return _start

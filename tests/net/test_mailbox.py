@@ -1,0 +1,81 @@
+"""The application thread's wait: nothing that came is missed, whoever brought it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import pytest
+
+from instride.core.events import BackgroundEvent, Wakeup
+from instride.errors import NetworkThreadDiedError
+from instride.net.clock import now
+from instride.net.mailbox import Mailbox
+
+LONG = 60.0
+
+
+class Interrupted(deque[BackgroundEvent]):
+    """Empty at the first look; right after it a signal handler delivers."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__()
+        self._mailbox: Mailbox | None = mailbox
+
+    def __bool__(self) -> bool:
+        seen = len(self) > 0
+        if self._mailbox is not None:
+            mailbox, self._mailbox = self._mailbox, None
+            mailbox.deliver([Wakeup()])
+        return seen
+
+
+def test_what_a_signal_handler_delivers_between_the_look_and_the_wait_ends_the_wait() -> None:
+    mailbox = Mailbox()
+    mailbox.queue = Interrupted(mailbox)
+    until = now() + LONG
+    mailbox.wait(until)
+    assert now() < until
+    assert list(mailbox.queue) == [Wakeup()]
+
+
+def test_a_wait_ends_with_what_another_thread_delivers() -> None:
+    mailbox = Mailbox()
+    other = threading.Thread(target=mailbox.deliver, args=([Wakeup()],))
+    other.start()
+    mailbox.wait(now() + LONG)
+    other.join()
+    assert list(mailbox.queue) == [Wakeup()]
+
+
+def test_an_old_token_ends_no_later_wait() -> None:
+    mailbox = Mailbox()
+    mailbox.deliver([Wakeup()])
+    mailbox.queue.clear()
+    until = now() + 0.01
+    mailbox.wait(until)
+    assert now() >= until
+
+
+def test_tokens_do_not_pile_up_while_nobody_waits() -> None:
+    mailbox = Mailbox()
+    for _ in range(100):
+        mailbox.deliver([Wakeup()])
+    assert mailbox._tokens.qsize() == 1
+
+
+def test_a_time_that_is_past_does_not_wait() -> None:
+    Mailbox().wait(now() - 1)
+
+
+def test_the_death_of_the_network_thread_is_raised_after_the_events_before_it() -> None:
+    mailbox = Mailbox()
+    mailbox.deliver([Wakeup()])
+    mailbox.network_died(LookupError("a bug"))
+    mailbox.wait(now() + LONG)
+    mailbox.queue.clear()
+    with pytest.raises(NetworkThreadDiedError, match="LookupError") as raised:
+        mailbox.wait(now() + LONG)
+    assert isinstance(raised.value.__cause__, LookupError)
+    with pytest.raises(NetworkThreadDiedError):
+        mailbox.check_alive()
