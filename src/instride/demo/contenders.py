@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from instride.demo.scenario import Contender
+from instride.spark.parquet import read_files
 
-__all__ = ["CONFLUENT", "CONTENDERS"]
+__all__ = ["CONFLUENT", "CONTENDERS", "INSTRIDE"]
 
 
 def _plain_files(output: Path) -> list[Path]:
@@ -23,4 +24,13 @@ CONFLUENT: Final = Contender(
     written=_plain_files,
 )
 
-CONTENDERS: Final = (CONFLUENT,)
+INSTRIDE: Final = Contender(
+    name="instride",
+    slug="instride",
+    module="instride.demo.pipeline_member",
+    slow_partition=6,
+    written=read_files,
+    ours=True,
+)
+
+CONTENDERS: Final = (INSTRIDE, CONFLUENT)

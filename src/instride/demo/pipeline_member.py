@@ -121,10 +121,10 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     settings = MemberSettings.from_arguments()
     spark = _spark(settings.app)
-    spark.sparkContext.parallelize([0], 1).map(str).collect()  # the first worker is started before anybody waits for it
     stop = _StopPipeline()
     with EventLog(settings.events, settings.app) as log:
         stop.pipeline = _pipeline(settings, spark, _Log(log))
+        stop.pipeline.prepare()
         if wait_to_join(settings, log, stop):
             stop.pipeline.run()
             log.life(Phase.LEAVING)

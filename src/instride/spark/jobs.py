@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.util import InheritableThread
 
+from instride.errors import PipelineError
 from instride.spark.report import JobEnded, JobMessage, RangeReport, Reported
 from instride.spark.sink import OutputRange
 from instride.spark.task import RangeTask
@@ -64,6 +65,17 @@ class JobRunner:
     def cores(self) -> int:
         """How many tasks Spark runs at a time, now."""
         return int(self._context.defaultParallelism)
+
+    def prepare(self, task: RangeTask) -> None:
+        """Start the workers, and see that they have what the tasks need. Raises PipelineError with what they lack."""
+        cores = max(1, self.cores)
+        job = self._context.parallelize(range(cores), cores).mapPartitions(task.prepare)
+        try:
+            failures = job.collect()
+        except Exception as error:
+            raise PipelineError(f"Spark cannot run the pipeline's tasks: {_reason(error)}") from error
+        if failures:
+            raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{failures[0]}")
 
     def start(self, task: RangeTask, ranges: Sequence[OutputRange]) -> None:
         """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties."""

@@ -168,32 +168,36 @@ class Pipeline:
             max_poll_interval=max_revoke_delay,
             range_poll_interval=range_poll_interval,
         )
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._ready: tuple[JobRunner, RangeTask] | None = None
         self._started = False
         self._stopping = False
+
+    def prepare(self) -> None:
+        """Start Spark's workers and look that they can do the work, so that `run` begins at once. `run` does it else.
+
+        Raises PipelineError where the workers lack a package or cannot load the function; errors of the sink.
+        """
+        self._prepared()
 
     def run(self) -> None:
         """Work until `stop`. Then work under way is finished and committed, and the group is left.
 
-        Raises RangeFailedError when work on a range failed for good, errors of the group and of the sink, and what
-        `on_event` raises; in each case after what was under way has ended, and with nothing skipped. A second call is
-        IllegalStateError.
+        Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
+        errors of the group and of the sink, and what `on_event` raises, each after what was under way has ended, and
+        with nothing skipped. A second call is IllegalStateError.
         """
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")
         self._started = True
-        from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
-
-        inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        runner = JobRunner(
-            self._spark.sparkContext, inbox_teller(inbox, self._consumer), ranges_per_task=self._ranges_per_task
-        )
+        runner, task = self._prepared()
         run = PipelineRun(
             self._settings,
             consumer=self._consumer,
             sink=self._sink,
             runner=runner,
-            inbox=inbox,
-            task=self._task(runner),
+            inbox=self._inbox,
+            task=task,
             on_event=self._on_event,
         )
         run.run(lambda: self._stopping)
@@ -201,6 +205,17 @@ class Pipeline:
     def stop(self) -> None:
         """Ask `run` to end. From any thread or a signal handler; returns at once."""
         self._stopping = True
+
+    def _prepared(self) -> tuple[JobRunner, RangeTask]:
+        if self._ready is None:
+            from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
+
+            tell = inbox_teller(self._inbox, self._consumer)
+            runner = JobRunner(self._spark.sparkContext, tell, ranges_per_task=self._ranges_per_task)
+            task = self._task(runner)
+            runner.prepare(task)
+            self._ready = runner, task
+        return self._ready
 
     def _task(self, runner: JobRunner) -> RangeTask:
         return RangeTask(

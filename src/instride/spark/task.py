@@ -10,6 +10,7 @@ Laws
 from __future__ import annotations
 
 import hashlib
+import importlib
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -53,6 +54,15 @@ class RangeTask:
                 report = self._work(wanted).to_json()
                 self.reports.add([report])
                 yield report
+
+    def prepare(self, _: Iterable[int]) -> Iterator[str]:
+        """Make this worker process ready, or tell what it lacks: packages, compiled modules, the user's own code."""
+        try:
+            _unpickled(self.function)
+            reader_for(self.reader)
+            importlib.import_module("pyarrow")
+        except Exception:  # noqa: BLE001 - told to the driver
+            yield traceback.format_exc()
 
     def _work(self, wanted: OutputRange) -> RangeReport:
         count = _Count()
