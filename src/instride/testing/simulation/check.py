@@ -25,8 +25,8 @@ __all__ = ["Violation", "check"]
 
 _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still (law 6): a long poll, round trips, a turn of the others."""
-_SESSION = 2.5
-"""The session time-out of all plans, and the time that an answer takes."""
+_SESSION, _BEAT = 2.5, 1.0
+"""The session time-out and the longest heartbeat interval of all plans, each with the time that an answer takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class _Checker:
             self._over(each, "revoked")
 
     def _lost(self, event: Event) -> None:
-        if self._kind == "calm":
+        if self._kind in ("calm", "storm"):
             self._wrong(event, "a calm history loses nothing", f"{event.who} lost {event.detail[0]}")
         for each in self._each(event):
             self._over(each, "lost")
@@ -262,11 +262,12 @@ class _Checker:
             before[offset] = each
 
     def _could_not_know(self, event: Event) -> bool:
-        """Law 5: a missed barrier is told by the next heartbeat; a coordinator that loads says that all is well."""
+        """Law 5: who misses a barrier, or the answer of its Join, hears of it by the next heartbeat, not sooner; and a
+        coordinator that loads says that all is well."""
         evicted_at, why = self._evicted.get(event.who, (0.0, ""))
         if event.time - self._blind.get(event.who, -9.0) < _SESSION:
             return True
-        return "in time" in why and event.time - evicted_at < _SESSION
+        return "in time" in why and event.time - evicted_at < _BEAT
 
     def _evict(self, event: Event) -> None:
         self._evicted[event.who] = (event.time, event.detail[0])

@@ -182,6 +182,14 @@ class SimulatedCluster:
             case "wakeup":
                 self.history.add(process.name, "woken")
                 process.wakeup()
+            case "wakeups":
+                self.history.add(process.name, "woken for", fault.seconds)
+                self._wake(process, self.scheduler.now + fault.seconds)
+
+    def _wake(self, process: Process, until: float) -> None:
+        if process.running and self.scheduler.now < until:
+            process.wakeup()
+            self.scheduler.after(self.scheduler.jitter(0.05), partial(self._wake, process, until))
 
     def _take_down(self, fault: Fault) -> None:
         """A node restarts; another takes the group over, where there is one."""

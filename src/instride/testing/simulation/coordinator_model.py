@@ -300,7 +300,8 @@ class GroupModel:
         if self.members.get(member.id) is not member:
             return
         if not member.waits() and self._scheduler.now >= member.expires:
-            self._remove(member, "no heartbeat within the session time-out")
+            synced = "no heartbeat within the session time-out"
+            self._remove(member, synced if member.synced else "it joined, and neither synced nor beat in time")
             return
         again = member.expires if member.expires > self._scheduler.now else self._scheduler.now + member.session
         self._scheduler.at(again, partial(self._watch, member))

@@ -3,8 +3,8 @@
 Laws
 1. What is sent on one connection arrives in order; between connections anything may overtake anything.
 2. A broker serves a connection's requests one at a time: what is behind a pending JoinGroup waits for its answer.
-3. A cut connection forgets what was under way, both ways; what had arrived is served all the same, and its answer is
-   lost. A stalled one is half open: nothing arrives any more, and nobody is told.
+3. A cut connection loses every answer. What was on its way to the broker is lost too, or arrives nevertheless: all of
+   it, by chance. A stalled one is half open: nothing arrives any more, and nobody is told.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Link:
     __slots__ = (
         "_arrives",
         "_busy",
+        "_drains",
         "_latency",
         "_queue",
         "_returns",
@@ -73,13 +74,14 @@ class Link:
         self._returns = 0.0
         self._queue: deque[tuple[int, Request]] = deque()
         self._busy = False
+        self._drains = False
 
     def transmit(self, request_id: int, request: Request) -> None:
         self._arrives = max(self._arrives, self._scheduler.now + self._latency())
         self._scheduler.at(self._arrives, partial(self._arrive, request_id, request))
 
     def _arrive(self, request_id: int, request: Request) -> None:
-        if not self.alive or self.stalled:
+        if self.stalled or not (self.alive or self._drains):
             return
         self._queue.append((request_id, request))
         self._next()
@@ -104,8 +106,10 @@ class Link:
         """It breaks; the client hears of it a moment later."""
         if self.alive and not self.stalled:
             self.alive = False
+            self._drains = self._scheduler.random.random() < 0.5
             self._scheduler.after(self._latency(), partial(self.owner.link_closed, self))
 
     def close(self) -> None:
-        """The client closes it."""
-        self.alive = False
+        """The client closes it: what it sent before arrives."""
+        if self.alive:
+            self.alive, self._drains = False, True

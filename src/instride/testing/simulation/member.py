@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from instride.consumer_records import ConsumerRecords
 from instride.core.application.calls import Wait
 from instride.core.application.listener import RebalanceListener
 from instride.errors import CommitFailedError, KafkaTimeoutError, RebalanceInProgressError, TransportError, WakeupError
@@ -69,7 +70,7 @@ def _flagship(member: Member) -> UserLoop:
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
-            continue
+            records = ConsumerRecords()  # the round goes on: a poll that raised is continued by the next
         yield member.breath()
         for record in ledger.forget(consumer.lost_partitions()):
             member.cancel(record)
@@ -85,8 +86,9 @@ def _flagship(member: Member) -> UserLoop:
 
 
 def _changes(member: Member) -> UserLoop:
-    """With variant 1 of KIP-983: everything in one value."""
+    """With variant 1 of KIP-983: everything in one value. Delays what the poll before asked for as well (rule 6)."""
     consumer, ledger = member.consumer, OffsetLedger()
+    asked: frozenset[TopicPartition] = frozenset()
     consumer.subscribe([TOPIC])
     while not member.stopping:
         try:
@@ -100,7 +102,8 @@ def _changes(member: Member) -> UserLoop:
             ledger.watch(record, member.submit(record))
         yield member.breath()
         consumer.commit_async(ledger.committable())
-        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked))
+        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))
+        asked = changes.to_be_revoked
         yield member.breath()
         _retry_failures(member, ledger)
     yield from _stop(member, ledger)

@@ -9,7 +9,7 @@ Laws
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from instride.core.network.actions import Role
@@ -18,8 +18,10 @@ __all__ = ["Fault", "LoopKind", "MemberPlan", "Plan", "TOPIC", "plan_for"]
 
 TOPIC = "t"
 LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate"]
-FaultKind = Literal["cut", "stall", "suspend", "pause", "crash", "wakeup", "move coordinator", "move leader", "down"]
-HistoryKind = Literal["calm", "slow", "faults"]
+FaultKind = Literal[
+    "cut", "stall", "suspend", "pause", "crash", "wakeup", "wakeups", "move coordinator", "move leader", "down"
+]
+HistoryKind = Literal["calm", "storm", "slow", "faults"]
 _LOOPS: tuple[LoopKind, ...] = ("flagship", "changes", "wait", "synchronous", "auto-commit", "immediate")
 _ONE_BY_ONE = ("synchronous", "auto-commit", "immediate")
 _ROLES = (Role.COORDINATOR, Role.JOIN, Role.DATA)
@@ -80,14 +82,15 @@ class Plan:
 def plan_for(seed: int) -> Plan:
     """A short history: two to four members, about ten seconds.
 
-    kind: "calm": no faults, and nothing that takes longer than the group allows; "slow": no faults, but handlers that
+    kind: "calm": no faults, and nothing that takes longer than the group allows; "storm": the same, with many members
+    that come and go; "slow": no faults, but handlers that
     may take too long; "faults".
     """
     rng = random.Random(seed * 2 + 1)  # noqa: S311 - not for secrets: it must be repeatable
     span = rng.uniform(5.0, 9.0)
     partitions = rng.randint(2, 7)
-    kind: HistoryKind = rng.choices(("calm", "slow", "faults"), (3, 2, 5))[0]
-    members = _members(rng, span)
+    kind: HistoryKind = rng.choices(("calm", "storm", "slow", "faults"), (4, 2, 3, 11))[0]
+    members = _storm(rng, span) if kind == "storm" else _members(rng, span)
     interval = rng.choice((3.0, 4.0, 6.0))
     return Plan(
         seed=seed,
@@ -116,7 +119,7 @@ def plan_for(seed: int) -> Plan:
 
 def _handler(rng: random.Random, kind: HistoryKind, interval: float) -> tuple[float, float, float, float]:
     """A calm history has no handler, and no queue of them, that outlasts the deadline of a delay."""
-    if kind == "calm":
+    if kind in ("calm", "storm"):
         return (0.001, rng.choice((0.002, 0.02)), 0.2 * interval, rng.choice((0.0, 0.01)))
     slow = rng.choice((0.1, 0.3, 1.0, 2.0, interval, 1.5 * interval, 30.0))
     return (0.001, rng.choice((0.005, 0.05, 0.3)), slow, rng.choice((0.0, 0.02, 0.1)))
@@ -125,6 +128,13 @@ def _handler(rng: random.Random, kind: HistoryKind, interval: float) -> tuple[fl
 def _members(rng: random.Random, span: float) -> tuple[MemberPlan, ...]:
     count = rng.choice((2, 2, 3, 3, 4))
     return tuple(_member(rng, place, span) for place in range(count))
+
+
+def _storm(rng: random.Random, span: float) -> tuple[MemberPlan, ...]:
+    """One that stays, and up to seven that stay for a moment."""
+    stays = _member(rng, 0, span)
+    others = [_member(rng, place, span) for place in range(1, rng.randint(4, 8))]
+    return (stays, *(replace(each, leaves_at=each.joins_at + rng.uniform(0.0, 2.5)) for each in others))
 
 
 def _member(rng: random.Random, place: int, span: float) -> MemberPlan:
@@ -164,7 +174,7 @@ _KINDS: tuple[FaultKind, ...] = (
     "pause",
     "crash",
     "wakeup",
-    "wakeup",
+    "wakeups",
     "move coordinator",
     "move coordinator",
     "move leader",
@@ -182,5 +192,6 @@ def _fault(rng: random.Random, members: tuple[MemberPlan, ...], span: float) -> 
         "pause": rng.choice((0.5, 2.0, 4.0, 8.0)),
         "move coordinator": rng.choice((0.0, 0.2, 1.0)),
         "down": rng.choice((0.3, 1.0, 2.5)),
+        "wakeups": rng.choice((1.0, 3.0)),
     }.get(kind, 0.0)
     return Fault(time=rng.uniform(0.3, span), kind=kind, member=member, seconds=seconds, role=rng.choice(_ROLES))
