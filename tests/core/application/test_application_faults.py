@@ -146,6 +146,20 @@ def test_a_close_that_is_interrupted_still_leaves_the_group(owner: Script) -> No
     assert (event.leave, event.deadline) == (True, owner.now)
 
 
+@pytest.mark.rule("12")
+def test_an_unsubscribe_that_is_interrupted_still_leaves_and_a_new_subscription_starts(owner: Script) -> None:
+    call = owner.machine.unsubscribe(owner.now, 30.0)
+    owner.start(call)
+    call.close()
+    (event,) = owner.take_posted(Unsubscribe)
+    assert event.deadline == owner.now
+    assert owner.assignment() == set()
+    owner.subscribe()
+    owner.assigned(0, epoch=3)
+    owner.fetched(0, 0, 3, epoch=3)
+    assert owner.poll() == [(0, 0, 3)]
+
+
 def test_a_snapshot_whose_commit_was_not_answered_before_the_end_is_settled(owner: Script) -> None:
     settled: list[CommitOutcome] = []
     entry = CommitEntry(offset=3, epoch=1, seek_number=0)

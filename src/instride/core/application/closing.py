@@ -5,7 +5,7 @@ Laws
 2. The whole is bounded by its deadline. When that ends first, what is left is told to the log by the facade and
    the group is left all the same.
 3. A listener's error is raised at the end, when everything was done.
-4. A close that is interrupted still tells the network side to leave and stop.
+4. When it is interrupted the network side is still told to leave, at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ __all__ = ["close", "unsubscribe"]
 def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[None]:
     deadline = now + timeout
     errors: list[Exception] = []
-    yield from _complete_all(state, now, deadline, errors)
+    try:
+        yield from _complete_all(state, now, deadline, errors)
+    except GeneratorExit:
+        state.post(Unsubscribe(call=state.next_call(), deadline=now))
+        _forget(state)
+        raise
     call = state.next_call()
     state.post(Unsubscribe(call=call, deadline=deadline))
     yield from _await_quietly(state, call, now, deadline)

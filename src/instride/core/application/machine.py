@@ -221,8 +221,10 @@ class ApplicationMachine:
     # -- the end
 
     def unsubscribe(self, now: float, timeout: float) -> Call[None]:
-        yield from closing.unsubscribe(self._state, now, timeout)
-        self._poller.forget()
+        try:
+            yield from closing.unsubscribe(self._state, now, timeout)
+        finally:
+            self._poller.forget()
 
     def close(self, now: float, timeout: float, *, leave: bool) -> Call[bool]:
         return closing.close(self._state, now, timeout, leave=leave)

@@ -1,0 +1,263 @@
+"""Metadata: who is asked, when again, and what a user hears of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from instride.config import ConsumerConfig
+from instride.core.events import ErrorRaised
+from instride.core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Role, Transmit
+from instride.core.network.cluster import Cluster
+from instride.core.network.context import Context
+from instride.errors import (
+    NotKafkaError,
+    TopicAuthorizationFailedError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+)
+from instride.records import TopicPartition
+from instride.wire import api
+
+TP = TopicPartition("t", 0)
+
+
+def broker(node_id: int) -> api.Broker:
+    return api.Broker(node_id=node_id, host=f"b{node_id}", port=9092)
+
+
+def topic(name: str = "t", *leaders: int, error: int = 0) -> api.MetadataTopic:
+    partitions = tuple(api.MetadataPartition(partition=p, leader=leader) for p, leader in enumerate(leaders))
+    return api.MetadataTopic(name=name, error=error, partitions=partitions)
+
+
+class World:
+    """A `Cluster` whose requests the test answers."""
+
+    def __init__(self, servers: str = "s0:1", **settings: Any) -> None:
+        defaults: dict[str, Any] = {"retry_backoff": 1.0, "retry_backoff_max": 1.0, "reconnect_backoff": 0.001}
+        self.config = ConsumerConfig(bootstrap_servers=servers, **{**defaults, **settings})
+        self.context = Context(self.config, lambda: 0.5)
+        self.cluster = Cluster(self.context)
+        self.now = 100.0
+        self.cluster.follow(frozenset({"t"}))
+
+    def poll(self) -> float:
+        self.context.connections.expire(self.now)
+        return self.cluster.poll(self.now)
+
+    def asked(self) -> ConnectionKey | None:
+        """Which connection the request under way uses; its connection opens."""
+        for action in self.context.out:
+            if isinstance(action, OpenConnection):
+                self.context.connections.opened(action.key, self.now)
+                return action.key
+            if isinstance(action, Transmit):
+                return action.key
+        return None
+
+    def request(self) -> Transmit:
+        self.asked()
+        return [each for each in self.context.out if isinstance(each, Transmit)][-1]
+
+    def answer(self, answer: api.Answer) -> None:
+        request = self.request()
+        self.context.out.clear()
+        self.context.connections.answered(request.request_id, answer, self.now)
+
+    def refuse(self, error: Exception | None = None) -> ConnectionKey:
+        """The connection of the request breaks."""
+        key = next(each.key for each in self.context.out if isinstance(each, OpenConnection | Transmit))
+        self.context.out.clear()
+        self.context.connections.closed(key, error or TransportError("refused"), self.now)
+        return key
+
+    def errors(self) -> list[Exception]:
+        raised = [each.event for each in self.context.out if isinstance(each, Deliver)]
+        self.context.out[:] = [each for each in self.context.out if not isinstance(each, Deliver)]
+        return [each.error for each in raised if isinstance(each, ErrorRaised)]
+
+    def known(self, *brokers: int, topics: tuple[api.MetadataTopic, ...] | None = None) -> None:
+        """Metadata was answered."""
+        self.poll()
+        answered = topics if topics is not None else (topic("t", brokers[0]),)
+        self.answer(api.MetadataAnswer(brokers=tuple(map(broker, brokers)), topics=answered))
+
+
+def test_bootstrap_servers_are_asked_in_turn() -> None:
+    world = World("s0:1,s1:1,s2:1")
+    asked = []
+    for _ in range(4):
+        world.poll()
+        asked.append(world.refuse().node_id)
+        assert world.poll() == pytest.approx(world.now + 1.0), "after a back-off"
+        assert world.asked() is None
+        world.now += 1.0
+    assert asked == [0, 1, 2, 0]
+
+
+def test_once_brokers_are_known_they_are_asked_and_the_bootstrap_connection_is_closed() -> None:
+    world = World()
+    world.poll()
+    key = world.asked()
+    assert key == ConnectionKey(Role.BOOTSTRAP, 0)
+    world.answer(api.MetadataAnswer(brokers=(broker(7),), topics=(topic("t", 7),)))
+    assert CloseConnection(key=key) in world.context.out
+    assert world.cluster.any_node(world.now) == (ConnectionKey(Role.DATA, 7), ("b7", 9092))
+    assert world.cluster.leader(TP) == (broker(7), -1)
+    assert world.cluster.partition_count("t") == 1
+
+
+def test_a_broker_that_did_not_answer_is_left_out_until_the_metadata_is_fresh() -> None:
+    world = World()
+    world.known(1, 2)
+    world.cluster.suspect(1)
+    assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.DATA, 2)
+    world.cluster.unanswered(ConnectionKey(Role.DATA, 2))
+    assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.BOOTSTRAP, 0)
+    world.cluster.refresh()
+    world.known(1, 2)
+    assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.DATA, 1)
+
+
+def test_a_ready_and_idle_connection_is_preferred() -> None:
+    world = World()
+    world.known(1, 2)
+    key = ConnectionKey(Role.DATA, 2)
+    world.context.connections.send(key, ("b2", 1), api.Metadata(topics=()), lambda _r, _t: None, world.now)
+    world.context.connections.opened(key, world.now)
+    assert world.cluster.any_node(world.now)[0] == key, "ready, if busy"
+
+
+def test_metadata_is_asked_for_again_after_its_age_and_at_once_for_a_new_topic() -> None:
+    world = World(metadata_max_age=60.0)
+    world.known(1)
+    assert world.poll() == world.now + 60.0
+    world.cluster.follow(frozenset({"t", "u"}))
+    world.poll()
+    request = world.request().request
+    assert isinstance(request, api.Metadata)
+    assert request.topics == ("t", "u")
+
+
+def test_many_refreshes_are_one_request() -> None:
+    world = World()
+    world.known(1)
+    for _ in range(5):
+        world.cluster.refresh()
+        world.poll()
+    assert len([each for each in world.context.out if isinstance(each, OpenConnection | Transmit)]) == 1
+
+
+def test_without_a_topic_of_interest_nothing_is_asked_once_brokers_are_known() -> None:
+    world = World()
+    world.cluster.follow(frozenset())
+    world.known(1, topics=())
+    world.cluster.refresh()
+    assert world.poll() == float("inf")
+
+
+# --- what the user hears --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_topic_is_told_once_after_the_grace_and_again_when_it_vanishes_again() -> None:
+    world = World()
+    told = []
+    for error in [3] * 12 + [0] + [3] * 12:
+        missing = topic("t", error=3) if error else topic("t", 1)
+        world.known(1, topics=(missing,))
+        found = world.errors()
+        told += [world.now] * len(found)
+        for each in found:
+            assert isinstance(each, UnknownTopicOrPartitionError)
+            assert "'t'" in str(each)
+        world.cluster.refresh()
+        world.now += 1.0
+    assert told == [105.0, 118.0], "five seconds after it was first missed, each time"
+
+
+def test_a_topic_that_the_answer_leaves_out_is_unknown_too() -> None:
+    world = World()
+    told = []
+    for _ in range(7):
+        world.known(1, topics=())
+        told += world.errors()
+        world.now += 1.0
+    assert len(told) == 1
+    assert world.cluster.partition_count("t") is None
+
+
+def test_a_topic_that_may_not_be_read_is_told_at_once_and_once() -> None:
+    world = World()
+    world.known(1, topics=(topic("t", error=29),))
+    (error,) = world.errors()
+    assert isinstance(error, TopicAuthorizationFailedError)
+    world.now += 10
+    world.known(1, topics=(topic("t", error=29),))
+    assert world.errors() == []
+
+
+def test_a_partition_without_a_leader_is_asked_for_again() -> None:
+    world = World()
+    world.known(1, topics=(topic("t", -1),))
+    assert world.cluster.leader(TP) is None
+    assert world.poll() == pytest.approx(world.now + 1.0)
+
+
+def test_a_partition_that_its_topic_does_not_have_is_told_once() -> None:
+    world = World()
+    world.known(1)
+    missing = TopicPartition("t", 5)
+    for _ in range(12):
+        world.cluster.miss(missing, world.now)
+        world.now += 1.0
+    (error,) = world.errors()
+    assert "t-5" in str(error)
+    world.cluster.miss(TP, world.now)
+    assert world.errors() == []
+
+
+def test_a_cluster_that_was_never_reached_is_told_each_request_timeout() -> None:
+    world = World("s0:1,s1:1", request_timeout=10.0)
+    told = []
+    for _ in range(30):
+        world.poll()
+        world.refuse(TransportError("connection refused"))
+        told += [(world.now, error) for error in world.errors()]
+        world.now += 1.0
+    assert [at for at, _ in told] == [110.0, 120.0]
+    error = told[0][1]
+    assert "s0:1: connection refused" in str(error)
+    assert "s1:1: connection refused" in str(error)
+
+
+def test_what_is_not_kafka_is_told_at_once() -> None:
+    world = World()
+    world.poll()
+    world.refuse(NotKafkaError("HTTP answers there"))
+    (error,) = world.errors()
+    assert isinstance(error, NotKafkaError)
+    assert "HTTP" in str(error)
+
+
+def test_once_a_broker_was_reached_an_outage_is_waited_out() -> None:
+    world = World(request_timeout=5.0)
+    world.known(1)
+    world.cluster.refresh()
+    for _ in range(20):
+        world.poll()
+        world.refuse()
+        world.cluster.refresh()
+        world.now += 1.5
+    assert world.errors() == []
+
+
+def test_hooks_hear_of_every_update() -> None:
+    world = World()
+    heard: list[float] = []
+    world.cluster.on_update.append(heard.append)
+    world.known(1)
+    world.cluster.refresh()
+    world.known(1)
+    assert heard == [100.0, 100.0]

@@ -1,0 +1,203 @@
+"""Requests and their connections: opened when needed, in order, answered once, given up in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from instride.config import ConsumerConfig
+from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role, Transmit
+from instride.core.network.connections import Connections
+from instride.errors import KafkaTimeoutError, NotKafkaError, ProtocolError, TransportError
+from instride.wire import api
+
+KEY = ConnectionKey(Role.DATA, 1)
+OTHER = ConnectionKey(Role.JOIN, 1)
+WHERE = ("b", 1)
+
+
+class Outbox:
+    """A `Connections` and what came of it."""
+
+    def __init__(self) -> None:
+        self.config = ConsumerConfig(
+            bootstrap_servers="b:1", request_timeout=30.0, connection_setup_timeout=10.0, reconnect_backoff=1.0,
+            reconnect_backoff_max=4.0,
+        )  # fmt: skip
+        self.out: list[Action] = []
+        self.connections = Connections(self.config, lambda: 0.5, self.out)
+        self.ended: list[tuple[str, api.Answer | Exception]] = []
+
+    def send(self, name: str, now: float = 0.0, *, key: ConnectionKey = KEY, timeout: float | None = None) -> None:
+        request = api.FindCoordinator(group_id=name)
+        self.connections.send(
+            key, WHERE, request, lambda result, _now: self.ended.append((name, result)), now, timeout=timeout
+        )
+
+    def transmitted(self) -> list[str]:
+        requests = [each.request for each in self.out if isinstance(each, Transmit)]
+        return [each.group_id for each in requests if isinstance(each, api.FindCoordinator)]
+
+    def request_id(self, name: str) -> int:
+        for each in self.out:
+            if isinstance(each, Transmit) and each.request == api.FindCoordinator(group_id=name):
+                return each.request_id
+        raise LookupError(name)
+
+    def opens(self) -> int:
+        return sum(isinstance(each, OpenConnection) for each in self.out)
+
+
+@pytest.fixture
+def box() -> Outbox:
+    return Outbox()
+
+
+def test_a_connection_is_opened_by_the_first_request_and_only_once(box: Outbox) -> None:
+    assert box.opens() == 0
+    box.send("a")
+    box.send("b")
+    assert box.out == [OpenConnection(key=KEY, host="b", port=1)]
+    assert not box.connections.is_ready(KEY)
+    assert box.connections.busy(KEY)
+
+
+def test_requests_wait_for_the_connection_and_go_in_order(box: Outbox) -> None:
+    for name in "abc":
+        box.send(name)
+    box.connections.opened(KEY, 1.0)
+    box.send("d", 1.0)
+    assert box.transmitted() == ["a", "b", "c", "d"]
+    assert box.connections.is_ready(KEY)
+
+
+def test_an_answer_ends_its_own_request_once(box: Outbox) -> None:
+    box.send("a")
+    box.send("b")
+    box.connections.opened(KEY, 0.0)
+    answer = api.FindCoordinatorAnswer(node_id=3)
+    box.connections.answered(box.request_id("b"), answer, 1.0)
+    box.connections.answered(box.request_id("b"), answer, 1.0)
+    assert box.ended == [("b", answer)]
+    box.connections.closed(KEY, TransportError("x"), 2.0)
+    assert [name for name, _ in box.ended] == ["b", "a"]
+    box.connections.answered(box.request_id("a"), answer, 3.0)
+    assert len(box.ended) == 2, "it had ended already"
+
+
+def test_an_unanswered_request_closes_its_connection_and_ends_those_behind_it(box: Outbox) -> None:
+    box.send("a")
+    box.send("b", timeout=100.0)
+    box.send("elsewhere", key=OTHER, timeout=100.0)
+    box.connections.opened(KEY, 0.0)
+    assert box.connections.deadline() == 10.0, "the other connection is still opening"
+    box.connections.opened(OTHER, 0.0)
+    assert box.connections.deadline() == 30.0
+    box.connections.expire(29.9)
+    assert box.ended == []
+    box.connections.expire(30.0)
+    assert [name for name, _ in box.ended] == ["a", "b"]
+    assert all(isinstance(result, TransportError) for _, result in box.ended)
+    assert "b:1" in str(box.ended[0][1])
+    assert box.out[-1] == CloseConnection(key=KEY)
+
+
+def test_a_connection_that_does_not_come_up_is_given_up(box: Outbox) -> None:
+    box.send("a")
+    assert box.connections.deadline() == 10.0
+    box.connections.expire(10.0)
+    ((_, error),) = box.ended
+    assert "connection_setup_timeout" in str(error)
+    assert box.out[-1] == CloseConnection(key=KEY)
+    assert box.connections.last_error is error
+
+
+def test_a_request_that_waits_for_a_reconnect_ends_at_its_own_deadline(box: Outbox) -> None:
+    box.send("a")
+    box.connections.closed(KEY, TransportError("refused"), 0.0)
+    box.send("b", timeout=0.5)
+    box.send("c", timeout=5.0)
+    box.connections.expire(0.5)
+    name, error = box.ended[-1]
+    assert name == "b"
+    assert isinstance(error, KafkaTimeoutError)
+    box.connections.expire(1.0)
+    box.connections.opened(KEY, 1.0)
+    assert box.transmitted() == ["c"]
+
+
+def test_after_failures_the_back_off_grows_to_its_bound_and_a_success_ends_it(box: Outbox) -> None:
+    now, pauses = 0.0, []
+    for _ in range(4):
+        box.send("a", now)
+        before = box.opens()
+        box.connections.closed(KEY, TransportError("refused"), now)
+        assert box.connections.backing_off(KEY, now)
+        box.send("b", now, timeout=60.0)
+        ready = box.connections.deadline()
+        box.connections.expire(ready - 0.001)
+        assert box.opens() == before, "not before the back-off ends"
+        box.connections.expire(ready)
+        assert box.opens() == before + 1
+        pauses.append(ready - now)
+        now = ready
+    assert pauses == pytest.approx([1.0, 2.0, 4.0, 4.0])
+    box.connections.opened(KEY, now)
+    box.connections.closed(KEY, TransportError("gone"), now)
+    box.send("c", now)
+    assert box.connections.deadline() == pytest.approx(now + 1.0)
+
+
+def test_close_ends_requests_with_the_error_and_needs_no_back_off(box: Outbox) -> None:
+    box.send("a")
+    box.connections.opened(KEY, 0.0)
+    error = TransportError("bootstrap is done")
+    box.connections.close(KEY, error, 0.0)
+    assert box.ended == [("a", error)]
+    assert box.out[-1] == CloseConnection(key=KEY)
+    assert not box.connections.backing_off(KEY, 0.0)
+    box.connections.close(KEY, error, 0.0)
+    box.connections.close(OTHER, error, 0.0)
+    assert sum(isinstance(each, CloseConnection) for each in box.out) == 1
+
+
+def test_what_the_shell_says_of_a_connection_that_was_given_up_is_ignored(box: Outbox) -> None:
+    box.connections.opened(KEY, 0.0)
+    box.connections.closed(KEY, TransportError("x"), 0.0)
+    box.send("a")
+    box.connections.close(KEY, TransportError("x"), 0.0)
+    box.connections.opened(KEY, 1.0)
+    box.connections.closed(KEY, TransportError("late"), 1.0)
+    assert not box.connections.is_ready(KEY)
+    assert not box.connections.backing_off(KEY, 1.0)
+
+
+def test_a_sender_may_send_again_from_its_answer(box: Outbox) -> None:
+    def again(_result: object, now: float) -> None:
+        box.send("again", now)
+
+    box.connections.send(KEY, WHERE, api.FindCoordinator(group_id="first"), again, 0.0)
+    box.connections.opened(KEY, 0.0)
+    box.connections.closed(KEY, TransportError("gone"), 0.0)
+    box.connections.expire(1.0)
+    box.connections.opened(KEY, 1.0)
+    assert box.transmitted() == ["first", "again"]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_what_broke_the_protocol_is_no_fault_of_the_other_requests(box: Outbox, ready: bool) -> None:
+    box.send("a")
+    if ready:
+        box.connections.opened(KEY, 0.0)
+    error = ProtocolError("bad length") if ready else NotKafkaError("HTTP answers there")
+    box.connections.closed(KEY, error, 0.0)
+    ((_, result),) = box.ended
+    assert isinstance(result, TransportError)
+    assert result.retriable == ready, "while shaking hands it tells what is there"
+
+
+def test_every_connection_ends_with_close_all(box: Outbox) -> None:
+    box.send("a")
+    box.send("b", key=OTHER)
+    box.connections.close_all(0.0)
+    assert [name for name, _ in box.ended] == ["a", "b"]
+    assert box.connections.deadline() == float("inf")

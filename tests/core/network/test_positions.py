@@ -1,0 +1,188 @@
+"""Where a partition begins: committed offset, reset policy, and never a reset after a mere error."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import COMMITTED, EARLIEST, LATEST, Assign, Lost, Parked, Pause, Positioned, SetPosition
+from instride.core.network.held import Phase
+from instride.errors import GroupAuthorizationFailedError, NoOffsetForPartitionError, TransportError
+from instride.wire import api
+
+
+class Finding(NetworkScript):
+    """OffsetFetch waits for the test."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)  # type: ignore[arg-type]
+        self.committed_offset = None
+
+    def found(self, offset: int, partition: int = 0, *, error: int = 0, leader_epoch: int = -1) -> None:
+        found = api.CommittedOffset(offset=offset, error=error, leader_epoch=leader_epoch)
+        self.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(partition): found}))
+
+    def listed(self, offset: int, partition: int = 0, *, error: int = 0) -> None:
+        listed = api.ListedOffset(offset=offset, error=error)
+        self.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(partition): listed}))
+
+    def phase(self, partition: int = 0) -> Phase:
+        return self.machine._book.held[tp(partition)].phase
+
+
+@pytest.fixture
+def script() -> Finding:
+    made = Finding()
+    made.member_of(1, 0)
+    return made
+
+
+def test_the_committed_offset_is_where_it_begins(script: Finding) -> None:
+    script.found(7, leader_epoch=3)
+    (event,) = script.take(Positioned)
+    assert (event.partition, event.offset, event.leader_epoch, event.seek_number) == (tp(0), 7, 3, 0)
+    assert script.asked(api.Fetch).partitions[0].offset == 7
+    assert "ListOffsets" not in script.waits()
+
+
+@pytest.mark.parametrize(("policy", "timestamp"), [("earliest", EARLIEST), ("latest", LATEST)])
+def test_without_a_committed_offset_the_reset_policy_says(policy: str, timestamp: int) -> None:
+    script = Finding(auto_offset_reset=policy)
+    script.member_of(1, 0)
+    script.found(-1)
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): timestamp}
+    script.listed(40)
+    assert script.take(Positioned)[0].offset == 40
+    assert script.asked(api.Fetch).partitions[0].offset == 40
+
+
+def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
+    script = Finding(auto_offset_reset="none")
+    script.member_of(1, 0)
+    script.found(-1)
+    (event,) = script.take(Parked)
+    assert isinstance(event.error, NoOffsetForPartitionError)
+    assert "t-0" in str(event.error)
+    assert event.reset is None
+    script.pass_time(10.0)
+    assert script.take(Parked) == []
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=5))
+    assert script.asked(api.Fetch).partitions[0].offset == 5
+
+
+@pytest.mark.parametrize("code", [3, 7, 14, 15, 16, 88])
+def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> None:
+    script.found(-1, error=code)
+    assert script.take(Positioned) == []
+    assert script.phase() is Phase.FIND_COMMITTED
+    script.pass_time(3.0)
+    assert "ListOffsets" not in script.waits()
+    script.found(7)
+    assert script.take(Positioned)[0].offset == 7
+
+
+@pytest.mark.parametrize("code", [14, 16])
+def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: int) -> None:
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code))
+    script.pass_time(3.0)
+    assert "ListOffsets" not in script.waits()
+    script.found(7)
+    assert script.take(Positioned)[0].offset == 7
+
+
+def test_a_broken_connection_is_no_reset(script: Finding) -> None:
+    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.pass_time(3.0)
+    script.found(9)
+    assert script.take(Positioned)[0].offset == 9
+
+
+def test_an_answer_that_leaves_the_partition_out_is_no_reset(script: Finding) -> None:
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer())
+    script.pass_time(3.0)
+    assert "ListOffsets" not in script.waits()
+    assert script.take(Positioned) == []
+
+
+def test_what_cannot_be_retried_parks(script: Finding) -> None:
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=30))
+    (event,) = script.take(Parked)
+    assert isinstance(event.error, GroupAuthorizationFailedError)
+    assert "ListOffsets" not in script.waits()
+
+
+def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
+    script.found(7)
+    assert script.take(Positioned) == []
+    assert script.asked(api.Fetch).partitions[0].offset == 50
+
+
+def test_an_answer_of_an_older_epoch_is_dropped(script: Finding) -> None:
+    old = script.asked(api.OffsetFetch)
+    script.heartbeat(25)
+    assert len(script.take(Lost)) == 1
+    script.rebalance(2, 0)
+    assert script.waits().count("OffsetFetch") == 2
+    assert old.partitions == (tp(0),)
+    script.found(7)
+    assert script.take(Positioned) == [], "that was the old epoch's"
+    script.found(8)
+    assert script.take(Positioned)[0].offset == 8
+
+
+def test_a_pause_while_searching_asks_again_and_finds(script: Finding) -> None:
+    script.do(Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1))
+    script.found(7)
+    assert script.take(Positioned) == []
+    script.found(7)
+    assert script.take(Positioned)[0].offset == 7
+    assert "Fetch" not in script.waits()
+
+
+def test_a_reset_that_a_seek_overtook_is_dropped(script: Finding) -> None:
+    script.found(-1)
+    epoch = script.epoch(0)
+    script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=LATEST))
+    script.listed(0)
+    assert script.take(Positioned) == [], "that was the earliest"
+    script.listed(90)
+    assert script.take(Positioned)[0].offset == 90
+
+
+@pytest.mark.parametrize("code", [5, 6, 74])
+def test_a_leader_that_moved_is_asked_again_with_fresh_metadata(script: Finding, code: int) -> None:
+    script.found(-1)
+    script.listed(-1, error=code)
+    script.pass_time(3.0)
+    script.listed(12)
+    assert script.take(Positioned)[0].offset == 12
+
+
+def test_a_leader_that_does_not_answer_is_asked_again(script: Finding) -> None:
+    script.found(-1)
+    script.answer(api.ListOffsets, TransportError("gone"))
+    script.pass_time(3.0)
+    script.listed(12)
+    assert script.take(Positioned)[0].offset == 12
+
+
+def test_without_a_group_nothing_is_asked_of_a_coordinator() -> None:
+    script = Finding(group_id=None)
+    script.do(Assign(partitions={tp(0): 1}))
+    script.pass_time(1.0)
+    assert "OffsetFetch" not in script.waits()
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): EARLIEST}
+
+
+def test_the_committed_offset_can_be_asked_for_again(script: Finding) -> None:
+    script.found(7)
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=0, fetch_number=1, offset=COMMITTED))
+    script.found(8)
+    assert script.take(Positioned)[-1].offset == 8
+
+
+def test_partitions_are_asked_for_together() -> None:
+    script = Finding()
+    script.member_of(1, 0, 1, 2)
+    assert script.asked(api.OffsetFetch).partitions == (tp(0), tp(1), tp(2))
