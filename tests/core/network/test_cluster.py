@@ -47,6 +47,11 @@ class World:
         self.context.connections.expire(self.now)
         return self.cluster.poll(self.now)
 
+    def refresh(self) -> None:
+        """Something is out of date, a while after the last answer."""
+        self.now += 1.0
+        self.cluster.refresh()
+
     def asked(self) -> ConnectionKey | None:
         """Which connection the request under way uses; its connection opens."""
         for action in self.context.out:
@@ -116,7 +121,7 @@ def test_a_broker_that_did_not_answer_is_left_out_until_the_metadata_is_fresh() 
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.DATA, 2)
     world.cluster.unanswered(ConnectionKey(Role.DATA, 2))
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.BOOTSTRAP, 0)
-    world.cluster.refresh()
+    world.refresh()
     world.known(1, 2)
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.DATA, 1)
 
@@ -145,16 +150,28 @@ def test_many_refreshes_are_one_request() -> None:
     world = World()
     world.known(1)
     for _ in range(5):
-        world.cluster.refresh()
+        world.refresh()
         world.poll()
     assert len([each for each in world.context.out if isinstance(each, OpenConnection | Transmit)]) == 1
+
+
+def test_answers_that_help_nobody_are_spaced() -> None:
+    """Else who finds no leader in an answer would ask again at once, and again."""
+    world = World()
+    world.known(1)
+    world.cluster.refresh()
+    assert world.poll() == pytest.approx(world.now + 1.0)
+    assert world.asked() is None
+    world.now += 1.0
+    world.poll()
+    assert world.asked() is not None
 
 
 def test_without_a_topic_of_interest_nothing_is_asked_once_brokers_are_known() -> None:
     world = World()
     world.cluster.follow(frozenset())
     world.known(1, topics=())
-    world.cluster.refresh()
+    world.refresh()
     assert world.poll() == float("inf")
 
 
@@ -172,8 +189,7 @@ def test_an_unknown_topic_is_told_once_after_the_grace_and_again_when_it_vanishe
         for each in found:
             assert isinstance(each, UnknownTopicOrPartitionError)
             assert "'t'" in str(each)
-        world.cluster.refresh()
-        world.now += 1.0
+        world.refresh()
     assert told == [105.0, 118.0], "five seconds after it was first missed, each time"
 
 
@@ -244,11 +260,11 @@ def test_what_is_not_kafka_is_told_at_once() -> None:
 def test_once_a_broker_was_reached_an_outage_is_waited_out() -> None:
     world = World(request_timeout=5.0)
     world.known(1)
-    world.cluster.refresh()
+    world.refresh()
     for _ in range(20):
         world.poll()
         world.refuse()
-        world.cluster.refresh()
+        world.refresh()
         world.now += 1.5
     assert world.errors() == []
 
@@ -258,6 +274,6 @@ def test_hooks_hear_of_every_update() -> None:
     heard: list[float] = []
     world.cluster.on_update.append(heard.append)
     world.known(1)
-    world.cluster.refresh()
+    world.refresh()
     world.known(1)
-    assert heard == [100.0, 100.0]
+    assert heard == [100.0, 101.0]

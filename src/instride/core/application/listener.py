@@ -11,8 +11,8 @@ __all__ = ["RebalanceListener"]
 
 class RebalanceListener:
     """Subclass it and pass it to `subscribe`. Every method runs on the application's thread, inside a poll,
-    unsubscribe or close, and may call the consumer (but not poll, unsubscribe or close). Partitions come sorted. What a method raises is
-    raised by the call it ran in, after the step is done; no method runs twice for one thing.
+    unsubscribe or close, and may call the consumer (but none of these three). Partitions come sorted. What a method
+    raises is raised by the call it ran in, after the step is done; no method runs twice for one thing.
     """
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:

@@ -71,7 +71,7 @@ class Closing:
             self._done(error, now)
             return
         self._group.leave(
-            lambda: self._left(error, now),
+            lambda failed: self._left(error or failed, now),
             now,
             reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
             timeout=max(event.deadline - now, 0.0),

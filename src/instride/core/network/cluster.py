@@ -2,7 +2,8 @@
 
 Laws
 1. Any broker can be asked. While none is known, or none of the known answers, the bootstrap servers are.
-2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked.
+2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked: two answers
+   that say the same are retry_backoff apart at least.
 3. A topic or partition of interest that stays unknown is told to the user once, and so is a topic that may not be read.
 4. Until a first broker was reached, the failure of the whole bootstrap list is told to the user.
 """
@@ -45,6 +46,7 @@ class Cluster:
         self._backoff = context.backoff()
         self._asking = False
         self._due_at = 0.0
+        self._not_before = 0.0
         self._interest: frozenset[str] = frozenset()
         self._failed_since: float | None = None
         self._failures: dict[Address, Exception] = {}
@@ -110,7 +112,7 @@ class Cluster:
         """The topics whose metadata is wanted."""
         if topics != self._interest:
             if topics - self._interest:
-                self._due_at = 0.0
+                self._due_at = self._not_before = 0.0
             self._interest = topics
             self._missing_since = {topic: t for topic, t in self._missing_since.items() if topic in topics}
 
@@ -138,7 +140,7 @@ class Cluster:
         """Send what is due. Returns when to be asked again."""
         if self._asking:
             return float("inf")
-        due = max(self._due_at, self._backoff.ready_at)
+        due = max(self._due_at, self._not_before, self._backoff.ready_at)
         if not self._interest and self.brokers:
             return float("inf")
         if now < due:
@@ -165,6 +167,7 @@ class Cluster:
             self.topics[topic.name] = topic
         self.version += 1
         self._due_at = now + self._context.config.metadata_max_age
+        self._not_before = now + self._context.config.retry_backoff
         if self._look_for_trouble(result, now):
             self._due_at = 0.0
             self._backoff.failed(now)

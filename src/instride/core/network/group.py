@@ -405,15 +405,21 @@ class Group:
 
     # -- ends
 
-    def leave(self, on_done: Callable[[], None], now: float, *, reason: str, timeout: float | None = None) -> None:
-        """Tell the group, best effort; `on_done` in any case. The membership ends at once."""
+    def leave(
+        self, on_done: Callable[[Exception | None], None], now: float, *, reason: str, timeout: float | None = None
+    ) -> None:
+        """Tell the group; `on_done` hears in any case, and of what went wrong. The membership ends at once."""
         member_id = self.member_id
         self._end_membership(now, forget_id=True)
         if not member_id or not self._coordinator.known:
-            on_done()
+            on_done(None)
             return
         request = api.LeaveGroup(group_id=self._config.group_id or "", member_id=member_id, reason=reason)
-        self._coordinator.send(request, lambda _result, _then: on_done(), now, timeout=timeout)
+
+        def done(result: api.Answer | Exception, _now: float) -> None:
+            on_done(result if isinstance(result, Exception) else None)
+
+        self._coordinator.send(request, done, now, timeout=timeout)
 
     def _poll_interval_exceeded(self, now: float) -> None:
         self._context.log(
@@ -423,7 +429,7 @@ class Group:
         )
         self._waits_for_poll = True
         self.book.lose_all(now)
-        self.leave(lambda: None, now, reason="max_poll_interval exceeded")
+        self.leave(lambda _error: None, now, reason="max_poll_interval exceeded")
 
     def _lost(self, why: str, now: float, *, forget_id: bool = False) -> None:
         """Law 1."""
@@ -450,7 +456,9 @@ class Group:
         self.failed = error
         self.book.lose_all(now)
         if self.generation >= 0:
-            self.leave(lambda: None, now, reason=f"giving up: {type(error).__name__}")  # nobody shall wait for us
+            self.leave(
+                lambda _error: None, now, reason=f"giving up: {type(error).__name__}"
+            )  # nobody shall wait for us
         else:
             self._end_membership(now, forget_id=False)
         self._context.deliver(ErrorRaised(error=error))

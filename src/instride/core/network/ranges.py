@@ -94,10 +94,15 @@ class RangeFetcher:
         for held in self._held().values():
             if not held.fetchable:
                 continue
+            if not held.backoff.ready(now):
+                wake = min(wake, held.backoff.ready_at)
+                continue
             leader = self._cluster.leader(held.partition)
             if leader is None:
-                self._cluster.refresh()
-                wake = min(wake, now + self._context.config.range_poll_interval)
+                held.backoff.failed(now)
+                wake = min(wake, held.backoff.ready_at)
+                self._cluster.miss(held.partition, now)
+                self._context.touch()
             elif leader[0].node_id not in self._flying:
                 by_leader.setdefault(leader[0].node_id, []).append(held)
         for node_id, partitions in by_leader.items():

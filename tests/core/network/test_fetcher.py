@@ -1,0 +1,291 @@
+"""Fetching: every class of error, stale answers, corrupt bytes; one partition's trouble stops no other."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import EARLIEST, LATEST, Consumed, Fetched, Parked, Pause, Resume, SetPosition
+from instride.core.network.ranges import RangeChunk
+from instride.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from instride.wire import api
+
+STALE_METADATA = [3, 5, 6, 9, 56, 74, 78, 100, 103]
+
+
+def data(partition: int, start: int, end: int, *, skip_to: int | None = None) -> api.FetchedPartition:
+    """Records [start, end); the position goes on to `skip_to` where that is given."""
+    chunk = RangeChunk(topic="t", partition=partition, first_offset=start, next_offset=end)
+    return api.FetchedPartition(
+        chunk=chunk if end > start else None,  # type: ignore[arg-type]  # a chunk without record objects will do
+        next_offset=end if skip_to is None else skip_to,
+        high_watermark=10_000,
+    )
+
+
+def answer(script: NetworkScript, **partitions: api.FetchedPartition) -> None:
+    """p0=..., p1=...: answer the oldest fetch."""
+    found: dict[tuple[str, int], api.FetchedPartition] = {tp(int(name[1:])): each for name, each in partitions.items()}
+    script.answer(api.Fetch, api.FetchAnswer(partitions=found))
+
+
+def fetches(script: NetworkScript) -> dict[int, int]:
+    """Partition -> offset, of every fetch that waits."""
+    requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
+    return {each.partition: each.offset for request in requests for each in request.partitions}
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    made = NetworkScript()
+    made.member_of(1, 0, 1)
+    return made
+
+
+def test_records_go_up_and_the_next_fetch_goes_on_after_them(script: NetworkScript) -> None:
+    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 0))
+    (event,) = script.take(Fetched)
+    assert (event.partition, event.epoch, event.next_offset, event.high_watermark) == (
+        tp(0),
+        script.epoch(0),
+        5,
+        10_000,
+    )
+    assert fetches(script)[0] == 5
+
+
+def test_a_batch_without_records_to_return_moves_the_position_and_is_told(script: NetworkScript) -> None:
+    answer(script, p0=data(0, 0, 0, skip_to=9))
+    (event,) = script.take(Fetched)
+    assert (event.chunk, event.next_offset) == (None, 9)
+    assert fetches(script)[0] == 9
+
+
+def test_an_empty_answer_tells_nothing(script: NetworkScript) -> None:
+    answer(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
+    assert script.take(Fetched) == []
+    assert fetches(script) == {0: 0, 1: 0}
+
+
+@pytest.mark.rule("3")
+@pytest.mark.parametrize("how", ["seek", "pause", "pause and resume"])
+def test_what_was_fetched_for_an_older_fetch_number_is_dropped(script: NetworkScript, how: str) -> None:
+    epoch = script.epoch(0)
+    if how == "seek":
+        script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=70))
+    else:
+        script.do(Pause(partition=tp(0), epoch=epoch, fetch_number=1))
+    if how == "pause and resume":
+        script.do(Resume(partition=tp(0), epoch=epoch, fetch_number=2, offset=3))
+    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
+    assert [event.partition for event in script.take(Fetched)] == [tp(1)]
+    assert fetches(script).get(0) == {"seek": 70, "pause": None, "pause and resume": 3}[how]
+
+
+@pytest.mark.rule("3")
+def test_what_is_in_flight_when_a_revoke_is_asked_for_is_dropped(script: NetworkScript) -> None:
+    script.heartbeat(27)
+    script.rebalance(2, 1)
+    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
+    assert [event.partition for event in script.take(Fetched)] == [tp(1)]
+    assert 0 not in fetches(script)
+
+
+def test_an_event_of_an_older_epoch_moves_nothing(script: NetworkScript) -> None:
+    old = script.epoch(0) - 1
+    script.do(
+        SetPosition(partition=tp(0), epoch=old, seek_number=1, fetch_number=1, offset=70),
+        Pause(partition=tp(0), epoch=old, fetch_number=1),
+        Consumed(partitions={tp(0): (old, 0, 5, 5)}),
+    )
+    assert fetches(script)[0] == 0
+
+
+# --- errors of a partition ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [*STALE_METADATA, 7, 75, -1])
+def test_a_passing_error_is_tried_again_and_stops_no_other(script: NetworkScript, code: int) -> None:
+    answer(script, p0=api.FetchedPartition(error=code), p1=data(1, 0, 4))
+    assert [event.partition for event in script.take(Fetched)] == [tp(1)]
+    assert 0 not in fetches(script), "after a back-off"
+    script.pass_time(1.0)
+    assert script.take(Parked) == []
+    answer(script, p1=data(1, 4, 6))
+    script.pass_time(1.0)
+    assert fetches(script)[0] == 0
+
+
+@pytest.mark.parametrize("code", STALE_METADATA)
+def test_a_leaders_error_asks_for_fresh_metadata(script: NetworkScript, code: int) -> None:
+    version = script.machine._cluster.version
+    answer(script, p0=api.FetchedPartition(error=code))
+    script.pass_time(2.0)
+    assert script.machine._cluster.version > version
+
+
+@pytest.mark.parametrize(("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("none", None)])
+def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None:
+    script = NetworkScript(auto_offset_reset=policy)
+    script.member_of(1, 0, 1)
+    answer(script, p0=api.FetchedPartition(error=1), p1=data(1, 0, 4))
+    (event,) = script.take(Parked)
+    assert (event.partition, event.reset) == (tp(0), reset)
+    assert isinstance(event.error, OffsetOutOfRangeError)
+    assert fetches(script) == {1: 4}
+
+
+def test_out_of_range_that_a_seek_overtook_is_ignored(script: NetworkScript) -> None:
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=70))
+    answer(script, p0=api.FetchedPartition(error=1))
+    assert script.take(Parked) == []
+    assert fetches(script)[0] == 70
+
+
+def test_a_topic_that_may_not_be_read_parks_its_partition(script: NetworkScript) -> None:
+    answer(script, p0=api.FetchedPartition(error=29), p1=data(1, 0, 4))
+    (event,) = script.take(Parked)
+    assert isinstance(event.error, TopicAuthorizationFailedError)
+    assert "'t'" in str(event.error)
+    assert fetches(script) == {1: 4}
+
+
+def test_an_unknown_error_parks_with_its_code(script: NetworkScript) -> None:
+    answer(script, p0=api.FetchedPartition(error=12345))
+    (event,) = script.take(Parked)
+    assert "12345" in str(event.error)
+    assert "t-0 at offset 0" in str(event.error)
+    script.pass_time(5.0)
+    assert script.take(Parked) == [], "once"
+
+
+# --- corrupt bytes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["by the decoder", "by the broker"])
+def test_corrupt_bytes_are_fetched_once_more_then_the_partition_is_parked(script: NetworkScript, how: str) -> None:
+    error = CorruptRecordError("bad checksum", topic="t", partition=0, offset=2)
+
+    def corrupt(start: int, end: int) -> api.FetchedPartition:
+        if how == "by the broker":
+            return api.FetchedPartition(error=2)
+        made = data(0, start, end)
+        return api.FetchedPartition(chunk=made.chunk, next_offset=end, high_watermark=100, corrupt=error)
+
+    answer(script, p0=corrupt(0, 2), p1=data(1, 0, 1))
+    assert script.take(Parked) == []
+    script.pass_time(1.0)
+    answer(script, p1=data(1, 1, 2))
+    script.pass_time(1.0)
+    offset = fetches(script)[0]
+    assert offset == (2 if how == "by the decoder" else 0), "what is good before it was returned"
+    answer(script, p0=corrupt(offset, offset))
+    (event,) = script.take(Parked)
+    assert event.partition == tp(0)
+    script.pass_time(2.0)
+    assert 0 not in fetches(script)
+    assert 1 in fetches(script)
+
+
+def test_bytes_that_are_good_the_second_time_are_no_error(script: NetworkScript) -> None:
+    corrupt = api.FetchedPartition(next_offset=0, corrupt=CorruptRecordError("bad checksum"))
+    answer(script, p0=corrupt)
+    for _ in range(2):
+        script.pass_time(1.0)
+        answer(script, p0=data(0, 0, 3), p1=data(1, 0, 0))
+    assert script.take(Parked) == []
+    assert script.take(Fetched)[-1].next_offset == 3
+
+
+# --- errors of a broker ---------------------------------------------------------------------------------------
+
+
+def test_a_broken_connection_is_tried_again_after_a_back_off(script: NetworkScript) -> None:
+    script.answer(api.Fetch, TransportError("gone"))
+    assert fetches(script) == {}
+    script.pass_time(2.0)
+    assert script.take(Parked) == []
+    assert fetches(script) == {0: 0, 1: 0}
+
+
+def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(script: NetworkScript) -> None:
+    script.pass_time(script.config.request_timeout + script.config.fetch_max_wait + 2)
+    assert any("fetch from node 1 failed" in each for each in script.logs)
+    assert fetches(script) == {0: 0, 1: 0}
+
+
+def test_a_broker_that_cannot_be_spoken_with_parks_what_it_leads(script: NetworkScript) -> None:
+    script.answer(api.Fetch, UnsupportedVersionError("no common version"))
+    assert {event.partition for event in script.take(Parked)} == {tp(0), tp(1)}
+
+
+def test_a_partition_without_a_leader_waits_and_stops_no_other() -> None:
+    script = NetworkScript(topics={"t": 1})
+    script.member_of(1, 0, 1)
+    assert fetches(script) == {0: 0}
+    script.topics["t"] = 2
+    script.pass_time(3.0)
+    answer(script, p0=data(0, 0, 0))
+    script.pass_time(1.0)
+    assert fetches(script) == {0: 0, 1: 0}
+
+
+def test_partitions_take_turns_at_the_head_of_a_request(script: NetworkScript) -> None:
+    heads = []
+    for _ in range(4):
+        request = next(each.request for each in script.waiting if isinstance(each.request, api.Fetch))
+        heads.append(request.partitions[0].partition)
+        answer(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
+    assert heads in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+
+# --- room -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("M")
+def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> None:
+    script = NetworkScript(fetch_buffer_bytes=100)
+    script.member_of(1, 0, 1)
+    big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=5, nbytes=60)
+    answered = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
+    answer(script, p0=answered, p1=data(1, 0, 5))
+    assert set(fetches(script)) == {1}
+    script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 1, 20)}))
+    answer(script, p1=data(1, 5, 5))
+    assert set(fetches(script)) == {0, 1}
+
+
+@pytest.mark.rule("M")
+def test_heuristic_1_fetches_all_while_fewer_than_a_poll_are_retained() -> None:
+    script = NetworkScript(prefetch="total", max_poll_records=10)
+    script.member_of(1, 0, 1)
+    answer(script, p0=data(0, 0, 6), p1=data(1, 0, 4))
+    assert fetches(script) == {}
+    script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 1, 0)}))
+    assert set(fetches(script)) == {0, 1}
+
+
+@pytest.mark.rule("M")
+def test_heuristic_2_fetches_each_partition_below_its_share() -> None:
+    script = NetworkScript(prefetch="partition", max_poll_records=10)
+    script.member_of(1, 0, 1)
+    answer(script, p0=data(0, 0, 6), p1=data(1, 0, 4))
+    assert set(fetches(script)) == {1}
+    script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 2, 0)}))
+    answer(script, p1=data(1, 4, 4))
+    assert set(fetches(script)) == {0, 1}
+
+
+@pytest.mark.rule("M")
+@pytest.mark.parametrize("prefetch", ["total", "partition"])
+def test_without_a_bound_on_records_only_bytes_count(prefetch: str) -> None:
+    script = NetworkScript(prefetch=prefetch, max_poll_records=-1)
+    script.member_of(1, 0, 1)
+    answer(script, p0=data(0, 0, 6000), p1=data(1, 0, 4000))
+    assert set(fetches(script)) == {0, 1}

@@ -1,0 +1,113 @@
+"""Leaving, as the network side does it: commits first, then the group; answered in any case."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Answered, Assign, Close, Subscribe, Unsubscribe
+from instride.errors import KafkaError, TransportError
+from instride.wire import api
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return NetworkScript()
+
+
+def close(script: NetworkScript, *, timeout: float = 30.0, leave: bool = True) -> None:
+    script.do(Close(call=1, deadline=script.now + timeout, leave=leave))
+
+
+def answers(script: NetworkScript) -> list[Exception | None]:
+    return [each.error for each in script.take(Answered) if each.call == 1]
+
+
+@pytest.mark.rule("12")
+def test_what_was_never_opened_ends_at_once(script: NetworkScript) -> None:
+    script.reachable = False
+    close(script)
+    assert answers(script) == [None]
+    assert script.stopped
+
+
+@pytest.mark.rule("12")
+def test_without_a_membership_nothing_is_left(script: NetworkScript) -> None:
+    script.do(Assign(partitions={tp(0): 1}))
+    close(script)
+    assert "LeaveGroup" not in script.waits()
+    assert answers(script) == [None]
+
+
+@pytest.mark.rule("12")
+def test_a_member_that_wants_to_stay_says_nothing(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    close(script, leave=False)
+    assert answers(script) == [None]
+    assert script.stopped
+    assert script.waits() == [], "every connection is closed"
+
+
+@pytest.mark.rule("12")
+def test_with_no_time_at_all_the_group_is_told_still(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.machine.handle(Close(call=1, deadline=script.now), script.now)
+    actions = script.machine.tick(script.now)
+    kinds = [type(getattr(each, "request", each)).__name__ for each in actions]
+    assert kinds.index("LeaveGroup") < kinds.index("CloseConnection")
+    assert kinds[-1] == "Stop"
+
+
+@pytest.mark.rule("12")
+def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    close(script, timeout=5.0)
+    script.asked(api.LeaveGroup)
+    script.pass_time(4.9)
+    assert answers(script) == []
+    script.pass_time(0.2)
+    (error,) = answers(script)
+    assert isinstance(error, KafkaError)
+    assert script.stopped
+
+
+@pytest.mark.rule("12")
+def test_without_a_coordinator_and_without_commits_nothing_is_awaited(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.reachable = False
+    script.machine._coordinator.lost("the broker is gone")
+    close(script)
+    assert answers(script) == [None]
+    assert script.stopped
+
+
+@pytest.mark.rule("12")
+def test_a_broken_connection_while_leaving_ends_it(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    close(script)
+    gone = TransportError("gone")
+    script.answer(api.LeaveGroup, gone)
+    assert answers(script) == [gone]
+    assert script.stopped
+
+
+@pytest.mark.rule("12")
+def test_after_unsubscribe_a_new_subscription_starts_afresh(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 30))
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert answers(script) == [None]
+    assert not script.stopped
+    script.do(Subscribe(topics=frozenset({"t"})))
+    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.joining_with().owned == ()
+
+
+@pytest.mark.rule("12")
+def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(27)
+    script.asked(api.JoinGroup)
+    close(script)
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert answers(script) == [None]

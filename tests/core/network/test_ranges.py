@@ -1,0 +1,122 @@
+"""A RangeConsumer's side of the network: how far the logs reach, and nothing fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import LATEST, Fetched, Pause, Resume
+from instride.core.lease import Lease
+from instride.core.network.machine import NetworkMachine
+from instride.core.network.ranges import RangeChunk
+from instride.errors import TransportError
+from instride.records import OffsetRange
+from instride.wire import api
+
+
+class Ranging(NetworkScript):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.lease = Lease()
+        self.machine = NetworkMachine(self.config, lease=self.lease, random=lambda: 0.5, ranges=True)
+
+    def ends(self, error: int = 0, **ends: int) -> None:
+        """p0=..., p1=...: answer how far the logs reach."""
+        listed = {("t", int(name[1:])): api.ListedOffset(offset=end, error=error) for name, end in ends.items()}
+        self.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        found = []
+        for event in self.take(Fetched):
+            assert event.chunk is not None
+            found.append((event.partition.partition, event.chunk.first_offset, event.next_offset))
+        return found
+
+
+@pytest.fixture
+def script() -> Ranging:
+    made = Ranging(range_poll_interval=1.0)
+    made.member_of(1, 0, 1)
+    return made
+
+
+def test_ranges_follow_each_other_without_a_gap_and_nothing_is_fetched(script: Ranging) -> None:
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): LATEST, tp(1): LATEST}
+    script.ends(p0=10, p1=0)
+    assert script.ranges() == [(0, 0, 10)], "what is empty is no range"
+    script.pass_time(1.0)
+    script.ends(p0=15, p1=3)
+    assert script.ranges() == [(0, 10, 15), (1, 0, 3)]
+    assert "Fetch" not in script.waits()
+
+
+def test_the_ends_are_asked_for_each_interval(script: Ranging) -> None:
+    script.ends(p0=1, p1=1)
+    script.pass_time(0.9)
+    assert "ListOffsets" not in script.waits()
+    script.pass_time(0.1)
+    script.asked(api.ListOffsets)
+
+
+def test_read_committed_asks_for_the_last_stable_offset() -> None:
+    script = Ranging(isolation_level="read_committed")
+    script.member_of(1, 0)
+    assert script.asked(api.ListOffsets).read_committed
+
+
+def test_an_answer_from_before_a_pause_is_dropped(script: Ranging) -> None:
+    epoch = script.epoch(0)
+    script.do(Pause(partition=tp(0), epoch=epoch, fetch_number=1))
+    script.do(Resume(partition=tp(0), epoch=epoch, fetch_number=2, offset=0))
+    script.ends(p0=10, p1=10)
+    assert script.ranges() == [(1, 0, 10)]
+    script.pass_time(1.0)
+    script.ends(p0=12, p1=10)
+    assert script.ranges() == [(0, 0, 12)]
+
+
+def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:
+    listed = {("t", 0): api.ListedOffset(error=6), ("t", 1): api.ListedOffset(offset=4)}
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
+    assert script.ranges() == [(1, 0, 4)]
+    script.pass_time(1.0)
+    script.ends(p0=2, p1=4)
+    assert script.ranges() == [(0, 0, 2)]
+
+
+def test_a_broker_that_does_not_answer_is_asked_again(script: Ranging) -> None:
+    script.answer(api.ListOffsets, TransportError("gone"))
+    script.pass_time(2.0)
+    script.ends(p0=2, p1=4)
+    assert script.ranges() == [(0, 0, 2), (1, 0, 4)]
+
+
+def test_a_partition_without_a_leader_is_looked_for_again() -> None:
+    script = Ranging(topics={"t": 1}, range_poll_interval=1.0)
+    script.committed_offset = 0
+    script.member_of(1, 0, 1)
+    script.ends(p0=1)
+    script.topics["t"] = 2
+    script.pass_time(3.0)
+    script.ends(p0=1, p1=1)
+    assert (1, 0, 1) in script.ranges()
+
+
+def test_an_end_that_is_behind_gives_no_range(script: Ranging) -> None:
+    script.ends(p0=10, p1=0)
+    script.pass_time(1.0)
+    script.ends(p0=8, p1=0)
+    assert script.ranges() == [(0, 0, 10)]
+
+
+def test_a_chunk_splits_into_ranges_that_meet() -> None:
+    chunk = RangeChunk(topic="t", partition=3, first_offset=10, next_offset=30, leader_epoch=2)
+    first, rest = chunk.split(5)
+    assert (len(first), len(rest), first.last_offset, rest.first_offset) == (5, 15, 14, 15)
+    assert first.records(epoch=4, seek_number=1) == [
+        OffsetRange(topic="t", partition=3, start=10, end=15, epoch=4, seek_number=1, leader_epoch=2)
+    ]
+    with pytest.raises(TypeError, match="ranges of offsets"):
+        chunk.to_arrow()
