@@ -8,7 +8,8 @@ Laws (docs/rebalance.md; S and L numbers are the invariants of docs/simulation.m
 3. Offsets rise without a skip in each assignment, and begin at the committed offset (S3).
 4. Nothing is returned after the revoke was requested (S7), nor of what the same poll lost.
 5. No partition has two owners, unless the older one lost it (S11).
-6. In a history without faults what is not asked for goes on, whatever is held back (L1), and a calm one loses nothing.
+6. In a history without faults what is not asked for goes on, whatever is held back (L1), and nobody is evicted (L4). A
+   calm one loses nothing.
 7. No thread dies or spins, and no call raises what the user cannot have caused.
 """
 
@@ -110,6 +111,8 @@ class _Checker:
             "died": self._died,
             "crashed": self._crashed,
             "closed": self._closed,
+            "unsubscribes": self._unsubscribes,
+            "unsubscribed": self._unsubscribed,
             "produced": self._produced,
             "assigned": self._assigned,
             "requested": self._requested,
@@ -154,6 +157,16 @@ class _Checker:
         if not event.detail[0]:
             for (who, _, _), each in self._assignments.items():
                 each.excused |= who == event.who
+        for each in list(self._live[event.who].values()):
+            self._over(each, "closed")
+
+    def _unsubscribes(self, event: Event) -> None:
+        for each in self._live[event.who].values():
+            each.waiting_since = None
+            each.excused |= event.detail[0] == "resubscribe in haste"
+
+    def _unsubscribed(self, event: Event) -> None:
+        self._untold.pop(event.who, None)
         for each in list(self._live[event.who].values()):
             self._over(each, "closed")
 
@@ -257,7 +270,7 @@ class _Checker:
         each.next = last + 1
         before = self._delivered[each.partition]
         for offset in range(first, last + 1):
-            if offset in before:
+            if offset in before and not each.superseded:
                 self._again.append((event.time, offset, before[offset], each))
             before[offset] = each
 
@@ -270,7 +283,10 @@ class _Checker:
         return "in time" in why and event.time - evicted_at < _BEAT
 
     def _evict(self, event: Event) -> None:
-        self._evicted[event.who] = (event.time, event.detail[0])
+        why = event.detail[0]
+        self._evicted[event.who] = (event.time, why)
+        if self._kind != "faults" and why != "it left":
+            self._wrong(event, "heartbeats go on", f"{event.who} was evicted: {why}")
 
     def _blind_beat(self, event: Event) -> None:
         self._blind[event.who] = event.time

@@ -11,12 +11,11 @@ from functools import partial
 
 from instride.config import ConsumerConfig
 from instride.core.network.actions import ConnectionKey
-from instride.records import TopicPartition
 from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.member import LOOPS, Member
-from instride.testing.simulation.plan import TOPIC, Fault, MemberPlan, Plan
+from instride.testing.simulation.plan import Fault, MemberPlan, Plan
 from instride.testing.simulation.process import Process
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.verbs import SimulatedConsumer
@@ -43,18 +42,19 @@ class SimulatedCluster:
             self.scheduler,
             self.history,
             nodes=plan.nodes,
-            topics={TOPIC: plan.partitions},
+            topics=plan.topic_sizes(),
             initial_delay=plan.initial_delay,
         )
         self.members: dict[str, Member] = {}
         self._down: dict[int, float] = {}
         self._closing = False
+        self._all_topics = tuple(plan.topic_sizes())
 
     def run(self) -> None:
         plan, at = self.plan, self.scheduler.at
         self.history.add(BROKER, "plan", plan.seed, plan.kind)
         for time, number, count in plan.produced:
-            at(time, partial(self.brokers.produce, TopicPartition(TOPIC, number), count))
+            at(time, partial(self.brokers.produce, plan.partition(number), count))
         for member in plan.members:
             at(member.joins_at, partial(self._join, member))
             if member.leaves_at < float("inf"):
@@ -93,6 +93,7 @@ class SimulatedCluster:
             consumer=SimulatedConsumer(process, config),
             pool=WorkerPool(process, plan.workers, self._duration, self._fails),
             duration=self._duration,
+            topics=self._all_topics,
         )
         self.members[plan.name] = member
         steady = plan.loop in ("flagship", "changes") and plan.most_in_flight > 1000
@@ -157,7 +158,7 @@ class SimulatedCluster:
         if fault.kind == "move coordinator":
             self.brokers.move_coordinator(fault.seconds)
         elif fault.kind == "move leader":
-            self.brokers.move_leader(TopicPartition(TOPIC, fault.member % self.plan.partitions))
+            self.brokers.move_leader(self.plan.partition(fault.member % self.plan.partitions))
         elif fault.kind == "down":
             self._take_down(fault)
         else:
@@ -179,12 +180,26 @@ class SimulatedCluster:
                 member.hold += fault.seconds
             case "crash":
                 process.crash()
+            case "narrow":
+                self._narrow(member, fault.seconds)
+            case "resubscribe" | "resubscribe in haste":
+                member.resubscribes = fault.kind
             case "wakeup":
                 self.history.add(process.name, "woken")
                 process.wakeup()
             case "wakeups":
                 self.history.add(process.name, "woken for", fault.seconds)
                 self._wake(process, self.scheduler.now + fault.seconds)
+
+    def _narrow(self, member: Member, seconds: float) -> None:
+        """It wants its first topic only, for a while."""
+        if len(self._all_topics) > 1:
+            member.topics = self._all_topics[:1]
+            self.history.add(member.plan.name, "narrows", seconds)
+            self.scheduler.at(min(self.scheduler.now + seconds, self.plan.quiet_after), partial(self._widen, member))
+
+    def _widen(self, member: Member) -> None:
+        member.topics = self._all_topics
 
     def _wake(self, process: Process, until: float) -> None:
         if process.running and self.scheduler.now < until:

@@ -18,7 +18,7 @@ from instride.core.application.listener import RebalanceListener
 from instride.errors import CommitFailedError, KafkaTimeoutError, RebalanceInProgressError, TransportError, WakeupError
 from instride.ledger import OffsetLedger
 from instride.records import TopicPartition
-from instride.testing.simulation.plan import TOPIC, LoopKind, MemberPlan
+from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop
 from instride.testing.simulation.verbs import SimulatedConsumer
 from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
@@ -34,13 +34,19 @@ Verb = Generator[Wait | Sleep, float, None]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """What a loop works with. duration: of the next handler. hold: seconds that its next breath takes longer."""
+    """What a loop works with. duration: of the next handler. topics: what it is to read now; subscribed: what it does.
+
+    resubscribes: "", or how: "resubscribe", or "resubscribe in haste". hold: seconds that its next breath takes longer.
+    """
 
     plan: MemberPlan
     process: Process
     consumer: SimulatedConsumer
     pool: WorkerPool
     duration: Callable[[], float]
+    topics: tuple[str, ...]
+    subscribed: tuple[str, ...] = ()
+    resubscribes: str = ""
     hold: float = 0.0
     stopping: bool = False
     futures: dict[tuple[TopicPartition, int, int], SimulatedFuture] = field(default_factory=dict)
@@ -65,11 +71,13 @@ class Member:
 
 def _flagship(member: Member) -> UserLoop:
     consumer, ledger = member.consumer, OffsetLedger()
-    consumer.subscribe([TOPIC])
     while not member.stopping:
+        _follow(member)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
+            if member.plan.gives_up_round:
+                continue
             records = ConsumerRecords()  # the round goes on: a poll that raised is continued by the next
         yield member.breath()
         for record in ledger.forget(consumer.lost_partitions()):
@@ -82,6 +90,7 @@ def _flagship(member: Member) -> UserLoop:
         consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()))
         _retry_failures(member, ledger)
         _press_back(member, ledger)
+        yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
 
@@ -89,8 +98,8 @@ def _changes(member: Member) -> UserLoop:
     """With variant 1 of KIP-983: everything in one value. Delays what the poll before asked for as well (rule 6)."""
     consumer, ledger = member.consumer, OffsetLedger()
     asked: frozenset[TopicPartition] = frozenset()
-    consumer.subscribe([TOPIC])
     while not member.stopping:
+        _follow(member)
         try:
             changes = yield from consumer.poll_changes(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -103,17 +112,18 @@ def _changes(member: Member) -> UserLoop:
         yield member.breath()
         consumer.commit_async(ledger.committable())
         consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))
-        asked = changes.to_be_revoked
+        asked = frozenset() if member.resubscribes else changes.to_be_revoked
         yield member.breath()
         _retry_failures(member, ledger)
+        yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
 
 def _wait(member: Member) -> UserLoop:
     """KIP-983's other choice (rule 7): not to poll until the work on what is to be revoked is committed."""
     consumer, ledger = member.consumer, OffsetLedger()
-    consumer.subscribe([TOPIC])
     while not member.stopping:
+        _follow(member)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -131,14 +141,15 @@ def _wait(member: Member) -> UserLoop:
         if late := ledger.uncommitted(consumer.to_be_revoked_partitions()):
             member.did("gave up", tuple(sorted(late)))
         _retry_failures(member, ledger)
+        yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
 
 def _synchronous(member: Member) -> UserLoop:
     """One record after the other, and a blocking commit of what the poll returned."""
     consumer = member.consumer
-    consumer.subscribe([TOPIC])
     while not member.stopping:
+        _follow(member)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -146,19 +157,21 @@ def _synchronous(member: Member) -> UserLoop:
         yield from _handle(member, records)
         if records:
             yield from _commit(member, None)
+        yield from _resubscribe(member)
     yield from _close(member)
 
 
 def _auto_commit(member: Member) -> UserLoop:
     """One record after the other; enable_auto_commit does the rest."""
     consumer = member.consumer
-    consumer.subscribe([TOPIC])
     while not member.stopping:
+        _follow(member)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
             continue
         yield from _handle(member, records)
+        yield from _resubscribe(member)
     yield from _close(member)
 
 
@@ -179,8 +192,9 @@ class _Listener(RebalanceListener):
 def _immediate(member: Member) -> UserLoop:
     """As before the KIP: revoke_mode="immediate", a listener, one record after the other."""
     consumer = member.consumer
-    consumer.subscribe([TOPIC], listener=_Listener(member))
+    listener = _Listener(member)
     while not member.stopping:
+        _follow(member, listener)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -188,7 +202,28 @@ def _immediate(member: Member) -> UserLoop:
         yield from _handle(member, records)
         if records:
             yield from _commit(member, None)
+        yield from _resubscribe(member)
     yield from _close(member)
+
+
+def _follow(member: Member, listener: RebalanceListener | None = None) -> None:
+    """Subscribe to what is wanted now."""
+    if member.subscribed != member.topics:
+        member.subscribed = member.topics
+        member.consumer.subscribe(member.topics, listener=listener)
+
+
+def _resubscribe(member: Member, ledger: OffsetLedger | None = None) -> Verb:
+    """Leave the group and come back, when the work is done or, in haste, before."""
+    how, member.resubscribes = member.resubscribes, ""
+    if not how:
+        return
+    if ledger is not None and how == "resubscribe":
+        yield from _finish(member, ledger)
+    member.did("unsubscribes", how)
+    yield from member.consumer.unsubscribe(timeout=5.0)
+    member.did("unsubscribed")
+    member.subscribed = ()
 
 
 def _handle(member: Member, records: Iterable[ConsumerRecord]) -> Verb:
@@ -229,13 +264,21 @@ def _press_back(member: Member, ledger: OffsetLedger) -> None:
         consumer.pause(*sorted(consumer.assignment()))
     elif consumer.paused():
         consumer.resume(*sorted(consumer.paused()))
+    elif member.process.scheduler.random.random() < member.plan.flickers:
+        everything = sorted(consumer.assignment())
+        consumer.pause(*everything)
+        consumer.resume(*everything)
 
 
 def _stop(member: Member, ledger: OffsetLedger) -> Verb:
+    yield from _finish(member, ledger)
+    yield from _close(member)
+
+
+def _finish(member: Member, ledger: OffsetLedger) -> Verb:
     while member.pool.busy:
         yield Sleep(0.05)
     yield from _commit(member, ledger.committable())
-    yield from _close(member)
 
 
 def _close(member: Member) -> Verb:

@@ -9,17 +9,30 @@ Laws
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from instride.core.network.actions import Role
+from instride.records import TopicPartition
 
-__all__ = ["Fault", "LoopKind", "MemberPlan", "Plan", "TOPIC", "plan_for"]
+__all__ = ["Fault", "LoopKind", "MemberPlan", "Plan", "plan_for"]
 
-TOPIC = "t"
 LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate"]
 FaultKind = Literal[
-    "cut", "stall", "suspend", "pause", "crash", "wakeup", "wakeups", "move coordinator", "move leader", "down"
+    "cut",
+    "stall",
+    "suspend",
+    "pause",
+    "crash",
+    "wakeup",
+    "wakeups",
+    "move coordinator",
+    "move leader",
+    "down",
+    "narrow",
+    "resubscribe",
+    "resubscribe in haste",
 ]
 HistoryKind = Literal["calm", "storm", "slow", "faults"]
 _LOOPS: tuple[LoopKind, ...] = ("flagship", "changes", "wait", "synchronous", "auto-commit", "immediate")
@@ -29,7 +42,11 @@ _ROLES = (Role.COORDINATOR, Role.JOIN, Role.DATA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPlan:
-    """Times are virtual seconds. leaves_at: infinite for one that stays. limit: most records of a poll."""
+    """Times are virtual seconds. leaves_at: infinite for one that stays. limit: most records of a poll.
+
+    most_in_flight: above it, it pauses. gives_up_round: a wakeup ends its round, instead of going on without records.
+    flickers: how likely it pauses and resumes everything in one breath.
+    """
 
     name: str
     joins_at: float
@@ -39,6 +56,8 @@ class MemberPlan:
     workers: int
     limit: int
     most_in_flight: int
+    gives_up_round: bool
+    flickers: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +73,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """produced: (time, partition, records). handler: (shortest, longest, longest of a slow one, chance of that)."""
+    """topics: "t" or "t" and "u". partitions: of all topics together; they are numbered through.
+
+    produced: (time, number of the partition, records). handler: (shortest, longest, longest of a slow one, chance of
+    that).
+    """
 
     seed: int
     kind: HistoryKind
     nodes: int
+    topics: int
     partitions: int
     produced: tuple[tuple[float, int, int], ...]
     members: tuple[MemberPlan, ...]
@@ -78,6 +102,13 @@ class Plan:
     prefetch: Literal["bytes", "total", "partition"]
     fairness: Literal["greedy", "proportional"]
 
+    def partition(self, number: int) -> TopicPartition:
+        return TopicPartition("tu"[number % self.topics], number // self.topics)
+
+    def topic_sizes(self) -> dict[str, int]:
+        sizes = Counter(self.partition(number).topic for number in range(self.partitions))
+        return dict(sorted(sizes.items()))
+
 
 def plan_for(seed: int) -> Plan:
     """A short history: two to four members, about ten seconds.
@@ -96,10 +127,11 @@ def plan_for(seed: int) -> Plan:
         seed=seed,
         kind=kind,
         nodes=rng.choice((1, 2, 2, 3)),
+        topics=rng.choice((1, 1, 2)),
         partitions=partitions,
         produced=_produced(rng, partitions, span),
         members=members,
-        faults=_faults(rng, members, span) if kind == "faults" else (),
+        faults=_faults(rng, kind, members, span),
         quiet_after=span,
         ends_at=span + 90.0,
         latency=rng.choice(((0.001, 0.005), (0.001, 0.03), (0.02, 0.1))),
@@ -150,6 +182,8 @@ def _member(rng: random.Random, place: int, span: float) -> MemberPlan:
         workers=rng.choice((4, 32)),
         limit=rng.choice((1, 3) if loop in _ONE_BY_ONE else (1, 3, 10, 500, -1)),
         most_in_flight=rng.choice((5, 20, 1_000_000)),
+        gives_up_round=rng.random() < 0.5,
+        flickers=rng.choice((0.0, 0.0, 0.2)),
     )
 
 
@@ -160,10 +194,14 @@ def _produced(rng: random.Random, partitions: int, span: float) -> tuple[tuple[f
     return tuple(sorted(found))
 
 
-def _faults(rng: random.Random, members: tuple[MemberPlan, ...], span: float) -> tuple[Fault, ...]:
-    return tuple(_fault(rng, members, span) for _ in range(rng.choice((1, 1, 2, 3, 5))))
+def _faults(rng: random.Random, kind: HistoryKind, members: tuple[MemberPlan, ...], span: float) -> tuple[Fault, ...]:
+    """What users do to themselves (_MOODS) is no fault, and may happen in every kind of history."""
+    moods = [_fault(rng, _MOODS, members, span) for _ in range(rng.choice((0, 0, 1, 2)))]
+    faults = [_fault(rng, _KINDS, members, span) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
+    return tuple(moods + faults if kind == "faults" else moods)
 
 
+_MOODS: tuple[FaultKind, ...] = ("narrow", "resubscribe")
 _KINDS: tuple[FaultKind, ...] = (
     "cut",
     "cut",
@@ -179,11 +217,12 @@ _KINDS: tuple[FaultKind, ...] = (
     "move coordinator",
     "move leader",
     "down",
+    "resubscribe in haste",
 )
 
 
-def _fault(rng: random.Random, members: tuple[MemberPlan, ...], span: float) -> Fault:
-    kind = rng.choice(_KINDS)
+def _fault(rng: random.Random, kinds: tuple[FaultKind, ...], members: tuple[MemberPlan, ...], span: float) -> Fault:
+    kind = rng.choice(kinds)
     member = rng.randrange(len(members))
     if kind == "crash" and member == 0:
         kind = "suspend"
@@ -193,5 +232,6 @@ def _fault(rng: random.Random, members: tuple[MemberPlan, ...], span: float) -> 
         "move coordinator": rng.choice((0.0, 0.2, 1.0)),
         "down": rng.choice((0.3, 1.0, 2.5)),
         "wakeups": rng.choice((1.0, 3.0)),
+        "narrow": rng.choice((0.1, 1.0, 3.0)),
     }.get(kind, 0.0)
     return Fault(time=rng.uniform(0.3, span), kind=kind, member=member, seconds=seconds, role=rng.choice(_ROLES))

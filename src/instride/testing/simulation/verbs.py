@@ -99,6 +99,9 @@ class SimulatedConsumer:
     def commit_async(self, offsets: Offsets | None = None) -> None:
         self._application.commit_async(self._now, offsets)
 
+    def unsubscribe(self, *, timeout: float) -> Call[None]:
+        return self._application.unsubscribe(self._now, timeout)
+
     def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
         clean = yield from self._application.close(self._now, timeout, leave=True)
         self._process.history.add(self._process.name, "closed", clean)

@@ -1,0 +1,198 @@
+"""The checker is checked: each bug, put into the product's own code, is caught within a few hundred histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from instride.commits import CommitEntry, CommitSnapshot
+from instride.core.application import committing
+from instride.core.application.lists import RevokeLists
+from instride.core.application.partition import OwnedPartition
+from instride.core.application.polling import Poller
+from instride.core.group.ownership import Ownership
+from instride.core.lease import Lease
+from instride.core.network.book import Book
+from instride.core.network.commits import Commits
+from instride.core.network.group import Group
+from instride.core.network.held import HeldPartition
+from instride.ledger import OffsetLedger
+from instride.testing.simulation import check, plan_for, run
+
+Seed = Callable[[pytest.MonkeyPatch], None]
+MOST = 600
+
+
+def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(committing, "_speaks_of", lambda entry, held: True)
+
+    def get(book: Book, partition: Any, epoch: int) -> Any:
+        return book.held.get(partition)
+
+    patch.setattr(Book, "get", get)
+    patch.setattr(Commits, "abandon", lambda commits, partition, why: None)
+
+
+def _records_after_the_request(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OwnedPartition, "available", lambda held: 0 if held.paused else held.buffered)
+    patch.setattr(OwnedPartition, "drop_buffer", lambda held: None)
+
+
+def _complete_without_waiting_for_commits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Commits, "outstanding", lambda commits, partition: False)
+
+
+def _the_deadline_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Book, "_is_late", lambda book, held, now: False)
+    patch.setattr(OffsetLedger, "uncommitted", lambda ledger, partitions: set(partitions))
+
+
+def _epochs_stay(patch: pytest.MonkeyPatch) -> None:
+    def new(book: Any, partition: Any, epoch: int) -> HeldPartition:
+        return HeldPartition(partition, epoch, book._context.backoff())
+
+    def assign(book: Any, partitions: Any) -> None:
+        book._newest_epoch = 0
+        assigned(book, partitions)
+
+    assigned = Book._assign
+    patch.setattr(Book, "_new", new)
+    patch.setattr(Book, "_assign", assign)
+
+
+def _the_lease_always_holds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lease, "holds", lambda lease, now: True)
+
+
+def _delayed_ones_are_not_listed_as_owned(patch: pytest.MonkeyPatch) -> None:
+    def claimed(book: Book) -> list[Any]:
+        return sorted(tp for tp, held in book.held.items() if held.state is Ownership.OWNED)
+
+    patch.setattr(Book, "claimed", claimed)
+
+
+def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Commits, "_means_not_yet", lambda commits, code, flight: code == 27)
+
+
+def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
+    arrived = OwnedPartition.arrived
+    patch.setattr(
+        OwnedPartition,
+        "arrived",
+        lambda held, number, chunk, end: arrived(held, held.fetch_number, chunk, end),
+    )
+
+
+def _given_back_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
+    restart = OwnedPartition.restart_fetch
+
+    def back(held: OwnedPartition) -> None:
+        if held.buffered and held.position is not None:
+            held.position += held.buffered
+        restart(held)
+
+    patch.setattr(OwnedPartition, "restart_fetch", back)
+
+
+def _a_poll_that_raised_steps_again(patch: pytest.MonkeyPatch) -> None:
+    begin = Poller._begin
+
+    def again(poller: Any, now: float) -> None:
+        poller._stepped = False
+        begin(poller, now)
+
+    patch.setattr(Poller, "_begin", again)
+
+
+def _a_delay_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RevokeLists, "delay", lambda lists, partitions: True)
+
+
+def _a_refused_commit_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    def dropped(commits: Any, tp: Any, entry: Any) -> None:
+        commits._settle(tp, entry, None)
+
+    patch.setattr(Commits, "_requeue", dropped)
+
+
+def _a_commit_may_go_back(patch: pytest.MonkeyPatch) -> None:
+    def committable(ledger: OffsetLedger) -> CommitSnapshot:
+        snapshot = original(ledger)
+        entries = {
+            tp: CommitEntry(offset=max(0, each.offset - 1), epoch=each.epoch, seek_number=each.seek_number)
+            for tp, each in snapshot.entries.items()
+        }
+        return CommitSnapshot(entries, snapshot._on_settled)
+
+    original = OffsetLedger.committable
+    patch.setattr(OffsetLedger, "committable", committable)
+    patch.setattr(Commits, "_not_back", lambda commits, tp, commit: commit)
+
+
+def _a_commit_reaches_beyond_a_gap(patch: pytest.MonkeyPatch) -> None:
+    def committable(ledger: OffsetLedger) -> CommitSnapshot:
+        snapshot = original(ledger)
+        entries = {
+            tp: CommitEntry(offset=each.offset + 1, epoch=each.epoch, seek_number=each.seek_number)
+            for tp, each in snapshot.entries.items()
+        }
+        return CommitSnapshot(entries, snapshot._on_settled)
+
+    original = OffsetLedger.committable
+    patch.setattr(OffsetLedger, "committable", committable)
+
+
+def _a_join_answered_between_polls_is_thrown_away(patch: pytest.MonkeyPatch) -> None:
+    apply = Book.apply
+
+    def some(book: Any, target: frozenset[Any], generation: int, now: float) -> None:
+        apply(book, target if generation % 2 else target & book.held.keys(), generation, now)
+
+    patch.setattr(Book, "apply", some)
+
+
+def _no_heartbeat_while_the_application_works(patch: pytest.MonkeyPatch) -> None:
+    beat = Group._poll_heartbeat
+
+    def some(group: Any, now: float) -> float:
+        return beat(group, now) if now - group._last_polled < 1.0 else now + 0.5
+
+    patch.setattr(Group, "_poll_heartbeat", some)
+
+
+def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:
+    available = OwnedPartition.available
+    held_back: list[RevokeLists] = []
+
+    def delay(lists: RevokeLists, partitions: Any) -> bool:
+        held_back.append(lists)
+        return delayed(lists, partitions)
+
+    def none(held: OwnedPartition) -> int:
+        waits = any(lists.delayed() and held in lists.held.values() for lists in held_back[-4:])
+        return 0 if waits else available(held)
+
+    delayed = RevokeLists.delay
+    patch.setattr(RevokeLists, "delay", delay)
+    patch.setattr(OwnedPartition, "available", none)
+    patch.setattr(RevokeLists, "step", lambda lists: {})
+
+
+BUGS: dict[str, Seed] = {
+    name.removeprefix("_").replace("_", " "): seed
+    for name, seed in list(globals().items())
+    if getattr(seed, "__annotations__", {}).get("patch") == "pytest.MonkeyPatch"
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_it_is_caught(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    BUGS[bug](monkeypatch)
+    for seed in range(MOST):
+        if found := check(run(plan_for(seed))):
+            print(f"{bug}: seed {seed}: {found[0]}")
+            return
+    pytest.fail(f"{MOST} histories did not show it")
