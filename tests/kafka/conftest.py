@@ -59,8 +59,17 @@ def start_peer(kafka: LocalKafka, group: str, tmp_path: Path) -> Iterator[Callab
     with ExitStack() as stack:
 
         def start(kind: str, name: str, topic: str, **settings: Any) -> Peer:
-            if kind == "java":
-                peer = java_peer(kafka, group, topic, name, tmp_path)
+            if kind.startswith("java"):
+                protocol = "consumer" if kind == "java-848" else "classic"
+                peer = java_peer(kafka, group, topic, name, tmp_path, protocol=protocol)
+            elif kind == "confluent-848":
+                new = {
+                    "group.protocol": "consumer",
+                    "partition.assignment.strategy": None,
+                    "heartbeat.interval.ms": None,
+                    "session.timeout.ms": None,
+                }
+                peer = python_peer("confluent", kafka, group, topic, name, tmp_path, new)
             else:
                 peer = python_peer(kind, kafka, group, topic, name, tmp_path, settings)
             stack.callback(peer.end)

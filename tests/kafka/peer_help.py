@@ -112,11 +112,11 @@ def python_peer(
     return Peer(name, topic, command, folder / f"{name}.log")
 
 
-def java_peer(kafka: LocalKafka, group: str, topic: str, name: str, folder: Path) -> Peer:
+def java_peer(kafka: LocalKafka, group: str, topic: str, name: str, folder: Path, *, protocol: str = "classic") -> Peer:
     """The Java client of the Kafka under test. Java compiles the one source file itself as it starts."""
     command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     command += ["-cp", find_kafka().class_path, str(_HERE / "java" / "Peer.java")]
-    command += [kafka.bootstrap_servers, group, topic, name]
+    command += [kafka.bootstrap_servers, group, topic, name, protocol]
     return Peer(name, topic, command, folder / f"{name}.log")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread, Timer
@@ -181,3 +183,32 @@ def test_two_consumers_in_two_threads_share_a_group(
         for future in [pool.submit(work, number) for number in range(2)]:
             future.result()
     assert sorted(seen[0] + seen[1]) == written
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "os._exit(0)", "consumer.close()", "del consumer"])
+def test_a_program_that_forgets_to_close_ends_all_the_same_and_in_silence(
+    kafka: LocalKafka, kafka_topic: Topic, group: str, end: str
+) -> None:
+    topic = kafka_topic()
+    fill(kafka, topic, {0: 5})
+    program = f"""
+import os, sys
+from instride import Consumer
+consumer = Consumer(
+    bootstrap_servers={kafka.bootstrap_servers!r}, group_id={group!r}, auto_offset_reset="earliest", session_timeout=6
+)
+consumer.subscribe([{topic!r}])
+print(sum(len(consumer.poll(timeout=20)) for _ in range(1)), flush=True)
+consumer.commit_async()
+{end}
+"""
+    path = os.pathsep.join(each for each in sys.path if each)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")

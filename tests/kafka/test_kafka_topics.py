@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
-from confluent_kafka import admin as administration
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from kafka_help import Member, drive, fill, ids, poll_until, tps
 
 from instride import Consumer, OffsetAndMetadata
@@ -22,7 +23,7 @@ Join = Callable[..., Member]
 
 @pytest.fixture
 def admin(kafka: LocalKafka) -> Any:
-    return administration.AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
 
 def test_partitions_that_are_added_are_found_and_dealt_out(
@@ -32,7 +33,7 @@ def test_partitions_that_are_added_are_found_and_dealt_out(
     a = join("a", topic, metadata_max_age=0.3)
     b = join("b", topic, metadata_max_age=0.3)
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 1)
-    for future in admin.create_partitions([administration.NewPartitions(topic, 4)]).values():
+    for future in admin.create_partitions([NewPartitions(topic, 4)]).values():
         future.result(20)
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 2)
     written = fill(kafka, topic, dict.fromkeys(range(4), 5))

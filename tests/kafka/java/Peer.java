@@ -23,10 +23,12 @@ public class Peer {
         settings.put("client.id", args[3]);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("group.protocol", "classic");
-        settings.put("heartbeat.interval.ms", "100");
-        settings.put("session.timeout.ms", "10000");
-        settings.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+        settings.put("group.protocol", args[4]);
+        if (args[4].equals("classic")) {
+            settings.put("heartbeat.interval.ms", "100");
+            settings.put("session.timeout.ms", "10000");
+            settings.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+        }
         List<String> lost = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {

@@ -20,19 +20,18 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         lost.extend(each.partition for each in partitions)
         consumer.incremental_unassign(partitions)
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": group,
-            "client.id": name,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "partition.assignment.strategy": "cooperative-sticky",
-            "heartbeat.interval.ms": 100,
-            "session.timeout.ms": 10000,
-            **json.loads(settings),
-        }
-    )
+    chosen = {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "client.id": name,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 10000,
+        **json.loads(settings),  # None takes one away
+    }
+    consumer = Consumer({key: value for key, value in chosen.items() if value is not None})
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
     for command in sys.stdin:
         if command.split() == ["close"]:
