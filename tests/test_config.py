@@ -1,0 +1,171 @@
+"""Every setting is checked when the consumer is built, and the error names it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from instride import config as config_module
+from instride.config import ConsumerConfig, ConsumerSettings, config_from_settings, parse_bootstrap_servers
+from instride.errors import ConfigError
+
+BOUNDS = config_module._BOUNDS
+CHOICES = config_module._CHOICES
+
+
+def make(**settings: Any) -> ConsumerConfig:
+    return ConsumerConfig(**{"bootstrap_servers": "b:1", "group_id": "g", **settings})
+
+
+def fitting(name: str, value: float) -> dict[str, Any]:
+    """The setting at this value, and beside it what must not contradict it."""
+    beside: dict[str, dict[str, Any]] = {
+        "session_timeout": {"heartbeat_interval": min(value / 2, 3.0)},
+        "heartbeat_interval": {"session_timeout": max(value * 2, 1.0)},
+        "max_poll_interval": {"commit_budget": 0},
+        "commit_budget": {"max_poll_interval": 7200},
+        "retry_backoff": {"retry_backoff_max": 3600},
+        "reconnect_backoff": {"reconnect_backoff_max": 3600},
+        "retry_backoff_max": {"retry_backoff": 0.001},
+        "reconnect_backoff_max": {"reconnect_backoff": 0.001},
+    }
+    return {**beside.get(name, {}), name: value}
+
+
+def test_settings_as_keywords_are_those_of_the_config_in_name_and_type() -> None:
+    declared = ConsumerSettings.__annotations__
+    assert list(declared) == [field.name for field in fields(ConsumerConfig)]
+    for field in fields(ConsumerConfig):
+        kind = declared[field.name]
+        text = kind.__forward_arg__ if hasattr(kind, "__forward_arg__") else str(kind)
+        assert text.removeprefix("Required[").removesuffix("]" * text.startswith("Required[")) == field.type, field.name
+
+
+def test_the_only_setting_without_a_default_names_the_cluster() -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
+        config_from_settings({"group_id": "g"})
+    assert config_from_settings({"bootstrap_servers": "b:1"}).group_id is None
+
+
+def test_every_number_has_bounds_and_every_choice_is_listed() -> None:
+    checked = {*BOUNDS, *CHOICES}
+    for field in fields(ConsumerConfig):
+        if field.type in ("int", "float") and field.name != "max_poll_records":
+            assert field.name in checked, field.name
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_number_is_taken_up_to_its_bounds_and_refused_beyond(name: str) -> None:
+    low, high = BOUNDS[name]
+    if name != "heartbeat_interval":
+        assert getattr(make(**fitting(name, high)), name) == high
+    if name != "session_timeout":
+        assert getattr(make(**fitting(name, low)), name) == low
+    for value in (low - 1, high + 1, math.nan, math.inf, "1", None, True):
+        with pytest.raises(ConfigError, match=f"^{name} must be"):
+            make(**{name: value})
+
+
+@pytest.mark.parametrize("name", [name for name in BOUNDS if name.endswith("bytes")])
+def test_bytes_are_whole_numbers(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} must be a whole number"):
+        make(**{name: 4096.5})
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_one_of_those_listed(name: str) -> None:
+    for wrong in ("no-such", "", None, 1):
+        with pytest.raises(ConfigError, match=rf"^{name} must be one of '"):
+            make(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"assignors": "range"}, "assignors"),
+        ({"assignors": ()}, "assignors"),
+        ({"group_id": ""}, "group_id"),
+        ({"group_id": 5}, "group_id"),
+        ({"client_id": None}, "client_id"),
+        ({"enable_auto_commit": "yes"}, "enable_auto_commit"),
+        ({"max_poll_records": 0}, "max_poll_records"),
+        ({"max_poll_records": -2}, "max_poll_records"),
+        ({"max_poll_records": 1.5}, "max_poll_records"),
+        ({"max_poll_records": True}, "max_poll_records"),
+        ({"heartbeat_interval": 10.0, "session_timeout": 10.0}, "heartbeat_interval"),
+        ({"commit_budget": 5.0, "max_poll_interval": 5.0}, "commit_budget"),
+        ({"enable_auto_commit": True, "group_id": None}, "enable_auto_commit"),
+        ({"retry_backoff": 2.0, "retry_backoff_max": 1.0}, "retry_backoff"),
+        ({"reconnect_backoff": 2.0, "reconnect_backoff_max": 1.0}, "reconnect_backoff"),
+    ],
+)
+def test_what_is_wrong_or_contradicts_is_refused_by_name(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{named}"):
+        make(**settings)
+
+
+@pytest.mark.rule("M")
+@pytest.mark.parametrize("records", [1, 500, -1])
+def test_max_poll_records_is_a_bound_or_none(records: int) -> None:
+    assert make(max_poll_records=records).max_poll_records == records
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("group", "did you mean group_id"),
+        ("session_timeout_ms", "did you mean session_timeout.*seconds, without _ms"),
+        ("max_poll_record", "did you mean max_poll_records"),
+        ("auto_ofset_reset", "did you mean auto_offset_reset"),
+    ],
+)
+def test_an_unknown_setting_names_its_likeliest_kin(wrong: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown setting '{wrong}'.*{hint}"):
+        config_from_settings({"bootstrap_servers": "b:1", wrong: 1})
+
+
+def test_an_unknown_setting_without_kin_is_refused_all_the_same() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown setting 'zzz'$"):
+        config_from_settings({"bootstrap_servers": "b:1", "zzz": 1})
+
+
+# --- bootstrap_servers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ("b:9092", (("b", 9092),)),
+        (" a:1 , b:2, ", (("a", 1), ("b", 2))),
+        (["a:1", "b:2"], (("a", 1), ("b", 2))),
+        ("[::1]:9092", (("::1", 9092),)),
+        ("127.0.0.1:65535", (("127.0.0.1", 65535),)),
+    ],
+)
+def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, int], ...]) -> None:
+    assert parse_bootstrap_servers(servers) == expected
+
+
+@pytest.mark.parametrize(
+    ("servers", "why"),
+    [
+        ("", "must name a broker"),
+        ([], "must name a broker"),
+        (" , ", "must name a broker"),
+        ("b", 'not "host:port"'),
+        ("b:", 'not "host:port"'),
+        (":1", 'not "host:port"'),
+        ("b:0", "port from 1 to 65535"),
+        ("b:65536", "port from 1 to 65535"),
+        ("b:-1", "port from 1 to 65535"),
+        ("b:\u0661", "port from 1 to 65535"),
+        ("::1:9092", "brackets"),
+        ("kafka://b:9092", "without a scheme"),
+    ],
+)
+def test_a_wrong_server_is_refused_with_the_reason(servers: str | list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make(bootstrap_servers=servers)

@@ -1,0 +1,60 @@
+"""What a poll returns: records by partition, made on demand."""
+
+from __future__ import annotations
+
+from instride.consumer_records import Changes, ConsumerRecords
+from instride.core.application.partition import Delivery
+from instride.core.network.ranges import RangeChunk
+from instride.records import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def delivery(partition: TopicPartition, start: int, end: int, *, epoch: int = 1, seek_number: int = 0) -> Delivery:
+    chunk = RangeChunk(topic="t", partition=partition.partition, first_offset=start, next_offset=end)
+    return Delivery(
+        partition=partition,
+        chunk=chunk,  # type: ignore[arg-type]  # its record is a range
+        epoch=epoch,
+        seek_number=seek_number,
+    )
+
+
+def starts(records: list[object]) -> list[int]:
+    return [each.start for each in records]  # type: ignore[attr-defined]
+
+
+def test_no_records_are_falsy_and_say_so() -> None:
+    records = ConsumerRecords()
+    assert not records
+    assert (len(records), list(records), records.partitions(), records.next_offsets()) == (0, [], (), {})
+    assert repr(records) == "ConsumerRecords(0 of no partition)"
+    assert records.to_arrow() == []
+
+
+def test_records_come_in_the_order_of_the_poll_and_by_partition() -> None:
+    records = ConsumerRecords([delivery(P1, 5, 8), delivery(P0, 0, 2), delivery(P1, 8, 9)])
+    assert len(records) == 6
+    assert starts(list(records)) == [5, 0, 8]
+    assert records.partitions() == (P1, P0)
+    assert starts(list(records.records(P1))) == [5, 8]
+    assert records.records(TopicPartition("t", 9)) == []
+    assert {tp: starts(list(each)) for tp, each in records.by_partition().items()} == {P1: [5, 8], P0: [0]}
+    assert repr(records) == "ConsumerRecords(6 of t-1, t-0)"
+
+
+def test_next_offsets_are_behind_the_last_record_of_each_partition() -> None:
+    records = ConsumerRecords([delivery(P1, 5, 8), delivery(P0, 0, 2), delivery(P1, 8, 9)])
+    assert records.next_offsets() == {P1: 9, P0: 2}
+
+
+def test_every_record_carries_the_epoch_and_seek_number_it_was_returned_in() -> None:
+    records = ConsumerRecords([delivery(P0, 0, 2, epoch=4, seek_number=3)])
+    (record,) = records
+    assert (record.epoch, record.seek_number) == (4, 3)
+
+
+def test_changes_are_empty_by_default() -> None:
+    changes = Changes()
+    assert not changes.records
+    assert (changes.to_be_revoked, changes.lost) == (frozenset(), frozenset())

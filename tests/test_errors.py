@@ -1,0 +1,83 @@
+"""The tree of errors: one class for each of a broker's codes, drawn as it is, with what it says of trying again."""
+
+from __future__ import annotations
+
+import pytest
+
+from instride import errors
+from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, KafkaError, error_for_code
+
+
+def subclasses(kind: type[KafkaError]) -> set[type[KafkaError]]:
+    found = set(kind.__subclasses__())
+    return found.union(*(subclasses(each) for each in found))
+
+
+OWN = {kind for kind in subclasses(KafkaError) if kind.__module__ == errors.__name__}
+
+
+def test_every_code_has_one_class() -> None:
+    codes = [kind.code for kind in OWN if issubclass(kind, BrokerResponseError) and kind is not CommitFailedError]
+    with_code = [code for code in codes if code != -1]
+    assert len(with_code) == len(set(with_code))
+    assert set(with_code) == {code for code in BROKER_ERRORS if code != -1}
+    for code, kind in BROKER_ERRORS.items():
+        assert kind.code == code
+
+
+@pytest.mark.parametrize("code", sorted(BROKER_ERRORS))
+def test_a_code_becomes_its_class_with_the_message(code: int) -> None:
+    error = error_for_code(code, "what went wrong")
+    assert type(error) is BROKER_ERRORS[code]
+    assert error.code == code
+    assert str(error) == "what went wrong"
+    assert str(code) in str(error_for_code(code))
+
+
+def test_an_unknown_code_is_of_the_base_class_and_keeps_its_code() -> None:
+    error = error_for_code(31_000)
+    assert type(error) is BrokerResponseError
+    assert error.code == 31_000
+    assert "31000" in str(error)
+    assert not error.retriable
+    assert not error.fatal
+    assert error_for_code(31_000, "while testing").code == 31_000
+
+
+def test_nothing_is_both_retriable_and_fatal() -> None:
+    for kind in OWN:
+        assert not (kind.retriable and kind.fatal), kind.__name__
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 14, 15, 16, 27, 56, 74, 75, 78, 88, 100])
+def test_passing_troubles_are_retriable(code: int) -> None:
+    assert error_for_code(code).retriable
+
+
+@pytest.mark.parametrize("code", [23, 24, 26, 30, 81, 82])
+def test_a_group_that_cannot_be_joined_is_fatal(code: int) -> None:
+    assert error_for_code(code).fatal
+
+
+def test_every_class_has_a_docstring_or_a_code() -> None:
+    for kind in OWN:
+        assert kind.__doc__ or issubclass(kind, BrokerResponseError), kind.__name__
+
+
+def test_the_drawn_tree_names_every_class_that_is_none_of_a_code() -> None:
+    drawn = errors.__doc__ or ""
+    for kind in OWN:
+        if not issubclass(kind, BrokerResponseError) or kind is CommitFailedError:
+            assert kind.__name__ in drawn, kind.__name__
+
+
+def test_what_is_public_exists_and_is_named_once() -> None:
+    assert len(errors.__all__) == len(set(errors.__all__))
+    for name in errors.__all__:
+        assert hasattr(errors, name), name
+
+
+def test_errors_are_what_python_programs_expect() -> None:
+    assert issubclass(errors.ConfigError, ValueError)
+    assert issubclass(errors.KafkaTimeoutError, TimeoutError)
+    assert issubclass(errors.IllegalStateError, RuntimeError)
