@@ -6,6 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, Close, Subscribe, Unsubscribe
+from instride.core.network.coordinator import CoordinatorState
 from instride.errors import KafkaError, TransportError
 from instride.wire import api
 
@@ -44,6 +45,7 @@ def test_a_member_that_wants_to_stay_says_nothing(script: NetworkScript) -> None
     script.member_of(1, 0)
     close(script, leave=False)
     assert answers(script) == [None]
+    assert script.machine._coordinator.state is CoordinatorState.DOWN
     assert script.stopped
     assert script.waits() == [], "every connection is closed"
 

@@ -21,10 +21,11 @@ class Backoff:
         self.failures = 0
         self.ready_at = 0.0
 
-    def failed(self, now: float) -> None:
-        delay = min(self._high, self._low * 2.0 ** min(self.failures, 30))
+    def failed(self, now: float, *, at_least: float = 0.0) -> None:
+        """at_least: seconds, for what must not be tried often."""
+        delay = max(at_least, min(self._high, self._low * 2.0 ** min(self.failures, 30)))
         self.failures += 1
-        self.ready_at = now + delay * (1 + _JITTER * (2 * self._random() - 1))
+        self.ready_at = now + max(at_least, delay * (1 + _JITTER * (2 * self._random() - 1)))
 
     def succeeded(self) -> None:
         self.failures = 0

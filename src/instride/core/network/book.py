@@ -6,7 +6,8 @@ Laws
 2. A held partition is listed as owned in every join until its revoke is complete (docs/rebalance.md, the deadline).
 3. Completing, in this order: every commit of it answered, the listener, the assignment shrinks, the group is told.
 4. The deadline of a delay counts from the first Sync that asked for it, less the commit budget. Past it the
-   partition is lost. The group is told when no commit of it is under way, or the budget has ended too.
+   partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
+   since its user must hear that what was finished is not committed. The group is told when no commit of it is under way, or the budget has ended too.
 5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
    assigned in a new epoch (rule 8).
 """
@@ -155,9 +156,12 @@ class Book:
     def _is_late(self, held: HeldPartition, now: float) -> bool:
         if now < held.deadline:
             return False
+        if held.state is not Ownership.COMPLETING:
+            return held.state is Ownership.REVOKE_NEXT
+        if self._commits.outstanding(held.partition):
+            return now >= held.deadline + self._context.config.commit_budget
         # One whose commits are answered, but whose listener the application never came to run, is late as well.
-        waiting = held.state is Ownership.COMPLETING and self.listener and not held.listener_done
-        return held.state is Ownership.REVOKE_NEXT or (waiting and held.settled_told)
+        return self.listener and not held.listener_done and held.settled_told
 
     def _ask_for(self, partitions: Iterable[TopicPartition], now: float) -> None:
         config = self._context.config
@@ -201,9 +205,7 @@ class Book:
         """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""
         tp = held.partition
         if self._commits.outstanding(tp):
-            if now < held.deadline + self._context.config.commit_budget:
-                return
-            self._commits.abandon(tp, "its revoke reached the deadline")
+            return
         if self.listener and not held.listener_done:
             if not held.settled_told:
                 held.settled_told = True
@@ -233,7 +235,7 @@ class Book:
             del self.held[tp]
             lost[tp] = held.epoch
             if self._commits.in_flight(tp):
-                self._draining[tp] = now + self._context.config.commit_budget
+                self._draining[tp] = min(now, held.deadline) + self._context.config.commit_budget
             self._commits.abandon(tp, "it was lost")
         if lost:
             self._context.deliver(Lost(partitions=lost))

@@ -15,6 +15,7 @@ from instride.core.network.actions import Stop
 from instride.core.network.book import Book
 from instride.core.network.commits import Commits
 from instride.core.network.context import Context
+from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.group import Group
 from instride.errors import KafkaTimeoutError
 
@@ -31,8 +32,9 @@ class _Stage(Enum):
 class Closing:
     """Not thread-safe: the network machine owns it."""
 
-    def __init__(self, context: Context, group: Group, book: Book, commits: Commits) -> None:
+    def __init__(self, context: Context, coordinator: Coordinator, group: Group, book: Book, commits: Commits) -> None:
         self._context = context
+        self._coordinator = coordinator
         self._group = group
         self._book = book
         self._commits = commits
@@ -89,6 +91,7 @@ class Closing:
         self._book.forget_all()
         self._group.unsubscribed()
         if isinstance(event, Close):
+            self._coordinator.move(CoordinatorInput.CLOSED)
             self._context.connections.close_all(now)
         self._context.deliver(Answered(call=event.call, error=error))
         if isinstance(event, Close):

@@ -6,6 +6,8 @@ Laws
    answers behind it would come too late as well.
 3. After a failure a connection is not opened again before its back-off ends; requests wait for that.
 4. What is sent on one connection is transmitted in order.
+5. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
+   is a broken connection: when the credentials are good again, all goes on.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from instride.config import ConsumerConfig
-from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Transmit
+from instride.core.events import ErrorRaised
+from instride.core.network.actions import Action, CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
 from instride.core.network.backoff import Backoff
-from instride.errors import KafkaTimeoutError, ProtocolError, TransportError
+from instride.errors import AuthenticationError, KafkaTimeoutError, ProtocolError, TransportError
 from instride.wire.api import Answer, Request
 
 __all__ = ["Address", "Connections", "OnDone"]
@@ -25,6 +28,9 @@ __all__ = ["Address", "Connections", "OnDone"]
 Address = tuple[str, int]
 OnDone = Callable[[Answer | Exception, float], None]
 """Called with the answer or error, and the time."""
+_REFUSED_BACKOFF = 1.0
+# A user who does not poll is told again, but not often: what is told waits in a queue.
+_TOLD_AGAIN = 10.0
 
 
 class _State(Enum):
@@ -61,8 +67,10 @@ class Connections:
         self._links: dict[ConnectionKey, _Link] = {}
         self._where: dict[int, ConnectionKey] = {}
         self._requests = 0
-        self.ever_connected = False
+        self.ever_connected = False  # and had an answer
         self.last_error: Exception | None = None
+        self.refused: AuthenticationError | None = None
+        self._told_at: float | None = None
 
     # -- the core's side
 
@@ -112,6 +120,10 @@ class Connections:
         link.state = _State.CLOSED
         self._fail_all(link, error, now)
 
+    def polled(self) -> None:
+        """The application polls: it has heard, or will at once hear, what it was told."""
+        self._told_at = None
+
     def close_all(self, now: float) -> None:
         for key in list(self._links):
             self.close(key, TransportError("the consumer is closing"), now)
@@ -124,7 +136,7 @@ class Connections:
             return
         link.state = _State.READY
         link.backoff.succeeded()
-        self.ever_connected = True
+        self.refused = None
         self._advance(key, link, now)
 
     def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
@@ -135,7 +147,11 @@ class Connections:
             # The answer that broke the rules was given to its request; the others were only on the same connection.
             error = TransportError(f"the connection was given up: {error}")
         link.state = _State.CLOSED
-        link.backoff.failed(now)
+        if isinstance(error, AuthenticationError):
+            link.backoff.failed(now, at_least=_REFUSED_BACKOFF)
+            error = self._was_refused(link, error, now)
+        else:
+            link.backoff.failed(now)
         self.last_error = error
         self._fail_all(link, error, now)
 
@@ -143,6 +159,7 @@ class Connections:
         key = self._where.pop(request_id, None)
         pending = self._links[key].flying.pop(request_id, None) if key is not None else None
         if pending is not None:
+            self.ever_connected |= not isinstance(result, Exception)
             pending.on_done(result, now)
 
     # -- time
@@ -189,6 +206,16 @@ class Connections:
             link.state = _State.OPENING
             link.opening_deadline = now + self._config.connection_setup_timeout
             self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
+
+    def _was_refused(self, link: _Link, error: AuthenticationError, now: float) -> TransportError:
+        """Law 5. Returns what the requests get to hear."""
+        self.refused = error
+        if self._told_at is None or now - self._told_at >= _TOLD_AGAIN:
+            self._told_at = now
+            self._out.append(Deliver(event=ErrorRaised(error=error)))
+        broken = TransportError(f"{_name(link)}: {error}")
+        broken.__cause__ = error
+        return broken
 
     def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
         self._out.append(CloseConnection(key=key))

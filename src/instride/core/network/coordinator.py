@@ -75,11 +75,16 @@ class Coordinator:
         self.state = CoordinatorState.DOWN
         self.node_id = -1
         self._address: Address = ("", 0)
-        self.refused: Exception | None = None
+        self._refusal: Exception | None = None
 
     def move(self, event: CoordinatorInput) -> None:
         self.state = TRANSITIONS[self.state, event]
         self._context.touch()
+
+    @property
+    def refused(self) -> Exception | None:
+        """Why nobody finds the coordinator for us: the group may not be read, or no broker takes our credentials."""
+        return self._refusal or self._context.connections.refused
 
     @property
     def known(self) -> bool:
@@ -134,7 +139,7 @@ class Coordinator:
             return
         if isinstance(result, api.FindCoordinatorAnswer) and result.error == 0:
             self._needed = False
-            self.refused = None
+            self._refusal = None
             self._backoff.succeeded()
             if result.node_id != self.node_id:
                 self.drop_join(now, "the coordinator has moved")
@@ -153,7 +158,7 @@ class Coordinator:
 
     def _refused(self, answer: api.FindCoordinatorAnswer) -> None:
         """Law 4."""
-        if answer.error in _FATAL and self.refused is None:
+        if answer.error in _FATAL and self._refusal is None:
             group = self._context.config.group_id
-            self.refused = error_for_code(answer.error, f"group {group!r}: {answer.error_message or 'refused'}")
-            self._context.deliver(ErrorRaised(error=self.refused))
+            self._refusal = error_for_code(answer.error, f"group {group!r}: {answer.error_message or 'refused'}")
+            self._context.deliver(ErrorRaised(error=self._refusal))

@@ -122,6 +122,8 @@ class Lookups:
             by_leader.setdefault(leader[0].node_id, {})[tp] = timestamp
         if not by_leader:
             question.backoff.failed(now)
+            if self._context.connections.refused is not None:
+                self._answer(question, error=self._context.connections.refused)
         for node_id, timestamps in by_leader.items():
             broker = self._cluster.brokers[node_id]
             question.flying += 1

@@ -87,7 +87,7 @@ class NetworkMachine:
             else Fetcher(self._context, self._cluster, self._positions, held)
         )
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
-        self._closing = Closing(self._context, self._group, self._book, self._commits)
+        self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits)
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
 
@@ -97,6 +97,7 @@ class NetworkMachine:
         """An application event, in the order of the queue."""
         match event:
             case Polled():
+                self._context.connections.polled()
                 self._group.polled(now)
             case Consumed():
                 self._consumed(event)

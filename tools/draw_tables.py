@@ -1,0 +1,100 @@
+"""Draws the transition tables of the code as Mermaid state diagrams into docs/tables.md.
+
+    python tools/draw_tables.py          # write
+    python tools/draw_tables.py --check  # exit status 1 where the file is not what the code says
+
+What is between the markers belongs to this tool; the words around them are anybody's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from instride.core.group import membership, ownership
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.network import coordinator
+
+__all__ = ["drawn", "main"]
+
+BEGIN = "<!-- drawn by tools/draw_tables.py: begin -->"
+END = "<!-- drawn by tools/draw_tables.py: end -->"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "tables.md"
+
+Table = Mapping[Any, Enum]  # (state, input) -> state
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say whether the page is what the code says")
+    check = parser.parse_args(arguments).check
+    before = PAGE.read_text(encoding="utf-8")
+    after = drawn(before)
+    if not check:
+        PAGE.write_text(after, encoding="utf-8")
+    elif after != before:
+        sys.stderr.write(f"{PAGE.name} is not what the code says: run python tools/draw_tables.py\n")
+        return 1
+    return 0
+
+
+def drawn(page: str) -> str:
+    """The page, with what is between the markers drawn anew. Raises ValueError where they are missing."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}")
+    pictures = "\n".join(_pictures())
+    return f"{head}{BEGIN}\n\n{pictures}\n{END}{tail}"
+
+
+def _pictures() -> Iterator[str]:
+    yield "## The coordinator connection\n"
+    yield from _picture(coordinator.TRANSITIONS, coordinator.CoordinatorState.DOWN)
+    yield "## The group, for a classic member\n"
+    yield from _picture(membership.TRANSITIONS, membership.GroupState.UNJOINED)
+    yield "## Ownership of a partition in one assignment epoch\n"
+    classic = ownership.TRANSITIONS[RebalanceProtocol.COOPERATIVE]
+    yield from _picture(classic, ownership.Ownership.OWNED)
+    for protocol in RebalanceProtocol:
+        yield from _differences(classic, ownership.TRANSITIONS[protocol], protocol)
+
+
+def _picture(table: Table, start: Enum) -> Iterator[str]:
+    states, inputs = type(start), type(next(iter(table))[1])
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {start.name}"
+    for source in states:
+        for target in states:
+            names = [event.name for event in inputs if table.get((source, event)) is target and source is not target]
+            if names:
+                yield f"    {source.name} --> {target.name}: {', '.join(names)}"
+    yield from (f"    {state.name} --> [*]" for state in states if not any(row[0] is state for row in table))
+    yield "```\n"
+    yield "| state | which is | stays at |"
+    yield "|---|---|---|"
+    for state in states:
+        stays = [event.name for event in inputs if table.get((state, event)) is state]
+        yield f"| {state.name} | {state.value} | {', '.join(stays)} |"
+    yield "\n| input | which is |\n|---|---|"
+    yield from (f"| {event.name} | {event.value} |" for event in inputs)
+    yield ""
+
+
+def _differences(classic: Table, table: Table, protocol: RebalanceProtocol) -> Iterator[str]:
+    rows = [
+        f"{source.name} at {event.name}: {target.name}"
+        for (source, event), target in table.items()
+        if classic.get((source, event)) is not target
+    ]
+    if rows or set(classic) != set(table):
+        yield f"With the protocol {protocol.name} these rows differ: {'; '.join(rows)}.\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
