@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Polled
+from instride.core.events import Answered, Lost, Polled, Revoked, RevokeRequested
+from instride.errors import CommitFailedError
 from instride.wire import api
 
+ILLEGAL_GENERATION = 22
 REBALANCE_IN_PROGRESS = 27
 
 
@@ -44,3 +46,26 @@ def test_a_process_suspended_during_a_join_or_sync_has_no_lease_when_it_goes_on(
     script.heartbeat()
     assert script.lease.holds(script.now)
     assert script.machine._book.held[tp(0)].epoch == 1, "and nothing was lost"
+
+
+@pytest.mark.rule("deadline")
+def test_what_could_not_be_committed_by_the_deadline_is_lost_and_not_revoked() -> None:
+    """Seed 20075 of an early plan: the commit was dropped, and the partition was told as orderly revoked."""
+    script = NetworkScript(max_poll_interval=10.0, session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    (request,) = script.take(RevokeRequested)
+    call = script.commit({1: 5})
+    script.complete(1)
+    while script.now < request.deadline + script.config.commit_budget + 0.5:
+        script.do(Polled())
+        script.pass_time(0.5)
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert [set(event.partitions) for event in script.take(Lost)] == [{tp(1)}]
+    assert script.take(Revoked) == []
+    assert script.joining_with().owned == (tp(0),), "the budget has ended: the group is told at once"
+    script.committed(ILLEGAL_GENERATION)
+    (answer,) = [event for event in script.take(Answered) if event.call == call]
+    assert isinstance(answer.committed[tp(1)], CommitFailedError)

@@ -134,7 +134,7 @@ class Book:
         late = [held for held in self.held.values() if self._is_late(held, now)]
         if late:
             names = ", ".join(str(held.partition) for held in late)
-            self._context.log(logging.WARNING, f"revoke of {names} was delayed past its deadline: lost")
+            self._context.log(logging.WARNING, f"revoke of {names} was not complete at its deadline: lost")
             self._lose(late, now)
             self._on_released("a delayed revoke reached its deadline")
         settled: dict[TopicPartition, int] = {}
