@@ -29,7 +29,7 @@ def test_after_the_poll_interval_the_thread_sleeps_until_the_application_polls()
 @pytest.mark.rule("fence yourself")
 @pytest.mark.parametrize("pending", ["join", "sync"])
 def test_a_process_suspended_during_a_join_or_sync_has_no_lease_when_it_goes_on(pending: str) -> None:
-    """Seed 754: the lease was without end while a join was pending, so a member that had been evicted returned records."""
+    """Seed 754: the lease had no end while a join was pending, so a member that had been evicted returned records."""
     script = NetworkScript()
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)

@@ -7,7 +7,8 @@ Laws
 3. Completing, in this order: every commit of it answered, the listener, the assignment shrinks, the group is told.
 4. The deadline of a delay counts from the first Sync that asked for it, less the commit budget. Past it the
    partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
-   since its user must hear that what was finished is not committed. The group is told when no commit of it is under way, or the budget has ended too.
+   since its user must hear that what was finished is not committed. The group is told when no commit of it is under
+   way, or the budget has ended too.
 5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
    assigned in a new epoch (rule 8).
 """
