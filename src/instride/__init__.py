@@ -9,6 +9,7 @@ from instride.errors import KafkaError
 from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.wire.decoder import ConsumerRecord
+from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = [
     "Changes",
@@ -19,6 +20,7 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerRecords",
     "KafkaError",
+    "OAuthToken",
     "OffsetAndMetadata",
     "OffsetLedger",
     "OffsetRange",

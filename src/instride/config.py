@@ -3,18 +3,24 @@
 Laws
 1. A setting is refused when the consumer is built, or it works. Nothing is only warned about.
 2. Names are Kafka's own in snake case; times are seconds as floats (so without Kafka's ``.ms``).
-3. No value is a file name, an environment variable or an import path in disguise.
+3. No value is a file name, an environment variable or an import path in disguise: what names a file ends in _file.
+4. No secret is in the repr.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, Required, TypedDict, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, get_args
 
+from instride.config_security import check_security
 from instride.core.assignors.api import Assignor
 from instride.errors import ConfigError
+from instride.wire.sasl.oauthbearer import OAuthToken
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["ConsumerConfig", "ConsumerSettings", "config_from_settings", "parse_bootstrap_servers"]
 
@@ -23,6 +29,9 @@ RevokeMode = Literal["two-step", "immediate"]
 FetchFairness = Literal["greedy", "proportional"]
 Prefetch = Literal["bytes", "total", "partition"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+OAuthTokenFunction = Callable[[], str | OAuthToken]
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "auto_offset_reset": get_args(AutoOffsetReset),
@@ -30,6 +39,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "fetch_fairness": get_args(FetchFairness),
     "prefetch": get_args(Prefetch),
     "isolation_level": get_args(IsolationLevel),
+    "security_protocol": get_args(SecurityProtocol),
 }
 
 # name -> (lowest, highest) value, both allowed.
@@ -86,6 +96,14 @@ class ConsumerConfig:
     max_frame_bytes: a longer answer of a broker is refused before anything is allocated.
     max_decompressed_bytes: a record batch that decompresses to more is refused.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
+    security_protocol: Kafka's names; "SSL" is TLS. docs/security.md tells of all that follow.
+    ssl_context: one of your own; it must verify certificates, names too, and take TLS 1.2 or later only.
+    ssl_ca_file: PEM; whom to trust, instead of the system's certificate authorities. ssl_cert_file, ssl_key_file,
+        ssl_key_password: PEM; our certificate and key, where the broker wants one.
+    ssl_check_hostname: False takes a certificate of any name (of a trusted authority still).
+    sasl_mechanism: with sasl_username and sasl_password, or for "OAUTHBEARER" with sasl_oauth_token: a function that
+        returns a token or `OAuthToken`. It is called on a thread of its own, for at most connection_setup_timeout.
+    sasl_plain_without_tls: allows PLAIN and OAUTHBEARER where everybody on the way can read the secret.
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -120,6 +138,18 @@ class ConsumerConfig:
     max_frame_bytes: int = 128 << 20
     max_decompressed_bytes: int = 64 << 20
     range_poll_interval: float = 0.1
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = None
+    ssl_ca_file: str | None = None
+    ssl_cert_file: str | None = None
+    ssl_key_file: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token: OAuthTokenFunction | None = field(default=None, repr=False)
+    sasl_plain_without_tls: bool = False
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
@@ -127,6 +157,7 @@ class ConsumerConfig:
         _check_choices(self)
         _check_bounds(self)
         _check_together(self)
+        check_security(self)
 
 
 class ConsumerSettings(TypedDict, total=False):
@@ -164,6 +195,18 @@ class ConsumerSettings(TypedDict, total=False):
     max_frame_bytes: int
     max_decompressed_bytes: int
     range_poll_interval: float
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    ssl_ca_file: str | None
+    ssl_cert_file: str | None
+    ssl_key_file: str | None
+    ssl_key_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_oauth_token: OAuthTokenFunction | None
+    sasl_plain_without_tls: bool
 
 
 def _check_types(config: ConsumerConfig) -> None:

@@ -15,7 +15,8 @@
     │   ├── FrameTooLargeError                 a frame's stated length is over the bound, or negative
     │   ├── UnsupportedVersionError            broker and client share no version of a request
     │   └── CorruptRecordError                 a record batch that cannot be read
-    ├── AuthenticationError
+    ├── AuthenticationError                    the broker refused who we are, or did not prove who it is
+    │   └── TlsError                           TLS was not agreed: a certificate is refused, or no version in common
     ├── BrokerResponseError                    a broker answered with an error code
     │   ├── (one class for each code: see BROKER_ERRORS)
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
@@ -90,6 +91,7 @@ __all__ = [
     "PipelineError",
     "RangeFailedError",
     "OffsetsGoneError",
+    "TlsError",
     "TopicAuthorizationFailedError",
     "TransportError",
     "UnknownMemberIdError",
@@ -192,9 +194,13 @@ class CorruptRecordError(ProtocolError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker refused the credentials."""
+    """The broker refused the credentials, or did not prove who it is. It is tried again, a second or more later."""
 
     fatal = True
+
+
+class TlsError(AuthenticationError):
+    """TLS was not agreed: the broker's certificate is not good for its name or not trusted, or it refuses ours."""
 
 
 class NoOffsetForPartitionError(KafkaError):

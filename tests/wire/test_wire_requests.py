@@ -12,6 +12,7 @@ from wire_strategies import plain
 
 from instride.wire import api
 from instride.wire.codecs import codec_of
+from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 
 def seen_by_the_broker(request: api.Request, version: int) -> Any:
@@ -127,6 +128,14 @@ def check_list_offsets(seen: Any, version: int) -> None:
         assert seen["timeout"] > 0
 
 
+def check_sasl_handshake(seen: Any, _version: int) -> None:
+    assert seen == {"mechanism": "PLAIN"}
+
+
+def check_sasl_authenticate(seen: Any, _version: int) -> None:
+    assert seen == {"auth_bytes": b"\0u\0p"}
+
+
 CHECKS: dict[type[api.Request], Any] = {
     api.ApiVersions: check_api_versions,
     api.Metadata: check_metadata,
@@ -138,6 +147,8 @@ CHECKS: dict[type[api.Request], Any] = {
     api.OffsetCommit: check_offset_commit,
     api.OffsetFetch: check_offset_fetch,
     api.ListOffsets: check_list_offsets,
+    SaslHandshake: check_sasl_handshake,
+    SaslAuthenticate: check_sasl_authenticate,
 }
 
 

@@ -12,6 +12,7 @@ from wire_examples import CODECS, REQUESTS, A, B
 from instride.errors import UnsupportedVersionError
 from instride.wire import api
 from instride.wire.codecs import choose_version, codec_of
+from instride.wire.sasl.messages import SaslHandshake
 
 
 def test_every_request_has_a_codec_of_its_own() -> None:
@@ -25,8 +26,9 @@ def test_our_range_is_as_wide_as_the_schemas(kind: type[api.Request]) -> None:
     name = load_request_schema(codec.api_key, codec.highest).__module__.split(".")[-3]
     known = sorted(schema_name_map[name])
     assert codec.highest == known[-1]
-    # Metadata 0 cannot ask for no topics; nothing that can be met speaks only that.
-    assert codec.lowest == (1 if kind is api.Metadata else known[0])
+    # Metadata 0 cannot ask for no topics, and after SaslHandshake 0 bare bytes follow; nothing that can be met speaks
+    # only those.
+    assert codec.lowest == (1 if kind in (api.Metadata, SaslHandshake) else known[0])
     for version in range(codec.lowest, codec.highest + 1):
         assert load_request_schema(codec.api_key, version).__flexible__ == (version >= codec.flexible_from)
 
@@ -44,6 +46,7 @@ def test_the_highest_common_version_is_chosen(kind: type[api.Request]) -> None:
 KAFKA_2_4 = {
     1: (0, 11), 2: (0, 5), 3: (0, 9), 8: (0, 8), 9: (0, 6), 10: (0, 3),
     11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4), 18: (0, 3),
+    17: (0, 1), 36: (0, 1),
 }  # fmt: skip
 
 

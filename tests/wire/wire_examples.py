@@ -10,6 +10,7 @@ import pytest
 from instride.wire import api
 from instride.wire.codecs import codec_of
 from instride.wire.codecs.base import Codec
+from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 A, B = UUID(int=0xA), UUID(int=0xB)
 IDS = {"a": A, "b": B}
@@ -46,6 +47,8 @@ REQUESTS: dict[type[api.Request], api.Request] = {
     api.ListOffsets: api.ListOffsets(
         timestamps={("a", 0): -1, ("b", 1): -2, ("a", 3): 1_700_000_000_000}, leader_epochs={("b", 1): 6}
     ),
+    SaslHandshake: SaslHandshake(mechanism="PLAIN"),
+    SaslAuthenticate: SaslAuthenticate(auth_bytes=b"\0u\0p"),
 }
 CODECS: dict[type[api.Request], Codec[Any, Any]] = {kind: codec_of(kind) for kind in REQUESTS}
 EVERY_VERSION = [

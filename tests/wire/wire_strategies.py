@@ -25,6 +25,7 @@ _BY_KAFKA_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "uuid": st.uuids(),
     "error_code": st.sampled_from(ErrorCode),
     "timedelta_i32": st.integers(0, 2**31 - 1).map(lambda ms: timedelta(milliseconds=ms)),
+    "timedelta_i64": st.integers(0, 2**40).map(lambda ms: timedelta(milliseconds=ms)),
     "string": TEXT,
     "bytes": st.binary(max_size=12),
 }

@@ -5,17 +5,20 @@ Laws
 2. The application's events are a deque; a byte on a socket pair wakes the loop. The byte is sent after the append, and
    read before the deque is emptied, so that no event waits for the next time-out.
 3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
-4. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
+4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends.
+5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import selectors
 import socket
 import threading
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from instride.config import ConsumerConfig
 from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
@@ -31,11 +34,14 @@ from instride.core.network.actions import (
 )
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
+from instride.net.authentication import authenticator
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
 from instride.net.resolver import SocketAddress, resolve
+from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
 from instride.wire.connection import Connection
+from instride.wire.sasl.api import Mechanism
 
 __all__ = ["NetworkThread"]
 
@@ -43,18 +49,36 @@ _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opening:
+    """number: rises with each opening, so that a slow resolver cannot open a connection that was given up."""
+
+    key: ConnectionKey
+    number: int
+    host: str
+    port: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 class NetworkThread:
-    """`post` and `future` are thread-safe; everything else belongs to the thread."""
+    """`post` and `future` are thread-safe; everything else belongs to the thread.
+
+    To build one reads the certificates that the config names. Raises ConfigError.
+    """
 
     def __init__(self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox) -> None:
         self._config = config
         self._machine = machine
         self._mailbox = mailbox
         self._events: deque[ApplicationEvent] = deque()
-        self._resolved: deque[tuple[ConnectionKey, int, str, list[SocketAddress] | TransportError]] = deque()
+        self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
+        self._tls = tls_context(config)
+        self._authenticator = authenticator(config, self._wake)
         self._futures: dict[int, Future[None]] = {}
         self._transports: dict[ConnectionKey, Transport] = {}
-        # Rises with each opening, so that a slow resolver cannot open a connection that was given up.
         self._openings: dict[ConnectionKey, int] = {}
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
@@ -120,17 +144,24 @@ class NetworkThread:
         while self._events:
             self._machine.handle(self._events.popleft(), now())
         while self._resolved:
-            self._connect(*self._resolved.popleft())
+            self._authenticate_and_connect(*self._resolved.popleft())
+        self._authenticate_due()
         self._act(self._machine.tick(now()))
         if self._stopping:
             return
         self._update_selector()
-        wait = 0.0 if self._events else min(self._machine.deadline() - now(), _LONGEST_WAIT)
+        wait = 0.0 if self._events else min(self._deadline() - now(), _LONGEST_WAIT)
         for key, mask in self._selector.select(max(wait, 0.0)):
             if key.data is None:
                 self._drain_wakes()
             else:
                 self._ready(key.data, mask)
+
+    def _deadline(self) -> float:
+        times = [transport.authenticate_at for transport in self._transports.values()]
+        if self._authenticator is not None:
+            times.append(self._authenticator.deadline)
+        return min(self._machine.deadline(), *times, float("inf"))
 
     def _drain_wakes(self) -> None:
         try:
@@ -164,25 +195,55 @@ class NetworkThread:
     def _open(self, action: OpenConnection) -> None:
         self._close(action.key)
         self._opening += 1
-        number, where = self._opening, f"{action.host}:{action.port}"
-        self._openings[action.key] = number
+        opening = _Opening(key=action.key, number=self._opening, host=action.host, port=action.port)
+        self._openings[action.key] = opening.number
 
         def done(found: list[SocketAddress] | TransportError) -> None:
-            self._resolved.append((action.key, number, where, found))
+            self._resolved.append((opening, found))
             self._wake()
 
         resolve(action.host, action.port, done)
 
-    def _connect(
-        self, key: ConnectionKey, number: int, where: str, found: list[SocketAddress] | TransportError
-    ) -> None:
-        if self._openings.get(key) != number:
+    def _authenticate_and_connect(self, opening: _Opening, found: list[SocketAddress] | TransportError) -> None:
+        if self._openings.get(opening.key) != opening.number:
             return
         if isinstance(found, TransportError):
-            self._machine.closed(key, found, now())
+            self._machine.closed(opening.key, found, now())
+        elif self._authenticator is None:
+            self._connect(opening, found, None)
+        else:
+            self._authenticator.prepare(lambda mechanism: self._connect(opening, found, mechanism))
+
+    def _connect(self, opening: _Opening, found: list[SocketAddress], mechanism: Mechanism | KafkaError | None) -> None:
+        if self._openings.get(opening.key) != opening.number:
+            return  # given up while the mechanism was prepared
+        if isinstance(mechanism, KafkaError):
+            self._machine.closed(opening.key, mechanism, now())
             return
-        connection = Connection(client_id=self._config.client_id, max_frame_bytes=self._config.max_frame_bytes)
-        self._transports[key] = Transport(found, where, connection)
+        config = self._config
+        connection = Connection(client_id=config.client_id, max_frame_bytes=config.max_frame_bytes, mechanism=mechanism)
+        tls = None if self._tls is None else Tls(context=self._tls, host=opening.host, where=opening.where)
+        self._transports[opening.key] = Transport(found, opening.where, connection, tls=tls)
+        self._after(opening.key)
+
+    def _authenticate_due(self) -> None:
+        """Connections whose session ends soon (KIP-368), and what was prepared meanwhile."""
+        if self._authenticator is None:
+            return
+        self._authenticator.poll()
+        for key, transport in list(self._transports.items()):
+            if now() >= transport.authenticate_at:
+                transport.authenticate_at = float("inf")
+                self._authenticator.prepare(functools.partial(self._authenticate_again, key, transport))
+
+    def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
+        if self._transports.get(key) is not transport:
+            return
+        if isinstance(mechanism, KafkaError):
+            self._close(key)
+            self._machine.closed(key, mechanism, now())
+            return
+        transport.authenticate_again(mechanism)
         self._after(key)
 
     def _transmit(self, action: Transmit) -> None:

@@ -1,23 +1,30 @@
-"""One TCP connection: connecting, bytes out, bytes in. What the bytes mean is `wire.connection`'s business.
+"""One connection: connecting, TLS, bytes out, bytes in. What the bytes mean is `wire.connection`'s business.
 
 Laws
 1. The socket never blocks.
 2. Every address of a name is tried before the connection fails; the error tells of each.
 3. After `close`, nothing is sent and nothing is reported.
+4. Nothing is sent before TLS, where there is any, has verified the peer.
+5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import random
 import selectors
 import socket
+import ssl
 from collections import deque
 
 from instride.errors import KafkaError, TransportError
+from instride.net.clock import now
 from instride.net.resolver import SocketAddress
+from instride.net.tls import Tls
 from instride.wire.api import Request
 from instride.wire.connection import Connection, Received
+from instride.wire.sasl.api import Mechanism
 
 __all__ = ["Transport"]
 
@@ -28,16 +35,25 @@ _READ_TURN = 4 << 20
 class Transport:
     """Not thread-safe: the network thread owns it.
 
-    ready: connected, and the handshake is done. failure: why it is of no use any more.
+    tls: None for plain text. ready: connected, and the handshake is done. failure: why it is of no use any more.
+    authenticate_at: when `authenticate_again` is to be called (then it is never, until it was).
     """
 
-    def __init__(self, addresses: list[SocketAddress], where: str, connection: Connection) -> None:
+    def __init__(
+        self, addresses: list[SocketAddress], where: str, connection: Connection, *, tls: Tls | None = None
+    ) -> None:
         self._addresses = deque(addresses)
         self._where = where
         self._connection = connection
         self._socket: socket.socket | None = None
+        self._tls = tls
         self._connected = False
+        self._secure = False
+        self._tls_waits_for = selectors.EVENT_WRITE
         self._out: deque[memoryview] = deque()
+        self._held: list[tuple[int, Request]] | None = None
+        self._was_ready = False
+        self.authenticate_at = float("inf")
         self._errors: list[str] = []
         self.failure: KafkaError | None = None
         self._connect_next()
@@ -52,6 +68,8 @@ class Transport:
     def interest(self) -> int:
         if not self._connected:
             return selectors.EVENT_WRITE
+        if not self._secure:
+            return self._tls_waits_for
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
 
     @property
@@ -62,11 +80,23 @@ class Transport:
 
     def send(self, request_id: int, request: Request) -> None:
         """Queue a request's frame, and send what the socket takes. Raises what `Connection.send` raises."""
+        if self._held is not None:
+            self._held.append((request_id, request))
+            return
         self._out.append(memoryview(self._connection.send(request_id, request)))
         self.writable()
 
+    def authenticate_again(self, mechanism: Mechanism) -> None:
+        """Law 5. Does nothing where the connection has failed."""
+        self.authenticate_at = float("inf")
+        if self.ready:
+            self._held = []
+            self._connection.authenticate_again(mechanism)
+            self._shake_hands()
+            self.writable()
+
     def writable(self) -> None:
-        if not self._connected and not self._finish_connecting():
+        if not (self._connected or self._finish_connecting()) or not (self._secure or self._finish_tls()):
             return
         assert self._socket is not None
         try:
@@ -76,38 +106,67 @@ class Transport:
                     self._out[0] = self._out[0][sent:]
                 else:
                     self._out.popleft()
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
-            self._fail(TransportError(f"sending to {self._where} failed: {error}"))
+            self._fail(self._broken(error, f"sending to {self._where} failed"))
 
     # -- in
 
     def readable(self) -> list[Received]:
         """Answers that are complete now. May set `failure`."""
         received: list[Received] = []
+        if not self._secure:
+            self.writable()
+            return received
         assert self._socket is not None
         taken = 0
         try:
-            while taken < _READ_TURN and self.failure is None:
+            # What TLS has unpacked already the selector does not know of.
+            while self.failure is None and (taken < _READ_TURN or self._unpacked()):
                 count = self._socket.recv_into(self._connection.get_buffer())
                 if count == 0:
-                    self._fail(self._connection.end_of_stream())
+                    self._fail(self._end_of_stream())
                     break
                 taken += count
                 received += self._connection.buffer_updated(count)
-                self._after_receiving()
-        except BlockingIOError:
+                received += self._after_receiving()
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
-            self._fail(TransportError(f"the connection to {self._where} broke: {error}"))
+            self._fail(self._broken(error, f"the connection to {self._where} broke"))
         return received
 
-    def _after_receiving(self) -> None:
+    def _unpacked(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _after_receiving(self) -> list[Received]:
         if self._connection.failure is not None:
             self._fail(self._connection.failure)
         elif not self._connection.ready:
             self._shake_hands()
+            self.writable()
+        if self._connection.ready and (not self._was_ready or self._held is not None):
+            return self._authenticated()
+        return []
+
+    def _authenticated(self) -> list[Received]:
+        """Ready, or ready again: what waited goes out. Returns what cannot be sent."""
+        self._was_ready = True
+        lifetime = self._connection.session_lifetime
+        if lifetime > 0:
+            # Before the broker's patience ends, and not on all connections at once (as the Java client does).
+            self.authenticate_at = now() + lifetime * random.uniform(0.85, 0.95)  # noqa: S311 - no secret
+        held, self._held = self._held or [], None
+        refused = []
+        for request_id, request in held:
+            try:
+                self.send(request_id, request)
+            except KafkaError as error:
+                refused.append(Received(request_id=request_id, error=error))
+            if self.failure is not None:
+                break
+        return refused
 
     # -- connecting
 
@@ -141,14 +200,50 @@ class Transport:
             self._connect_next()
             return False
         self._connected = True
+        if self._tls is None:
+            self._secure = True
+            self._shake_hands()
+            return True
+        try:
+            self._socket = self._tls.wrap(self._socket)
+        except (OSError, ValueError) as error:
+            self._fail(self._tls.failure(error))
+            return False
+        return True
+
+    def _finish_tls(self) -> bool:
+        assert isinstance(self._socket, ssl.SSLSocket)
+        assert self._tls is not None
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._tls_waits_for = selectors.EVENT_READ
+            return False
+        except ssl.SSLWantWriteError:
+            self._tls_waits_for = selectors.EVENT_WRITE
+            return False
+        except OSError as error:
+            self._fail(self._tls.failure(error))
+            return False
+        self._secure = True
         self._shake_hands()
         return True
 
     def _shake_hands(self) -> None:
+        """Queue what the handshake wants sent."""
         frame = self._connection.handshake()
         if frame:
             self._out.append(memoryview(frame))
-            self.writable()
+
+    def _broken(self, error: OSError, what: str) -> KafkaError:
+        if self._tls is not None and not self._connection.versions:
+            return self._tls.failure(error)
+        return TransportError(f"{what}: {error}")
+
+    def _end_of_stream(self) -> KafkaError:
+        if self._tls is not None and not self._connection.versions:
+            return self._tls.closed(None)
+        return self._connection.end_of_stream()
 
     # -- the end
 
@@ -164,4 +259,4 @@ class Transport:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._connected = False
+        self._connected = self._secure = False

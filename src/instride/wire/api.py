@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from instride.wire.sasl import messages as sasl
+
 if TYPE_CHECKING:
     from instride.wire.chunk import RecordChunk
 
@@ -369,6 +371,7 @@ Request = (
     | OffsetFetch
     | ListOffsets
     | Fetch
+    | sasl.SaslRequest
 )
 Answer = (
     ApiVersionsAnswer
@@ -382,6 +385,7 @@ Answer = (
     | OffsetFetchAnswer
     | ListOffsetsAnswer
     | FetchAnswer
+    | sasl.SaslAnswer
 )
 
 ANSWERS: Final[dict[type[Request], type[Answer]]] = {
@@ -396,4 +400,6 @@ ANSWERS: Final[dict[type[Request], type[Answer]]] = {
     OffsetFetch: OffsetFetchAnswer,
     ListOffsets: ListOffsetsAnswer,
     Fetch: FetchAnswer,
+    sasl.SaslHandshake: sasl.SaslHandshakeAnswer,
+    sasl.SaslAuthenticate: sasl.SaslAuthenticateAnswer,
 }

@@ -1,7 +1,9 @@
 """One connection to a broker, without the socket: requests in, bytes out; bytes in, answers out.
 
 Laws
-1. The handshake comes first. Until it is done (`ready`) nothing else may be sent: to send is the caller's fault.
+1. The handshake comes first, then authentication where there is any. Until both are done (`ready`) nothing else may be
+   sent: to send is the caller's fault. While it authenticates anew the connection is not ready either; requests that
+   were sent before are answered all the same.
 2. Every request is answered once or not at all, and an answer names its request, whatever the order.
 3. What the peer sends never makes a call raise. A fault in the stream sets `failure`, once and for good: close
    the connection then. Answers that were complete before the fault are still given.
@@ -14,13 +16,15 @@ import struct
 from dataclasses import dataclass
 from typing import Any, Final
 
-from instride.errors import ConfigError, KafkaError, ProtocolError, TransportError
+from instride.errors import ConfigError, KafkaError, ProtocolError, TransportError, UnsupportedVersionError
 from instride.wire import api
 from instride.wire.codecs import choose_version, codec_of
 from instride.wire.codecs.base import Codec
 from instride.wire.frames import FrameBuffer
 from instride.wire.handshake import Handshake
 from instride.wire.reader import Reader
+from instride.wire.sasl.api import Exchange, Mechanism
+from instride.wire.sasl.messages import SaslAnswer
 
 __all__ = ["Connection", "Received"]
 
@@ -56,32 +60,41 @@ class Connection:
 
     client_id: names this client in the broker's logs and quotas.
     max_frame_bytes: the longest response to accept.
+    mechanism: proves who we are before anything else; None where the listener does not ask.
 
     Use: send what `handshake` returns. Receive into `get_buffer` and say so by `buffer_updated` (or give bytes to
     `receive_data`); after each look at `failure` and, until `ready`, send what `handshake` returns. Then `send`.
     """
 
-    def __init__(self, *, client_id: str, max_frame_bytes: int) -> None:
+    def __init__(self, *, client_id: str, max_frame_bytes: int, mechanism: Mechanism | None = None) -> None:
         self._client_id = client_id.encode()
         if len(self._client_id) > _MAX_CLIENT_ID_BYTES:
             raise ConfigError(f"client_id takes {len(self._client_id)} bytes; {_MAX_CLIENT_ID_BYTES} is the most")
         self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes)
         self._handshake = Handshake()
+        self._exchange = Exchange(mechanism) if mechanism is not None else None
+        self._answered = False
         self._sent: dict[int, _Sent] = {}
         self._next_correlation_id = 0
         self._failure: KafkaError | None = None
 
     @property
     def ready(self) -> bool:
-        """The handshake is done and the connection has not failed."""
-        return self._handshake.versions is not None and self.failure is None
+        """Handshake and authentication are done and the connection has not failed."""
+        authenticated = self._exchange is None or self._exchange.done
+        return self._handshake.versions is not None and authenticated and self.failure is None
+
+    @property
+    def session_lifetime(self) -> float:
+        """Seconds from the last authentication in which the broker wants another (KIP-368); 0 for never."""
+        return self._exchange.session_lifetime if self._exchange is not None else 0.0
 
     @property
     def failure(self) -> KafkaError | None:
         """Why the connection is of no use any more, or None.
 
-        A ProtocolError (also FrameTooLargeError, UnsupportedVersionError), a NotKafkaError, or the error with
-        which the broker refused the handshake.
+        A ProtocolError (also FrameTooLargeError, UnsupportedVersionError), a NotKafkaError, an AuthenticationError,
+        or the error with which the broker refused the handshake.
         """
         return self._failure or self._frames.failure
 
@@ -98,11 +111,32 @@ class Connection:
     # Out
 
     def handshake(self) -> bytes:
-        """What the handshake wants sent now: empty where it waits, is done or has failed."""
+        """What handshake and authentication want sent now: empty where they wait, are done or have failed."""
         if self.failure is not None:
             return b""
         version = self._handshake.next_version()
-        return b"" if version is None else self._frame(None, api.ApiVersions(), version)
+        if version is not None:
+            return self._frame(None, api.ApiVersions(), version)
+        if self._handshake.versions is None or self._exchange is None:
+            return b""
+        request = self._exchange.next_request()
+        if request is None:
+            return b""
+        try:
+            version = choose_version(request, self._handshake.versions.get(codec_of(type(request)).api_key))
+        except UnsupportedVersionError as error:
+            self._failure = error
+            return b""
+        return self._frame(None, request, version)
+
+    def authenticate_again(self, mechanism: Mechanism) -> None:
+        """Begin another authentication: not `ready` until it is done. Send what `handshake` returns then.
+
+        Raises RuntimeError where the connection is not ready.
+        """
+        if not self.ready:
+            raise RuntimeError("authenticate_again() needs a connection that is ready")
+        self._exchange = Exchange(mechanism)
 
     def send(self, request_id: int, request: api.Request) -> bytes:
         """The frame of a request. `request_id` is the caller's own and comes back with the answer.
@@ -151,6 +185,13 @@ class Connection:
                 "the connection was closed during the handshake: a listener that wants TLS does so,"
                 " and so does what is not Kafka"
             )
+        if self._exchange is not None and not self._exchange.done:
+            return TransportError("the broker closed the connection during authentication")
+        if self._sent and not self._answered:
+            return TransportError(
+                "the broker closed the connection instead of answering: a listener that wants SASL does so"
+                " (see security_protocol)"
+            )
         where = "between two responses" if self._frames.is_between_frames else "in the middle of a response"
         return TransportError(f"the broker closed the connection {where}")
 
@@ -182,8 +223,9 @@ class Connection:
 
     def _answer(self, sent: _Sent, reader: Reader) -> Received | None:
         if sent.request_id is None:
-            self._failure = self._handshake.answered(reader.take(reader.remaining))
+            self._failure = self._take_own(sent, reader)
             return None
+        self._answered = True
         nbytes = reader.position + reader.remaining
         try:
             answer = _decode(codec_of(type(sent.request)), sent, reader)
@@ -191,6 +233,15 @@ class Connection:
             self._failure = error
             return Received(request_id=sent.request_id, error=error, nbytes=nbytes)
         return Received(request_id=sent.request_id, answer=answer, nbytes=nbytes)
+
+    def _take_own(self, sent: _Sent, reader: Reader) -> KafkaError | None:
+        """The answer to a request of the handshake or the authentication."""
+        if isinstance(sent.request, api.ApiVersions):
+            return self._handshake.answered(reader.take(reader.remaining))
+        assert self._exchange is not None, "only an exchange sends these"
+        answer = _decode(codec_of(type(sent.request)), sent, reader)
+        assert isinstance(answer, SaslAnswer), "the codec of a SASL request decodes to its answer"
+        return self._exchange.answered(answer)
 
 
 def _decode(codec: Codec[Any, Any], sent: _Sent, reader: Reader) -> api.Answer:

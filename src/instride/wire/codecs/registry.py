@@ -14,6 +14,7 @@ from typing import Any, Final
 from instride.errors import UnsupportedVersionError
 from instride.wire import api
 from instride.wire.codecs.base import Codec, Needs
+from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 __all__ = ["choose_version", "codec_of"]
 
@@ -29,6 +30,8 @@ _MODULES: Final[dict[type[api.Request], str]] = {
     api.OffsetFetch: "offset_fetch",
     api.ListOffsets: "list_offsets",
     api.Fetch: "fetch",
+    SaslHandshake: "sasl_handshake",
+    SaslAuthenticate: "sasl_authenticate",
 }
 
 

@@ -1,0 +1,118 @@
+"""What a SASL mechanism is here, and the exchange that carries it.
+
+Laws
+1. A mechanism is used for one exchange. It sees messages only: no socket, clock or random number.
+2. An exchange ends in success only when the broker said so and the mechanism agrees: a broker that must prove itself
+   (SCRAM) and does not is refused.
+3. No error holds a secret, also where the broker's own text repeats it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from instride.errors import AuthenticationError, KafkaError
+from instride.wire.sasl.messages import (
+    SaslAnswer,
+    SaslAuthenticate,
+    SaslAuthenticateAnswer,
+    SaslHandshake,
+    SaslHandshakeAnswer,
+    SaslRequest,
+)
+
+__all__ = ["Exchange", "Mechanism"]
+
+_UNSUPPORTED_SASL_MECHANISM: Final = 33
+_ILLEGAL_SASL_STATE: Final = 34
+_SHOWN: Final = 300
+# The longest exchange here has two rounds; a broker must not keep us talking.
+_MOST_ROUNDS: Final = 4
+
+
+class Mechanism(Protocol):
+    """One exchange's side of ours.
+
+    secrets: what must not be shown where a broker's text is.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def secrets(self) -> tuple[str, ...]: ...
+
+    def start(self) -> bytes:
+        """The first message."""
+        ...
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        """The next message, or None where the mechanism is content. Raises AuthenticationError."""
+        ...
+
+
+class Exchange:
+    """SaslHandshake, then SaslAuthenticate until both sides are content. Not thread-safe.
+
+    session_lifetime: seconds, once done; 0 for no bound.
+    """
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self._mechanism = mechanism
+        self._to_send: SaslRequest | None = SaslHandshake(mechanism=mechanism.name)
+        self._rounds = 0
+        self.done = False
+        self.session_lifetime = 0.0
+
+    def next_request(self) -> SaslRequest | None:
+        """What to send now; None where an answer is awaited or all is done."""
+        request, self._to_send = self._to_send, None
+        return request
+
+    def answered(self, answer: SaslAnswer) -> KafkaError | None:
+        """Takes the broker's answer. Returns the error with which the authentication has failed."""
+        try:
+            if isinstance(answer, SaslHandshakeAnswer):
+                self._agreed(answer)
+            else:
+                self._challenged(answer)
+        except AuthenticationError as error:
+            return error
+        return None
+
+    def _agreed(self, answer: SaslHandshakeAnswer) -> None:
+        name = self._mechanism.name
+        if answer.error == _UNSUPPORTED_SASL_MECHANISM:
+            known = ", ".join(answer.mechanisms)[:_SHOWN]
+            raise AuthenticationError(
+                f"the broker does not take sasl_mechanism {name!r} here; it takes: {known or '-'}"
+            )
+        if answer.error == _ILLEGAL_SASL_STATE:
+            raise AuthenticationError(
+                "this listener does not want SASL: check the port, or set security_protocol to PLAINTEXT or SSL"
+            )
+        if answer.error:
+            raise AuthenticationError(f"the broker refused SaslHandshake ({name}) with error code {answer.error}")
+        self._to_send = SaslAuthenticate(auth_bytes=self._mechanism.start())
+
+    def _challenged(self, answer: SaslAuthenticateAnswer) -> None:
+        if answer.error:
+            raise AuthenticationError(
+                f"the broker refused {self._mechanism.name}: "
+                f"{self._shown(answer.error_message) or f'error code {answer.error}'}"
+            )
+        self._rounds += 1
+        message = self._mechanism.answer(answer.auth_bytes)
+        if message is None:
+            self.done = True
+            self.session_lifetime = answer.session_lifetime
+        elif self._rounds >= _MOST_ROUNDS:
+            raise AuthenticationError(f"{self._mechanism.name} does not come to an end")
+        else:
+            self._to_send = SaslAuthenticate(auth_bytes=message)
+
+    def _shown(self, text: str) -> str:
+        for secret in self._mechanism.secrets:
+            if secret:
+                text = text.replace(secret, "***")
+        return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
