@@ -35,7 +35,7 @@ from instride.spark import (
 
 __all__ = ["main"]
 
-CORES: Final = 2
+CORES: Final = 4  # one may be taken for long by the slow flight
 MOST_ROWS: Final = 20_000
 
 

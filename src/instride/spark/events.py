@@ -3,7 +3,7 @@
 Laws
 1. Every event is told on the thread that is inside `Pipeline.run`, in the order in which things happened there.
 2. A range is told as committed when the sink has it; the group's offset follows.
-3. An exception of the callback stops the pipeline as any other failure does.
+3. An exception of the callback ends the run at once; what is under way is cancelled.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ class Pipeline:
         """Work until `stop`. Then work under way is finished and committed, and the group is left.
 
         Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
-        errors of the group and of the sink, and what `on_event` raises, each after what was under way has ended, and
-        with nothing skipped. A second call is IllegalStateError.
+        and errors of the group, each after what else was under way has ended and is committed. What `on_event` raises,
+        and an interrupt, cancels what is under way. In no case is anything skipped. A second call is IllegalStateError.
         """
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")

@@ -1,0 +1,130 @@
+"""What the tests with a real Spark and a real Kafka share: topics that can be checked, and pipelines on threads."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from instride.spark import ParquetSink, Pipeline, RangeCommitted
+from instride.spark.parquet import read_table
+from instride.testing import LocalKafka
+
+__all__ = ["PATIENCE", "QUICK", "Runner", "each_once", "fill", "keep", "seen", "wait_for"]
+
+PATIENCE: Final = 60.0
+QUICK: Final[dict[str, Any]] = {
+    "session_timeout": 6.0,
+    "heartbeat_interval": 0.2,
+    "linger": 0.0,
+    "retry_backoff": 0.05,
+    "stop_timeout": 20.0,
+}
+
+
+def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The least that a function can do. Pickled by reference where this module can be imported, so it must be."""
+    return batch.select(["partition", "offset", "value"])
+
+
+def fill(
+    kafka: LocalKafka,
+    topic: str,
+    counts: Mapping[int, int],
+    *,
+    start: int = 0,
+    settings: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Write counts[partition] records, values "partition:number" from `start` on. The values."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 5, **(settings or {})})
+    values = []
+    for partition, count in counts.items():
+        for number in range(start, start + count):
+            values.append(f"{partition}:{number}")
+            producer.produce(topic, values[-1].encode(), partition=partition)
+            if number % 5_000 == 0:
+                producer.flush()
+    assert producer.flush(30) == 0
+    return values
+
+
+def seen(folder: Path) -> list[str]:
+    """The values that the sink holds, as texts."""
+    table = read_table(folder)
+    return [value.decode() for value in table["value"].to_pylist()] if table.num_rows else []
+
+
+def each_once(folder: Path, values: Iterable[str]) -> None:
+    """The sink holds exactly these, compared as multisets."""
+    there, expected = Counter(seen(folder)), Counter(values)
+    assert there == expected, f"missing {list(expected - there)[:5]}, too many {list(there - expected)[:5]}"
+
+
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not come: {what}"
+        time.sleep(0.02)
+
+
+class Runner:
+    """A pipeline that runs on a thread. Leaving the context stops it, and raises what it raised."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+        self.events: list[Any] = []
+        self.error: BaseException | None = None
+        merged: dict[str, Any] = {"function": keep, "sink": ParquetSink(folder), **QUICK, **settings}
+        self.pipeline = Pipeline(spark, on_event=self.events.append, **merged)
+        self._thread = threading.Thread(target=self._run, name="pipeline")
+
+    def _run(self) -> None:
+        try:
+            self.pipeline.run()
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def rows(self) -> int:
+        return sum(event.rows for event in self.of(RangeCommitted))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def until(self, condition: Callable[[], object], what: str = "the state") -> None:
+        try:
+            wait_for(lambda: self.error is not None or condition(), what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the last events: {self.events[-5:]}") from None
+        if self.error is not None:
+            raise self.error
+
+    def until_rows(self, rows: int) -> None:
+        self.until(lambda: self.rows == rows, f"{rows} rows")
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def __enter__(self) -> Runner:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.pipeline.stop()
+        self.join()
+        if self.error is not None and kind is None:
+            raise self.error
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """An application's events, those whose line is whole."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

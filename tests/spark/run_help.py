@@ -1,0 +1,317 @@
+"""A pipeline's loop with everything around it played by the test: the group, Spark, and the sink.
+
+Laws
+1. A script is a generator: what stands between two yields happens between two turns of the loop, on its thread.
+2. The consumer keeps the rules of the lists (docs/rebalance.md, rules 1, 2 and 6) and fails where they are broken.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, cast
+
+from instride.commits import CommitSnapshot
+from instride.core.application.listener import RebalanceListener
+from instride.records import OffsetRange, TopicPartition
+from instride.spark.events import PipelineEvent
+from instride.spark.planning import Limits
+from instride.spark.range_reader import ReaderSettings
+from instride.spark.report import JobEnded, RangeProblem, RangeReport, Reported
+from instride.spark.run import Message, PipelineRun, RunSettings, inbox_teller
+from instride.spark.sink import (
+    CommitOutcome,
+    CommitStatus,
+    FileInfo,
+    JobResult,
+    OutputRange,
+    RangeWriter,
+    WrittenRange,
+)
+from instride.spark.task import RangeTask
+
+__all__ = ["FakeConsumer", "FakeRunner", "MemorySink", "Script", "Stage", "tp", "until"]
+
+PATIENCE: Final = 10.0
+TOPIC: Final = "t"
+Script = Generator[None, None, None]
+
+
+def tp(partition: int) -> TopicPartition:
+    return TopicPartition(TOPIC, partition)
+
+
+def until(condition: Callable[[], object]) -> Script:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to be"
+        yield
+
+
+class MemorySink:
+    """Compare and set, in memory. errors: raised by the next commits, one each."""
+
+    def __init__(self, positions: Mapping[TopicPartition, int] | None = None) -> None:
+        self.reached = dict(positions or {})
+        self.jobs: list[str] = []
+        self.errors: list[Exception] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def positions(
+        self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        return {each: self.reached.get(each) for each in partitions}
+
+    def writer(self) -> RangeWriter:
+        raise NotImplementedError
+
+    def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
+        assert self.gate.wait(PATIENCE)
+        if self.errors:
+            raise self.errors.pop(0)
+        return {each.range.topic_partition: self._commit(job.job, each.range) for each in job.written}
+
+    def _commit(self, job: str, wanted: OutputRange) -> CommitOutcome:
+        self.jobs.append(job)
+        reached = self.reached.get(wanted.topic_partition, wanted.start)
+        if reached != wanted.start:
+            return CommitOutcome(status=CommitStatus.CONFLICT, position=reached)
+        self.reached[wanted.topic_partition] = wanted.end
+        return CommitOutcome(status=CommitStatus.COMMITTED, position=wanted.end)
+
+
+class FakeConsumer:
+    """The group's side, moved by the script: `assign`, `ask`, `give_back`, `lose`, `offer`."""
+
+    def __init__(self) -> None:
+        self.owned: set[TopicPartition] = set()
+        self.asked: set[TopicPartition] = set()
+        self.delayed: set[TopicPartition] = set()
+        self.position: dict[TopicPartition, int] = {}
+        self.seek_number: dict[TopicPartition, int] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        self.delays: list[set[TopicPartition]] = []
+        self.errors: list[Exception] = []
+        self.closed = False
+        self._ranges: list[OffsetRange] = []
+        self._listener: RebalanceListener | None = None
+        self._due: list[Callable[[RebalanceListener], None]] = []
+        self._woken = threading.Event()
+
+    # -- what the script does
+
+    def assign(self, *partitions: int) -> None:
+        chosen = [tp(each) for each in partitions]
+        self.owned |= set(chosen)
+        for each in chosen:
+            self.position.setdefault(each, self.committed.get(each, 0))
+            self.seek_number[each] = self.seek_number.get(each, 0)
+        self._due.append(lambda listener: listener.on_partitions_assigned(chosen))
+
+    def offer(self, partition: int, count: int) -> None:
+        where = tp(partition)
+        start = self.position[where]
+        self.position[where] = start + count
+        self._ranges.append(
+            OffsetRange(
+                topic=TOPIC,
+                partition=partition,
+                start=start,
+                end=start + count,
+                epoch=1,
+                seek_number=self.seek_number[where],
+            )
+        )
+
+    def ask(self, *partitions: int) -> None:
+        self.asked |= {tp(each) for each in partitions}
+
+    def give_back(self, *partitions: int) -> None:
+        self.asked -= {tp(each) for each in partitions}
+        self.delayed -= {tp(each) for each in partitions}
+
+    def lose(self, *partitions: int) -> None:
+        lost = [tp(each) for each in partitions]
+        for known in (self.owned, self.asked, self.delayed):
+            known.difference_update(lost)
+        self._due.append(lambda listener: listener.on_partitions_lost(lost))
+
+    # -- what the loop calls
+
+    def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener) -> None:
+        assert list(topics) == [TOPIC]
+        self._listener = listener
+
+    def poll(self, *, timeout: float) -> list[OffsetRange]:
+        assert self._listener is not None
+        if self.errors:
+            raise self.errors.pop(0)
+        gone = self.asked - self.delayed - self._new_asks()
+        for each in gone:
+            self.owned.discard(each)
+            self.asked.discard(each)
+        if gone:
+            self._listener.on_partitions_revoked(sorted(gone))
+        self.delayed = set()
+        self._known_asks = set(self.asked)
+        due, self._due = self._due, []
+        for tell in due:
+            tell(self._listener)
+        if not self._ranges:
+            self._woken.wait(0.005)
+            self._woken.clear()
+        ranges, self._ranges = self._ranges, []
+        return ranges
+
+    _known_asks: set[TopicPartition] = set()  # noqa: RUF012 - replaced, never changed
+
+    def _new_asks(self) -> set[TopicPartition]:
+        """Asked for since the last poll: the application has not seen them yet."""
+        return self.asked - self._known_asks
+
+    def wakeup(self) -> None:
+        self._woken.set()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self.owned)
+
+    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self._known_asks & self.asked)
+
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        assert partition in self.owned
+        return 60.0 if partition in self.asked else None
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        chosen = set(partitions)
+        assert chosen <= self.asked
+        self.delayed |= chosen
+        if chosen:
+            self.delays.append(chosen)
+        return True
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        assert partition in self.owned
+        self.position[partition] = offset
+        self.seek_number[partition] += 1
+        self._ranges = [each for each in self._ranges if each.topic_partition != partition]
+
+    def commit_async(self, snapshot: CommitSnapshot) -> Future[None]:
+        self.commit(snapshot)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def commit(self, snapshot: CommitSnapshot, *, timeout: float | None = None) -> None:
+        for partition, entry in snapshot.entries.items():
+            current = partition in self.owned and entry.seek_number == self.seek_number[partition]
+            if current:
+                assert entry.offset >= self.committed.get(partition, 0)
+                self.committed[partition] = entry.offset
+            snapshot.settle(partition, entry, committed=current)
+
+    def close(self, *, timeout: float) -> None:
+        self.closed = True
+
+
+class FakeRunner:
+    """Spark. The script ends the work: `succeed`, `fail`, `end`."""
+
+    def __init__(self, consumer: FakeConsumer, inbox: queue.SimpleQueue[Message]) -> None:
+        self.cores = 2
+        self.started: list[tuple[str, list[OutputRange]]] = []
+        self.cancelled: list[str] = []
+        self.closed = False
+        self._tell = inbox_teller(inbox, cast(Any, consumer))
+
+    def start(self, task: RangeTask, ranges: list[OutputRange]) -> None:
+        self.started.append((task.job, ranges))
+
+    def cancel(self, job: str) -> None:
+        self.cancelled.append(job)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def succeed(self, number: int, *partitions: int) -> None:
+        """Tasks of the job with this number have written their ranges (all, where none is named)."""
+        job, ranges = self.started[number]
+        for each in ranges:
+            if not partitions or each.partition in partitions:
+                file = FileInfo(path=f"{job}-{each}", rows=each.end - each.start, bytes=1, attempt=0)
+                written = WrittenRange(range=each, files=(file,))
+                self._tell(Reported(report=RangeReport(job=job, range=each, written=written, records=1, nbytes=1)))
+
+    def fail(self, number: int, partition: int, *, fatal: bool = False) -> None:
+        job, ranges = self.started[number]
+        (wanted,) = [each for each in ranges if each.partition == partition]
+        problem = RangeProblem(kind="ValueError", message="no flight", traceback="line 7", fatal=fatal)
+        self._tell(Reported(report=RangeReport(job=job, range=wanted, problem=problem)))
+
+    def end(self, number: int, reason: str | None = None) -> None:
+        self._tell(JobEnded(job=self.started[number][0], reason=reason))
+
+    def finish(self, number: int) -> None:
+        self.succeed(number)
+        self.end(number)
+
+
+class Stage:
+    """A run and all that plays around it."""
+
+    def __init__(
+        self, *, positions: Mapping[int, int] | None = None, retries: int = 2, stop_timeout: float = 5.0
+    ) -> None:
+        self.consumer = FakeConsumer()
+        self.sink = MemorySink({tp(each): offset for each, offset in (positions or {}).items()})
+        self.events: list[PipelineEvent] = []
+        self.on_event: Callable[[PipelineEvent], None] = self.events.append
+        inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.runner = FakeRunner(self.consumer, inbox)
+        limits = Limits(range_records=1_000, jobs=8, linger=0.0, retries=retries, backoff=0.0)
+        self.loop = PipelineRun(
+            RunSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout),
+            consumer=cast(Any, self.consumer),
+            sink=self.sink,
+            runner=cast(Any, self.runner),
+            inbox=inbox,
+            task=_task(),
+            on_event=self._tell,
+        )
+
+    def _tell(self, event: PipelineEvent) -> None:
+        self.on_event(event)
+
+    def play(self, script: Script) -> None:
+        """Run the loop until the script ends; then it stops."""
+
+        def stopping() -> bool:
+            try:
+                next(script)
+            except StopIteration:
+                return True
+            return False
+
+        self.loop.run(stopping)
+
+    def until_started(self, jobs: int) -> Script:
+        yield from until(lambda: len(self.runner.started) == jobs)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def _task() -> RangeTask:
+    return RangeTask(
+        job="",
+        writer=cast(Any, None),
+        function=b"",
+        batch_format="arrow",
+        schema=None,
+        reader=ReaderSettings(bootstrap_servers="nowhere:1"),
+        reports=cast(Any, None),
+    )

@@ -1,0 +1,325 @@
+"""The pipeline on `local[*]` with a real Kafka, in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient
+from pipeline_help import Runner, each_once, fill, keep, seen, wait_for
+from pyspark.sql import SparkSession
+
+from instride import Consumer, TopicPartition
+from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError
+from instride.net import transport
+from instride.spark import (
+    JobStarted,
+    ParquetSink,
+    PartitionChange,
+    PartitionsChanged,
+    Pipeline,
+    RangeDropped,
+    RangeFailed,
+    recommended_conf,
+)
+from instride.testing import LocalKafka
+from instride.wire.connection import Connection, Received
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    conf = {**recommended_conf(), "spark.ui.enabled": "false"}
+    builder = SparkSession.builder.master("local[4]").appName("pipeline").config(map=conf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def runner(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Callable[..., Runner]:
+    """``runner(topic, **settings)``: a pipeline into this test's sink; the topic's name is the group's too."""
+
+    def build(topic: str, **settings: Any) -> Runner:
+        merged = {"topics": [topic], "group_id": topic, "bootstrap_servers": kafka.bootstrap_servers, **settings}
+        return Runner(spark, tmp_path / "out", **merged)
+
+    return build
+
+
+Build = Callable[..., Runner]
+
+
+def committed(kafka: LocalKafka, topic: str, partitions: int) -> list[int | None]:
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as consumer:
+        found = consumer.committed(*(TopicPartition(topic, each) for each in range(partitions)))
+        return [each.offset if each is not None else None for _, each in sorted(found.items())]
+
+
+def test_a_topic_is_written_exactly_once_and_no_record_passes_through_the_driver(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka_topic(4)
+    values = fill(kafka, topic, dict.fromkeys(range(4), 20_000))
+    received = _count_what_this_process_receives(monkeypatch)
+    with runner(topic, max_range_records=6_000) as running:
+        running.until(lambda: running.rows == len(values), "all rows")
+    each_once(tmp_path / "out", values)
+    assert committed(kafka, topic, 4) == [20_000] * 4
+    # The process is a member, so it hears from the brokers; but never a record.
+    assert received["ListOffsets"] > 0
+    assert received["Fetch"] == 0
+    assert 0 < received["bytes"] < sum(map(len, values)) / 4
+    assert any(len(event.ranges) > 1 for event in running.of(JobStarted))
+
+
+def _count_what_this_process_receives(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """By kind of request how many were sent to brokers, and the bytes that came."""
+    counts: Counter[str] = Counter()
+    send, take = transport.Transport.send, Connection.buffer_updated
+
+    def counting_send(self: transport.Transport, request_id: int, request: Any) -> None:
+        counts[type(request).__name__] += 1
+        send(self, request_id, request)
+
+    def counting_take(self: Connection, count: int) -> list[Received]:
+        counts["bytes"] += count
+        return take(self, count)
+
+    monkeypatch.setattr(transport.Transport, "send", counting_send)
+    monkeypatch.setattr(Connection, "buffer_updated", counting_take)
+    return counts
+
+
+def test_gaps_of_transactions_are_passed_also_at_the_end_of_a_range(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """Aborted records and markers take offsets; the last offset of the log is a marker."""
+    topic = kafka_topic(2)
+    values = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for turn in range(6):
+        producer.begin_transaction()
+        written = [f"{partition}:{turn}-{number}" for partition in range(2) for number in range(50)]
+        for value in written:
+            producer.produce(topic, value.encode(), partition=int(value[0]))
+        assert producer.flush(30) == 0
+        if turn % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            values += written
+    with runner(topic, isolation_level="read_committed", max_range_records=17) as running:
+        running.until(lambda: committed(kafka, topic, 2) == [306, 306], "both partitions to their ends")
+    each_once(tmp_path / "out", values)
+
+
+def test_a_restart_goes_on_where_the_sink_is_whatever_the_group_says(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(2)
+    values = fill(kafka, topic, {0: 100, 1: 100})
+    with runner(topic) as running:
+        running.until_rows(200)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic, auto_offset_reset="earliest") as rewind:
+        rewind.subscribe([topic])
+        while len(rewind.assignment()) < 2:
+            rewind.poll(timeout=0.1)
+        rewind.seek(TopicPartition(topic, 0), 10)
+        rewind.commit({TopicPartition(topic, 0): 10})
+    values += fill(kafka, topic, {0: 50, 1: 50}, start=100)
+    with runner(topic) as running:
+        running.until_rows(100)
+    each_once(tmp_path / "out", values)
+
+
+def _fails_at_7(batch: pa.RecordBatch, marker: str) -> pa.RecordBatch:
+    if not Path(marker).exists() and b"0:7" in batch["value"].to_pylist():
+        raise ValueError("record 0:7 is not to my liking")
+    return keep(batch)
+
+
+def test_a_failing_function_is_retried_then_stops_the_pipeline_with_nothing_skipped(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(3)
+    values = fill(kafka, topic, {0: 20, 1: 20, 2: 20})
+    function = partial(_fails_at_7, marker=str(tmp_path / "mended"))
+    with (
+        pytest.raises(RangeFailedError, match=r"record 0:7 is not to my liking") as caught,
+        runner(topic, function=function, retries=2) as running,
+    ):
+        running.until(lambda: False)
+    assert "_fails_at_7" in "".join(caught.value.__notes__)
+    failures = running.of(RangeFailed)
+    assert [event.again for event in failures] == [True, True, False]
+    assert sorted(seen(tmp_path / "out")) == sorted(value for value in values if not value.startswith("0"))
+    assert committed(kafka, topic, 3) == [None, 20, 20]
+    (tmp_path / "mended").touch()
+    with runner(topic, function=function) as running:
+        running.until_rows(20)
+    each_once(tmp_path / "out", values)
+
+
+def _slow_in_0(batch: pa.RecordBatch, folder: str) -> pa.RecordBatch:
+    if batch["value"][0].as_py().startswith(b"0:"):
+        (Path(folder) / "began").touch()
+        while not (Path(folder) / "go").exists():
+            time.sleep(0.02)
+    return keep(batch)
+
+
+def test_a_slow_partition_holds_up_no_other_and_is_finished_by_a_stop(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(3)
+    values = fill(kafka, topic, {0: 10, 1: 10, 2: 10})
+    with runner(topic, function=partial(_slow_in_0, folder=str(tmp_path))) as running:
+        running.until((tmp_path / "began").exists, "the slow record")
+        for turn in range(1, 4):
+            values += fill(kafka, topic, {1: 10, 2: 10}, start=10 * turn)
+            running.until_rows(20 * (turn + 1))
+        assert not any(value.startswith("0") for value in seen(tmp_path / "out"))
+        running.pipeline.stop()
+        (tmp_path / "go").touch()
+    each_once(tmp_path / "out", values)
+    assert committed(kafka, topic, 3) == [10, 40, 40]
+
+
+def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_nothing_of_it_is_committed(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """The delay of a revoke ends: the other member gets the partition, and the slow result of the first is dropped."""
+    topic = kafka_topic(2)
+    values = fill(kafka, topic, {0: 10, 1: 10})
+    slow = {"function": partial(_slow_in_both, folder=str(tmp_path)), "max_revoke_delay": 3.0}
+    with runner(topic, **slow, client_id="first") as first:
+        first.until((tmp_path / "began").exists, "the slow record")
+        with runner(topic, client_id="second", max_revoke_delay=3.0) as second:
+            second.until(lambda: second.rows == 10, "the second to work on the lost partition")
+            assert PartitionChange.LOST in [event.change for event in first.of(PartitionsChanged)]
+            wait_for(lambda: first.of(RangeDropped), "the first's job to be cancelled")
+            (tmp_path / "go").touch()
+            first.until(lambda: first.rows == 10, "the first to finish what it kept")
+    each_once(tmp_path / "out", values)
+
+
+def _slow_in_both(batch: pa.RecordBatch, folder: str) -> pa.RecordBatch:
+    (Path(folder) / "began").touch()
+    while not (Path(folder) / "go").exists():
+        time.sleep(0.02)
+    return keep(batch)
+
+
+def _late(frame: pd.DataFrame) -> pd.DataFrame:
+    frame = frame[frame["offset"] % 2 == 0]
+    return pd.DataFrame({"value": frame["value"], "note": None})
+
+
+def test_a_function_of_pandas_frames_with_a_schema(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    values = fill(kafka, topic, {0: 30})
+    schema = pa.schema([("value", pa.binary()), ("note", pa.string())])
+    with runner(topic, function=_late, batch_format="pandas", schema=schema) as running:
+        running.until_rows(15)
+    each_once(tmp_path / "out", values[::2])
+
+
+def test_offsets_that_are_gone_stop_the_pipeline_unless_told_otherwise(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    values = fill(kafka, topic, {0: 10})
+    with runner(topic) as running:
+        running.until_rows(10)
+    values += fill(kafka, topic, {0: 20}, start=10)
+    _delete_before(kafka, topic, 15)
+    with pytest.raises(RangeFailedError, match=r"OffsetsGoneError.*holds \[15, 30\)"), runner(topic) as running:
+        running.until(lambda: False)
+    assert len(running.of(RangeFailed)) == 1
+    with runner(topic, fail_on_data_loss=False) as running:
+        running.until_rows(15)
+    each_once(tmp_path / "out", values[:10] + values[15:])
+
+
+def _delete_before(kafka: LocalKafka, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for future in admin.delete_records([Partition(topic, 0, offset)]).values():
+        future.result(30)
+
+
+def test_workers_that_lack_the_function_are_told_before_the_group_is_joined(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(1)
+    running = runner(topic, function=_Unloadable())
+    with pytest.raises(PipelineError, match="it is only on the driver"):
+        running.pipeline.run()
+    assert running.events == []
+
+
+class _Unloadable:
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_load, ())
+
+
+def _load() -> _Unloadable:
+    raise RuntimeError("it is only on the driver")
+
+
+def test_wrong_settings_are_refused_when_the_pipeline_is_built(spark: SparkSession, tmp_path: Path) -> None:
+    good: dict[str, Any] = {
+        "topics": ["t"],
+        "group_id": "g",
+        "bootstrap_servers": "localhost:9092",
+        "function": keep,
+        "sink": ParquetSink(tmp_path / "out"),
+    }
+    for name, value, text in [
+        ("topics", "t", "topics must be a list"),
+        ("topics", [], "topics must be a list"),
+        ("group_id", "", "group_id is missing"),
+        ("bootstrap_servers", "localhost", "host:port"),
+        ("function", 3, "function must be callable"),
+        ("sink", tmp_path, "sink must be a Sink"),
+        ("batch_format", "polars", "batch_format"),
+        ("retries", -1, "retries"),
+        ("max_range_records", 0, "max_range_records"),
+        ("heartbeat_interval", 100.0, "heartbeat_interval"),
+    ]:
+        with pytest.raises(ConfigError, match=text):
+            Pipeline(spark, **{**good, name: value})
+    pipeline = Pipeline(spark, **good)
+    pipeline.stop()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pipeline_runs_once(runner: Build, kafka_topic: Topic) -> None:
+    with runner(kafka_topic(1)) as running:
+        running.until(lambda: running.of(PartitionsChanged))
+    with pytest.raises(IllegalStateError):
+        running.pipeline.run()

@@ -1,0 +1,489 @@
+"""The pipeline's loop: what is begun, kept, committed and let go when, with the group, Spark and the sink played."""
+
+from __future__ import annotations
+
+import pytest
+from run_help import Script, Stage, tp, until
+
+from instride.errors import CorruptManifestError, RangeFailedError, SinkError, TopicAuthorizationFailedError
+from instride.spark.events import (
+    JobFinished,
+    JobStarted,
+    PartitionChange,
+    PartitionsChanged,
+    PipelineEvent,
+    RangeCommitted,
+    RangeDropped,
+    RangeFailed,
+)
+
+
+def changes(stage: Stage) -> list[tuple[PartitionChange, list[int]]]:
+    return [(each.change, [p.partition for p in each.partitions]) for each in stage.of(PartitionsChanged)]
+
+
+def started(stage: Stage) -> list[list[tuple[int, int, int]]]:
+    return [[(each.partition, each.start, each.end) for each in ranges] for _, ranges in stage.runner.started]
+
+
+def test_a_job_is_committed_to_the_sink_then_to_the_group() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 7)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.finish(0)
+        yield from until(lambda: len(stage.consumer.committed) == 2)
+
+    stage.play(script())
+    assert stage.sink.reached == {tp(0): 5, tp(1): 7}
+    assert stage.consumer.committed == {tp(0): 5, tp(1): 7}
+    kinds = [type(event) for event in stage.events]
+    assert kinds == [PartitionsChanged, JobStarted, RangeCommitted, RangeCommitted, JobFinished]
+    assert stage.consumer.closed
+    assert stage.runner.closed
+
+
+def test_a_partition_begins_where_the_sink_is() -> None:
+    stage = Stage(positions={0: 40})
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 2)
+        stage.consumer.offer(1, 2)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.finish(0)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 40, 42), (1, 0, 2)]]
+
+
+def test_others_go_on_while_a_job_is_under_way_in_one() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from until(lambda: stage.runner.started)
+        for number in range(3):
+            stage.runner.succeed(number, 1)
+            stage.consumer.offer(0, 5)
+            stage.consumer.offer(1, 5)
+            yield from stage.until_started(number + 2)
+        stage.runner.finish(0)
+        stage.runner.finish(3)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5), (1, 0, 5)], [(1, 5, 10)], [(1, 10, 15)], [(1, 15, 20)]]
+    assert stage.consumer.committed == {tp(0): 5, tp(1): 20}
+
+
+def test_a_revoke_is_delayed_until_the_jobs_result_is_committed() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.ask(0)
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.consumer.delays)
+        stage.consumer.offer(1, 5)
+        yield from until(lambda: len(stage.runner.started) == 2)
+        assert tp(0) in stage.consumer.owned
+        stage.runner.finish(0)
+        yield from until(lambda: tp(0) not in stage.consumer.owned)
+        stage.runner.finish(1)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5)], [(1, 0, 5)]]
+    assert stage.consumer.committed == {tp(0): 5, tp(1): 5}
+    assert changes(stage) == [
+        (PartitionChange.ASSIGNED, [0, 1]),
+        (PartitionChange.REVOKE_REQUESTED, [0]),
+        (PartitionChange.DELAYED, [0]),
+        (PartitionChange.COMPLETING, [0]),
+        (PartitionChange.REVOKED, [0]),
+    ]
+
+
+def test_a_partition_without_work_is_let_go_at_once() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.ask(0)
+        yield from until(lambda: not stage.consumer.owned)
+
+    stage.play(script())
+    assert stage.consumer.delays == []
+
+
+def test_a_partition_that_is_given_back_goes_on_without_a_gap() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.offer(0, 3)
+        stage.consumer.ask(0)
+        yield from until(lambda: stage.consumer.delays)
+        stage.consumer.give_back(0)
+        yield
+        stage.runner.finish(0)
+        yield from until(lambda: len(stage.runner.started) == 2)
+        stage.runner.finish(1)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5)], [(0, 5, 8)]]
+    assert PartitionChange.GIVEN_BACK in dict(changes(stage))
+
+
+def test_a_lost_partitions_job_is_cancelled_and_its_result_is_not_committed() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.lose(0)
+        yield from until(lambda: stage.runner.cancelled)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.of(JobFinished))
+
+    stage.play(script())
+    assert stage.sink.reached == {}
+    assert stage.sink.jobs == []
+    assert stage.consumer.committed == {}
+    assert len(stage.of(RangeDropped)) == 1
+
+
+def test_a_result_that_waits_for_the_sink_is_not_committed_once_its_partition_is_lost() -> None:
+    stage = Stage()
+    stage.sink.errors = [SinkError("not now")]
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.finish(0)
+        yield from until(lambda: not stage.sink.errors)
+        stage.consumer.lose(0)
+        yield from until(lambda: stage.of(JobFinished))
+
+    stage.play(script())
+    assert stage.sink.jobs == []
+
+
+def test_what_shared_a_job_with_a_lost_partition_is_done_again_and_did_not_fail() -> None:
+    stage = Stage(retries=0)
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.lose(0)
+        yield from until(lambda: stage.runner.cancelled)
+        stage.runner.end(0, "cancelled")
+        yield from until(lambda: len(stage.runner.started) == 2)
+        stage.runner.finish(1)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5), (1, 0, 5)], [(1, 0, 5)]]
+    assert stage.of(RangeFailed) == []
+    assert stage.sink.reached == {tp(1): 5}
+
+
+def test_a_partition_that_was_lost_and_assigned_again_does_not_take_the_old_result() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.lose(0)
+        yield
+        stage.consumer.position[tp(0)] = 0
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 3)
+        yield from until(lambda: len(stage.runner.started) == 2)
+        stage.runner.finish(0)
+        stage.runner.finish(1)
+        yield from until(lambda: len(stage.of(JobFinished)) == 2)
+
+    stage.play(script())
+    assert stage.sink.reached == {tp(0): 3}
+    assert stage.consumer.committed == {tp(0): 3}
+
+
+def test_after_a_conflict_work_goes_on_from_the_sinks_position() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.offer(0, 5)
+        yield
+        stage.sink.reached[tp(0)] = 8
+        stage.runner.finish(0)
+        yield from until(lambda: stage.of(RangeDropped))
+        stage.consumer.offer(0, 2)
+        yield from until(lambda: len(stage.runner.started) == 2)
+        stage.runner.finish(1)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5)], [(0, 8, 10)]]
+    assert [event.position for event in stage.of(RangeDropped)] == [8]
+    assert stage.consumer.committed == {tp(0): 10}
+
+
+def test_a_failure_is_none_where_the_sink_has_gone_on() -> None:
+    stage = Stage(retries=0)
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.sink.reached[tp(0)] = 5
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from until(lambda: stage.of(JobFinished))
+
+    stage.play(script())
+    assert stage.of(RangeFailed) == []
+    assert stage.consumer.position[tp(0)] == 5
+
+
+def test_a_failed_range_is_tried_again_and_then_stops_the_pipeline_with_nothing_skipped() -> None:
+    stage = Stage(retries=2)
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.offer(0, 5)
+        for number in range(3):
+            yield from stage.until_started(number + 1)
+            stage.runner.fail(number, 0)
+            stage.runner.end(number) if number else None
+        yield from until(lambda: len(stage.of(RangeFailed)) == 3)
+        # The other partition's work, still under way, is finished and committed.
+        stage.runner.finish(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match=r"t-0 \[0, 5\).*ValueError: no flight"):
+        stage.play(script())
+    assert started(stage) == [[(0, 0, 5), (1, 0, 5)], [(0, 0, 5)], [(0, 0, 5)]]
+    assert [event.again for event in stage.of(RangeFailed)] == [True, True, False]
+    assert stage.sink.reached == {tp(1): 5}
+    assert stage.consumer.committed == {tp(1): 5}
+    assert stage.consumer.closed
+
+
+def test_a_fatal_failure_is_not_tried_again() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.fail(0, 0, fatal=True)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError):
+        stage.play(script())
+    assert len(stage.runner.started) == 1
+
+
+def test_a_job_that_spark_gave_up_fails_what_it_did_not_tell_of() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.succeed(0, 1)
+        stage.runner.end(0, "executor lost")
+        yield from until(lambda: len(stage.runner.started) == 2)
+        stage.runner.finish(1)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5), (1, 0, 5)], [(0, 0, 5)]]
+    assert [event.reason for event in stage.of(RangeFailed)] == ["SparkJobFailed: executor lost"]
+    assert stage.sink.reached == {tp(0): 5, tp(1): 5}
+
+
+def test_what_failed_is_not_kept_for_another_try_when_the_group_asks_for_it() -> None:
+    stage = Stage(retries=1_000)
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.ask(0)
+        yield from until(lambda: stage.consumer.delays)
+        stage.runner.fail(0, 0)
+        stage.runner.end(0)
+        yield from until(lambda: not stage.consumer.owned)
+
+    stage.play(script())
+    assert len(stage.runner.started) == 1
+    assert stage.consumer.committed == {}
+
+
+def test_a_sinks_error_is_tried_again_with_the_same_job() -> None:
+    stage = Stage()
+    stage.sink.errors = [SinkError("not now"), SinkError("nor now")]
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.finish(0)
+        yield from until(lambda: stage.consumer.committed)
+
+    stage.play(script())
+    assert len(stage.runner.started) == 1
+    assert stage.sink.reached == {tp(0): 5}
+
+
+def test_a_fatal_error_of_the_sink_stops_the_pipeline() -> None:
+    stage = Stage()
+    stage.sink.errors = [CorruptManifestError("a gap")]
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.runner.finish(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(RangeFailedError, match="CorruptManifestError: a gap"):
+        stage.play(script())
+
+
+def test_a_stop_waits_for_what_is_under_way_and_begins_nothing() -> None:
+    stage = Stage()
+
+    def stopping() -> bool:
+        if not stage.consumer.owned:
+            stage.consumer.assign(0)
+        elif not stage.runner.started:
+            stage.consumer.offer(0, 5)
+        else:
+            stage.consumer.offer(0, 5)
+            turns.append(1)
+            if len(turns) == 5:
+                stage.runner.finish(0)
+        return bool(stage.runner.started)
+
+    turns: list[int] = []
+    stage.loop.run(stopping)
+    assert len(stage.runner.started) == 1
+    assert stage.consumer.committed == {tp(0): 5}
+
+
+def test_a_stop_does_not_wait_for_ever() -> None:
+    stage = Stage(stop_timeout=0.05)
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+
+    stage.play(script())
+    assert stage.runner.cancelled == [stage.runner.started[0][0]]
+    assert stage.consumer.closed
+    assert stage.sink.reached == {}
+
+
+def test_a_hand_over_goes_on_while_the_pipeline_stops() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0, 1)
+        yield
+        stage.consumer.offer(0, 5)
+        stage.consumer.offer(1, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.ask(0)
+
+    scripted = script()
+    turns: list[int] = []
+
+    def stopping() -> bool:
+        if next(scripted, "over") is None:
+            return False
+        turns.append(1)
+        if len(turns) == 4:
+            stage.runner.succeed(0, 0)
+        if tp(0) not in stage.consumer.owned:
+            stage.runner.finish(0)
+        return True
+
+    stage.loop.run(stopping)
+    assert (PartitionChange.REVOKED, [0]) in changes(stage)
+    assert stage.consumer.committed == {tp(0): 5, tp(1): 5}
+
+
+def test_an_error_of_the_group_stops_the_pipeline_after_what_is_under_way() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.errors = [TopicAuthorizationFailedError("not yours")]
+        yield
+        stage.runner.finish(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(TopicAuthorizationFailedError):
+        stage.play(script())
+    assert stage.consumer.committed == {tp(0): 5}
+
+
+def test_an_error_of_the_callback_is_raised_after_the_group_was_left() -> None:
+    stage = Stage()
+
+    def listen(event: PipelineEvent) -> None:
+        raise KeyError("mine")
+
+    stage.on_event = listen
+
+    def script() -> Script:
+        stage.consumer.assign(0)
+        yield from until(lambda: False)
+
+    with pytest.raises(KeyError, match="mine"):
+        stage.play(script())
+    assert stage.consumer.closed
