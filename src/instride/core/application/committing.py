@@ -74,22 +74,22 @@ def start_commit(
 def await_answer(state: ApplicationState, call: int, now: float, deadline: float, what: str) -> Call[Answered]:
     """Wait for the answer of a call. Raises its error, `KafkaTimeoutError`, or `WakeupError`."""
     state.awaited.add(call)
-    while True:
-        drain(state)
-        answer = state.answers.pop(call, None)
-        if answer is not None:
-            state.awaited.discard(call)
-            if answer.error is not None:
-                raise answer.error
-            return answer
-        if state.inbox.woken:
-            state.inbox.woken = False
-            state.awaited.discard(call)
-            raise WakeupError(f"wakeup() was called during {what}")
-        if now >= deadline + GRACE:
-            state.awaited.discard(call)
-            raise KafkaTimeoutError(f"{what} had no answer within its timeout")
-        now = yield Wait(until=deadline + GRACE)
+    try:
+        while True:
+            drain(state)
+            answer = state.answers.pop(call, None)
+            if answer is not None:
+                if answer.error is not None:
+                    raise answer.error
+                return answer
+            if state.inbox.woken:
+                state.inbox.woken = False
+                raise WakeupError(f"wakeup() was called during {what}")
+            if now >= deadline + GRACE:
+                raise KafkaTimeoutError(f"{what} had no answer within its timeout")
+            now = yield Wait(until=deadline + GRACE)
+    finally:
+        state.awaited.discard(call)  # a later answer is kept by nobody
 
 
 def auto_commit_due(state: ApplicationState, now: float) -> None:

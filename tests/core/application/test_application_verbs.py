@@ -1,0 +1,285 @@
+"""The consumer's local verbs, and those that wait for one answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from application_script import RecordingListener, Script, tp
+
+from instride.core.events import (
+    EARLIEST,
+    LATEST,
+    Answered,
+    Assign,
+    DeadlineMoved,
+    ErrorRaised,
+    FetchCommitted,
+    Fetched,
+    FetchOffsets,
+    Parked,
+    Pause,
+    Positioned,
+    Resume,
+    SetPosition,
+    Subscribe,
+)
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, TransportError
+from instride.records import OffsetAndMetadata, TopicPartition
+
+
+@pytest.fixture
+def owner(script: Script) -> Script:
+    script.assigned(0, 1)
+    script.poll()
+    script.posted.clear()
+    return script
+
+
+def answered(script: Script, call: Any, kind: type[Any], **answer: Any) -> Any:
+    """Start a call, answer the event that it posts, and give its result."""
+    script.start(call)
+    (event,) = script.take_posted(kind)
+    script.up(Answered(call=event.call, **answer))
+    with pytest.raises(StopIteration) as end:
+        call.send(script.now)
+    return end.value.value
+
+
+# --- subscribe and assign -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topics", "error"), [("t", TypeError), ([], ValueError), ([""], ValueError), ([1], ValueError)]
+)
+def test_a_subscription_is_a_list_of_topics(topics: Any, error: type[Exception]) -> None:
+    script = Script()
+    with pytest.raises(error):
+        script.machine.subscribe(topics, None)
+    assert script.posted == []
+
+
+def test_a_subscription_is_told_with_whether_there_is_a_listener() -> None:
+    script = Script()
+    script.machine.subscribe(["a", "b"], RecordingListener())
+    assert script.take_posted(Subscribe) == [Subscribe(topics=frozenset({"a", "b"}), listener=True)]
+    assert script.machine.subscription() == {"a", "b"}
+
+
+def test_subscribing_and_assigning_exclude_each_other() -> None:
+    subscribed, by_hand = Script(), Script()
+    subscribed.subscribe()
+    with pytest.raises(IllegalStateError, match="unsubscribe before assign"):
+        subscribed.machine.assign([tp(0)])
+    by_hand.machine.assign([tp(0)])
+    with pytest.raises(IllegalStateError, match="unsubscribe before subscribe"):
+        by_hand.subscribe()
+
+
+def test_polling_needs_something_to_poll() -> None:
+    with pytest.raises(IllegalStateError, match="call subscribe or assign"):
+        Script().poll()
+
+
+def test_an_assignment_keeps_what_it_had_and_gives_the_new_new_epochs() -> None:
+    script = Script()
+    script.machine.assign([tp(0), tp(1)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=7))
+    script.poll()
+    script.machine.assign([tp(0), tp(2)])
+    first, second = script.take_posted(Assign)
+    assert first.partitions == {tp(0): 1, tp(1): 2}
+    assert second.partitions == {tp(0): 1, tp(2): 3}
+    assert script.assignment() == {0, 2}
+    script.machine.assign([tp(1)])
+    assert script.take_posted(Assign)[0].partitions == {tp(1): 4}, "again: a new epoch"
+
+
+def test_records_of_an_assignment_that_is_over_are_dropped() -> None:
+    script = Script()
+    script.machine.assign([tp(0)])
+    script.machine.assign([])
+    script.fetched(0, 0, 5, epoch=1)
+    assert script.poll() == []
+    script.machine.assign([tp(0)])
+    script.fetched(0, 0, 5, epoch=1)
+    assert script.poll() == []
+
+
+# --- positions ----------------------------------------------------------------------------------------------
+
+
+def test_a_seek_drops_what_was_fetched_and_what_is_under_way(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    owner.machine.revoke_deadline(owner.now, tp(0))  # takes what came
+    owner.machine.seek(tp(0), 40)
+    owner.fetched(0, 5, 9)
+    assert owner.poll() == []
+    (told,) = owner.take_posted(SetPosition)
+    assert (told.offset, told.seek_number, told.fetch_number) == (40, 1, 1)
+    owner.fetched(0, 40, 42, fetch_number=1)
+    assert owner.poll() == [(0, 40, 42)]
+
+
+def test_a_position_that_is_known_needs_no_waiting(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    owner.poll()
+    assert owner.run(owner.machine.position(owner.now, tp(0), 0.0)) == 5
+
+
+def test_a_position_is_waited_for_and_times_out(owner: Script) -> None:
+    owner.machine.seek(tp(0), LATEST)
+    call = owner.machine.position(owner.now, tp(0), 10.0)
+    owner.start(call)
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=1, offset=99))
+    with pytest.raises(StopIteration) as end:
+        call.send(owner.now)
+    assert end.value.value == 99
+    owner.machine.seek(tp(0), EARLIEST)
+    with pytest.raises(KafkaTimeoutError, match="t-0"):
+        owner.run(owner.machine.position(owner.now, tp(0), 10.0))
+
+
+def test_an_error_of_the_group_ends_the_wait_for_a_position(owner: Script) -> None:
+    owner.machine.seek(tp(0), LATEST)
+    owner.up(ErrorRaised(error=TransportError("unreachable")))
+    with pytest.raises(TransportError):
+        owner.run(owner.machine.position(owner.now, tp(0), 10.0))
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda machine: machine.seek(tp(9), 0),
+        lambda machine: machine.pause([tp(9)]),
+        lambda machine: machine.resume([tp(9)]),
+        lambda machine: machine.lag(tp(9)),
+        lambda machine: machine.revoke_deadline(0.0, tp(9)),
+        lambda machine: next(machine.position(0.0, tp(9), 1.0)),
+    ],
+)
+def test_what_is_not_assigned_is_refused(owner: Script, verb: Any) -> None:
+    with pytest.raises(ValueError, match="t-9 is not assigned"):
+        verb(owner.machine)
+
+
+def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
+    assert owner.machine.lag(tp(0)) is None
+    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=10, high_watermark=25))
+    assert owner.machine.lag(tp(0)) == 15
+    owner.machine.seek(tp(0), LATEST)
+    assert owner.machine.lag(tp(0)) is None
+
+
+# --- pause and resume ---------------------------------------------------------------------------------------
+
+
+def test_what_is_buffered_survives_a_pause(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    owner.fetched(1, 0, 2)
+    assert owner.poll(limit=3) == [(0, 0, 3)]
+    owner.machine.pause([tp(0)])
+    owner.machine.pause([tp(0)])
+    assert owner.machine.paused() == {tp(0)}
+    assert owner.poll() == [(1, 0, 2)]
+    owner.machine.resume([tp(0)])
+    owner.machine.resume([tp(0)])
+    assert owner.poll() == [(0, 3, 5)]
+    assert owner.take_posted(Pause) == [Pause(partition=tp(0), epoch=1, fetch_number=1)]
+    assert owner.take_posted(Resume) == [Resume(partition=tp(0), epoch=1, fetch_number=2, offset=5)]
+
+
+def test_after_a_seek_during_a_pause_nothing_of_before_is_returned(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    owner.machine.pause([tp(0)])
+    owner.machine.seek(tp(0), 40)
+    owner.machine.resume([tp(0)])
+    owner.fetched(0, 5, 9)
+    assert owner.poll() == []
+
+
+def test_an_error_of_a_partition_is_raised_once_when_all_before_it_was_returned(owner: Script) -> None:
+    owner.fetched(0, 0, 2)
+    owner.up(Parked(partition=tp(0), epoch=1, fetch_number=0, error=TransportError("no good")))
+    owner.fetched(1, 0, 1)
+    assert owner.poll() == [(0, 0, 2), (1, 0, 1)]
+    with pytest.raises(TransportError, match="no good"):
+        owner.poll()
+    owner.fetched(1, 1, 2)
+    assert owner.poll() == [(1, 1, 2)]
+
+
+# --- KIP-983 ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("deadline")
+def test_the_deadline_of_a_revoke_is_known_in_seconds(owner: Script) -> None:
+    assert owner.machine.revoke_deadline(owner.now, tp(1)) is None
+    owner.asked_for(1, deadline=owner.now + 30)
+    owner.poll()
+    assert owner.machine.revoke_deadline(owner.now + 10, tp(1)) == 20
+    assert owner.machine.revoke_deadline(owner.now + 31, tp(1)) == 0
+    owner.up(DeadlineMoved(partitions={tp(1): 1, tp(5): 1, tp(0): 9}, deadline=owner.now + 60))
+    assert owner.machine.revoke_deadline(owner.now, tp(1)) == 60
+    assert owner.machine.revoke_deadline(owner.now, tp(0)) is None
+
+
+def test_delaying_is_refused_with_auto_commit() -> None:
+    script = Script(enable_auto_commit=True)
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    assert script.delay() is True, "nothing is nothing"
+    with pytest.raises(ConfigError, match="enable_auto_commit"):
+        script.delay(0)
+
+
+# --- questions ----------------------------------------------------------------------------------------------
+
+
+def test_committed_offsets_are_the_answer(owner: Script) -> None:
+    found = {tp(0): OffsetAndMetadata(offset=3)}
+    call = owner.machine.committed(owner.now, [("t", 0)], 10.0)  # type: ignore[list-item]  # any such tuple
+    assert answered(owner, call, FetchCommitted, result=found) == found
+
+
+def test_offsets_by_time_are_the_answer(owner: Script) -> None:
+    call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
+    assert answered(owner, call, FetchOffsets, result={tp(0): 3}) == {tp(0): 3}
+
+
+def test_an_answer_that_is_an_error_is_raised(owner: Script) -> None:
+    call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
+    owner.start(call)
+    (event,) = owner.take_posted(FetchOffsets)
+    owner.up(Answered(call=event.call, error=KafkaTimeoutError("no leader")))
+    with pytest.raises(KafkaTimeoutError, match="no leader"):
+        call.send(owner.now)
+
+
+def test_a_late_answer_of_a_call_that_gave_up_is_kept_by_nobody(owner: Script) -> None:
+    call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 1.0)
+    with pytest.raises(KafkaTimeoutError):
+        owner.run(call)
+    (event,) = owner.take_posted(FetchOffsets)
+    owner.up(Answered(call=event.call, result={}))
+    owner.poll()
+    assert owner.machine._state.answers == {}
+    assert owner.machine._state.awaited == set()
+
+
+def test_an_interrupted_call_leaves_nothing_behind(owner: Script) -> None:
+    call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 1.0)
+    owner.start(call)
+    call.close()
+    (event,) = owner.take_posted(FetchOffsets)
+    owner.up(Answered(call=event.call, result={}))
+    owner.poll()
+    assert owner.machine._state.answers == {}
+
+
+def test_partitions_may_be_plain_tuples(owner: Script) -> None:
+    owner.machine.pause([("t", 0)])  # type: ignore[list-item]  # any such tuple
+    assert owner.machine.paused() == {TopicPartition("t", 0)}

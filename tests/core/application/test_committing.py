@@ -1,0 +1,278 @@
+"""What a commit may speak of: the present epoch and seek number, what is held, and never backwards."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+from application_script import RecordingListener, Script, epochs, tp
+
+from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
+from instride.config import ConsumerConfig
+from instride.core.application.machine import ApplicationMachine
+from instride.core.events import Answered, Commit, CommitsSettled, Wakeup
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.lease import Lease
+from instride.errors import (
+    CommitFailedError,
+    ConfigError,
+    IllegalStateError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    WakeupError,
+)
+from instride.records import OffsetAndMetadata
+
+
+@pytest.fixture
+def owner(script: Script) -> Script:
+    script.assigned(0, 1)
+    script.fetched(0, 0, 10)
+    script.poll()
+    script.posted.clear()
+    return script
+
+
+class Settled:
+    """A snapshot that notes what became of it."""
+
+    def __init__(self, **entries: CommitEntry) -> None:
+        self.outcomes: dict[int, CommitOutcome] = {}
+        self.snapshot = CommitSnapshot({tp(int(name[1:])): each for name, each in entries.items()}, self._settled)
+
+    def _settled(self, partition: Any, entry: CommitEntry, outcome: CommitOutcome) -> None:
+        assert partition.partition not in self.outcomes, "once"
+        self.outcomes[partition.partition] = outcome
+
+
+def entry(offset: int, *, epoch: int = 1, seek_number: int = 0) -> CommitEntry:
+    return CommitEntry(offset=offset, epoch=epoch, seek_number=seek_number)
+
+
+def hand_over(script: Script, offsets: Any) -> Commit:
+    script.machine.commit_async(script.now, offsets)
+    return script.take_posted(Commit)[-1]
+
+
+# --- offsets by hand ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("full-speed")
+def test_without_arguments_it_is_what_the_last_poll_returned(owner: Script) -> None:
+    commit = hand_over(owner, None)
+    assert {each.partition: said.offset for each, said in commit.entries.items()} == {0: 10, 1: 0}
+    owner.fetched(0, 10, 20)
+    assert hand_over(owner, None).entries[tp(0)].offset == 10, "what is only buffered was not returned"
+
+
+def test_offsets_by_hand_are_stamped_with_the_present_assignment(owner: Script) -> None:
+    commit = hand_over(owner, {tp(0): 4, tp(1): OffsetAndMetadata(offset=7, metadata="m", leader_epoch=2)})
+    assert commit.entries[tp(0)] == CommitEntry(offset=4, epoch=1, seek_number=0)
+    assert commit.entries[tp(1)] == CommitEntry(offset=7, epoch=1, seek_number=0, metadata="m", leader_epoch=2)
+    assert commit.carry_over
+
+
+def test_what_is_not_held_is_refused_and_nothing_is_sent(owner: Script) -> None:
+    with pytest.raises(CommitFailedError, match="t-2"):
+        owner.machine.commit_async(owner.now, {tp(0): 4, tp(2): 1})
+    assert owner.take_posted(Commit) == []
+
+
+def test_a_negative_offset_is_refused(owner: Script) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        owner.machine.commit_async(owner.now, {tp(0): -1})
+
+
+@pytest.mark.rule("full-speed")
+def test_an_offset_goes_back_only_after_a_seek(owner: Script) -> None:
+    hand_over(owner, {tp(0): 8})
+    hand_over(owner, {tp(0): 8})
+    with pytest.raises(ValueError, match="seek first"):
+        owner.machine.commit_async(owner.now, {tp(0): 7})
+    owner.machine.seek(tp(0), 2)
+    assert hand_over(owner, {tp(0): 3}).entries[tp(0)].seek_number == 1
+
+
+def test_without_a_group_there_is_nothing_to_commit_to() -> None:
+    machine = ApplicationMachine(
+        ConsumerConfig(bootstrap_servers="b:1"),
+        protocol=RebalanceProtocol.COOPERATIVE,
+        queue=deque(),
+        post=lambda _event: None,
+        lease=Lease(),
+    )
+    with pytest.raises(IllegalStateError, match="group_id"):
+        machine.commit_async(100.0, {})
+    with pytest.raises(IllegalStateError, match="group_id"):
+        next(machine.committed(100.0, [tp(0)], 1.0))
+    with pytest.raises(ConfigError, match="group_id"):
+        machine.subscribe(["t"], None)
+
+
+# --- snapshots ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("full-speed")
+@pytest.mark.parametrize("stale", [entry(4, epoch=0), entry(4, epoch=2), entry(4, seek_number=1)])
+def test_what_was_finished_in_another_epoch_or_seek_never_reaches_a_commit(owner: Script, stale: CommitEntry) -> None:
+    made = Settled(p0=stale, p1=entry(3))
+    commit = hand_over(owner, made.snapshot)
+    assert set(commit.entries) == {tp(1)}
+    assert made.outcomes == {0: CommitOutcome.STALE}
+
+
+@pytest.mark.rule("full-speed")
+def test_lost_and_assigned_again_within_one_poll_is_another_epoch(owner: Script) -> None:
+    made = Settled(p0=entry(4))
+    owner.lost(0, 1)
+    owner.poll()
+    owner.assigned(0, epoch=2)
+    owner.poll()
+    owner.machine.commit_async(owner.now, made.snapshot)
+    assert [each.entries for each in owner.take_posted(Commit)] in ([], [{}])
+    assert made.outcomes == {0: CommitOutcome.STALE}
+
+
+@pytest.mark.parametrize("error", [None, RebalanceInProgressError("later")])
+def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: Exception | None) -> None:
+    made = Settled(p0=entry(4), p1=entry(3))
+    call = owner.machine.commit_async(owner.now, made.snapshot)
+    assert made.outcomes == {}
+    owner.up(Answered(call=call, committed={tp(0): None, tp(1): error}))
+    owner.poll()
+    assert made.outcomes == {
+        0: CommitOutcome.COMMITTED,
+        1: CommitOutcome.COMMITTED if error is None else CommitOutcome.FAILED,
+    }
+
+
+def test_an_answer_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Script) -> None:
+    made = Settled(p0=entry(4), p1=entry(3))
+    call = owner.machine.commit_async(owner.now, made.snapshot)
+    owner.up(Answered(call=call, error=KafkaTimeoutError("late")))
+    owner.poll()
+    assert set(made.outcomes.values()) == {CommitOutcome.FAILED}
+
+
+@pytest.mark.rule("completing")
+def test_a_completing_partition_takes_commits_only_while_its_listener_runs() -> None:
+    script = Script()
+    heard: list[str] = []
+
+    class Committing(RecordingListener):
+        def on_partitions_revoked(self, partitions: Any) -> None:
+            super().on_partitions_revoked(partitions)
+            heard.extend(str(each) for each in hand_over(script, {tp(0): 4}).entries)
+
+    script.subscribe(Committing())
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    with pytest.raises(CommitFailedError):
+        script.machine.commit_async(script.now, {tp(0): 4})
+    made = Settled(p0=entry(4), p1=entry(1))
+    assert set(hand_over(script, made.snapshot).entries) == {tp(1)}
+    assert made.outcomes == {0: CommitOutcome.FAILED}
+    script.up(CommitsSettled(partitions=epochs(0)))
+    script.poll()
+    assert heard == ["t-0"]
+    assert script.assignment() == {1}
+
+
+# --- waiting ------------------------------------------------------------------------------------------------
+
+
+def committing(owner: Script, timeout: float = 10.0, **options: Any) -> tuple[Any, Commit]:
+    options.setdefault("carry_over", True)
+    call = owner.machine.commit(owner.now, {tp(0): 4}, timeout, **options)
+    owner.start(call)
+    return call, owner.take_posted(Commit)[-1]
+
+
+def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
+    call, commit = committing(owner)
+    owner.up(Answered(call=commit.call, committed={tp(0): None}))
+    with pytest.raises(StopIteration):
+        call.send(owner.now)
+
+
+def test_a_blocking_commit_raises_what_became_of_a_partition(owner: Script) -> None:
+    call, commit = committing(owner)
+    owner.up(Answered(call=commit.call, committed={tp(0): CommitFailedError("gone")}))
+    with pytest.raises(CommitFailedError, match="gone"):
+        call.send(owner.now)
+
+
+def test_another_calls_answer_does_not_end_it(owner: Script) -> None:
+    call, commit = committing(owner)
+    owner.up(Answered(call=commit.call + 100))
+    assert call.send(owner.now).until == pytest.approx(owner.now + 10.5)
+
+
+@pytest.mark.rule("T")
+def test_a_blocking_commit_whose_answer_never_comes_ends_soon_after_its_timeout(owner: Script) -> None:
+    call, _ = committing(owner, timeout=10.0)
+    with pytest.raises(KafkaTimeoutError):
+        owner.run(call_rest(call, owner))
+    assert owner.now == pytest.approx(110.5)
+
+
+def call_rest(call: Any, owner: Script) -> Any:
+    """The rest of a call that waits already."""
+    wait = call.send(owner.now)
+    while True:
+        now = yield wait
+        wait = call.send(now)
+
+
+def test_a_wakeup_ends_a_blocking_commit_once(owner: Script) -> None:
+    call, _ = committing(owner)
+    owner.up(Wakeup())
+    with pytest.raises(WakeupError):
+        call.send(owner.now)
+    assert owner.poll() == []
+
+
+def test_a_commit_that_may_not_wait_says_so(owner: Script) -> None:
+    _, commit = committing(owner, carry_over=False)
+    assert not commit.carry_over
+    assert commit.deadline == owner.now + 10.0
+
+
+# --- auto-commit --------------------------------------------------------------------------------------------
+
+
+def test_auto_commit_is_of_what_earlier_polls_returned_each_interval() -> None:
+    script = Script(enable_auto_commit=True, auto_commit_interval=5.0)
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 10)
+    script.poll()
+    assert script.take_posted(Commit) == [], "nothing was returned before that poll"
+    script.fetched(0, 10, 20)
+    script.now += 5.0
+    assert script.poll() == [(0, 10, 20)]
+    (commit,) = script.take_posted(Commit)
+    assert commit.entries[tp(0)].offset == 10
+    script.now += 4.9
+    script.poll()
+    assert script.take_posted(Commit) == []
+
+
+@pytest.mark.rule("completing")
+def test_auto_commit_speaks_for_a_partition_before_its_revoke_completes() -> None:
+    script = Script(enable_auto_commit=True, auto_commit_interval=3600.0)
+    script.subscribe()
+    script.assigned(0, 1)
+    script.fetched(1, 0, 10)
+    script.poll()
+    script.asked_for(1)
+    script.poll()
+    script.posted.clear()
+    script.poll()
+    kinds = [type(event).__name__ for event in script.posted]
+    assert kinds.index("Commit") < kinds.index("CompleteRevoke")
+    assert script.take_posted(Commit)[0].entries.keys() == {tp(1)}
