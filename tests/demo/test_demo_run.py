@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from instride.demo.events import read_events
+from instride.demo.flights import flights
 from instride.demo.history import history
 from instride.demo.members import DemoError
-from instride.demo.scenario import Plan, slow_row
+from instride.demo.partitioner import partition_of
+from instride.demo.scenario import Plan, slow_flight
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "3", "--stay", "2", "--only", "confluent")
 
@@ -103,6 +105,9 @@ def test_killed_it_leaves_nothing_either(tmp_path: Path) -> None:
 
 
 def test_the_slow_flight_is_the_first_of_its_partition_after_the_share_of_the_plan() -> None:
-    assert slow_row(Plan(rows=1000, slow_after=0.5), 3) >= 500
+    row, offset = slow_flight(Plan(rows=1000, slow_after=0.5), 3)
+    assert row >= 500
+    before = [flight for flight in flights(row) if partition_of(flight.key, 12) == 3]
+    assert offset == len(before)
     with pytest.raises(DemoError, match="no flight from row 10"):
-        slow_row(Plan(rows=10, slow_after=1.0), 3)
+        slow_flight(Plan(rows=10, slow_after=1.0), 3)

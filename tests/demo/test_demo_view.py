@@ -57,9 +57,10 @@ def test_the_board_knows_owner_state_lag_rate_and_jobs() -> None:
     assert (board.lanes[0].lag, board.lag, board.rows) == (100, 100, 400)
     assert board.lanes[0].rate(2.5) == 100
     assert board.lanes[0].rate(60) == 0
-    assert [job.job for job in board.running_on(1)] == ["job 7"]
+    assert [job.job for job in board.running_at(1, 8)] == ["job 7"]
+    assert board.running_at(1, 9) == []
     board.apply([JobFinished(t=4, app="A", job="job 7")])
-    assert board.running_on(1) == []
+    assert board.running_at(1, 8) == []
 
 
 def test_changes_are_told_in_sentences_and_what_changes_nothing_is_not() -> None:

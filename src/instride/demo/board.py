@@ -70,9 +70,13 @@ class Board:
         """Take events in, and give back the sentences that tell of changes worth a line."""
         return [sentence for event in events if (sentence := self._apply(event))]
 
-    def running_on(self, partition: int) -> list[JobStarted]:
-        """The jobs under way that work on the partition."""
-        return [job for job in self.jobs.values() if any(each.partition == partition for each in job.ranges)]
+    def running_at(self, partition: int, offset: int) -> list[JobStarted]:
+        """The jobs under way that work on a record."""
+        return [
+            job
+            for job in self.jobs.values()
+            if any(each.partition == partition and each.start <= offset < each.end for each in job.ranges)
+        ]
 
     def owned_by(self, app: str) -> list[int]:
         return [lane.partition for lane in self.lanes.values() if lane.owner == app]

@@ -53,9 +53,9 @@ def _ridges(axes: Axes, run: History) -> None:
     times = bin_times(run, seconds=BIN)
     for (app, partition), values in lanes.items():
         floor = partition + HEIGHT / 2
-        ridge = floor - np.clip(values / top, 0.0, 1.0) * HEIGHT
-        flowing = (values > 0).tolist()
-        axes.fill_between(times, ridge, floor, where=flowing, step="mid", color=ink(app), alpha=0.85, linewidth=0)
+        flowing = values > 0
+        heights = -np.clip(values[flowing] / top, 0.0, 1.0) * HEIGHT
+        axes.bar(times[flowing], heights, BIN, bottom=floor, color=ink(app), alpha=0.85, linewidth=0)
 
 
 def _usual_peak(lanes: list[np.ndarray]) -> float:

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import dropwhile
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +31,7 @@ from instride.demo.produce import produce
 from instride.demo.view import View
 from instride.testing.processes import Processes
 
-__all__ = ["Contender", "Plan", "Stage", "play", "slow_row"]
+__all__ = ["Contender", "Plan", "Stage", "play", "slow_flight"]
 
 TICK_SECONDS: Final = 0.2
 START_SECONDS: Final = 90.0
@@ -88,12 +87,15 @@ class Stage:
         return self.folder / "output"
 
 
-def slow_row(plan: Plan, partition: int) -> int:
-    """The first flight of the partition after `slow_after` of all. DemoError if there is none."""
-    start = round(plan.rows * plan.slow_after)
-    for flight in dropwhile(lambda each: each.row < start, flights(plan.rows)):
-        if partition_of(flight.key, plan.partitions) == partition:
-            return flight.row
+def slow_flight(plan: Plan, partition: int) -> tuple[int, int]:
+    """Row and offset of the first flight of the partition after `slow_after` of all. DemoError if there is none."""
+    start, offset = round(plan.rows * plan.slow_after), 0
+    for flight in flights(plan.rows):
+        if partition_of(flight.key, plan.partitions) != partition:
+            continue
+        if flight.row >= start:
+            return flight.row, offset
+        offset += 1
     raise DemoError(f"no flight from row {start} to {plan.rows} is in partition {partition}")
 
 
@@ -182,10 +184,11 @@ class _Run:
         self._log = log
         self._view = view
         self._tail = EventTail(stage.events)
+        self._slow_offset = -1
         self.board = Board(plan.partitions)
 
     def start_members(self) -> None:
-        slow = slow_row(self._plan, self._contender.slow_partition)
+        slow, self._slow_offset = slow_flight(self._plan, self._contender.slow_partition)
         for app in ("A", "B"):
             self._members.start(self._contender.module, self._settings(app, slow))
         self._until(
@@ -202,10 +205,10 @@ class _Run:
             self._until(lambda: bool(self.board.owned_by(app)), f"{app} to own something")
 
     def slow_flight(self) -> None:
-        """Until A is at work for a second on the partition with the flight that takes long."""
-        slow = self._contender.slow_partition
+        """Until A is at work for a second on the flight that takes long."""
+        slow, offset = self._contender.slow_partition, self._slow_offset
         self._until(
-            lambda: any(job.t < now() - 1.0 for job in self.board.running_on(slow)),
+            lambda: any(job.t < now() - 1.0 for job in self.board.running_at(slow, offset)),
             "A to meet the flight that takes long",
             seconds=self._plan.seconds + STEP_SECONDS,
         )
