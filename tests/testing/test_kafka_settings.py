@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from instride.errors import ConfigError, LocalKafkaError
 from instride.testing import ports
-from instride.testing.settings import RESERVED, Node, checked, server_properties
+from instride.testing.settings import RESERVED, Node, checked, checked_listeners, server_properties
 
 NODES = tuple(
     Node(node_id=n, port=1000 + n, controller_port=2000 + n, folder=Path(f"/f/{n}"), log=Path(f"/f/{n}.log"))
@@ -74,3 +74,19 @@ def test_ports_are_free_and_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ports.free_ports(1) == [port]
     monkeypatch.undo()
     assert len(set(ports.free_ports(6))) == 6
+
+
+def test_a_listener_of_ones_own_has_its_protocol_and_is_advertised() -> None:
+    node = Node(
+        node_id=1, port=1001, controller_port=2001, folder=Path("/f"), log=Path("/l"), listeners={"TLS": ("SSL", 3001)}
+    )
+    settings = parsed(server_properties(node, (node,), {}))
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1001,TLS://127.0.0.1:3001,CONTROLLER://127.0.0.1:2001"
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001,TLS://127.0.0.1:3001"
+    assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL"
+
+
+@pytest.mark.parametrize("listeners", [{"PLAINTEXT": "SSL"}, {"tls": "SSL"}, {"TLS": "TLS"}, {"CONTROLLER": "SSL"}])
+def test_a_listener_that_cannot_be_is_refused(listeners: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        checked_listeners(listeners)

@@ -24,7 +24,7 @@ from instride.testing.kafka_home import find_kafka
 from instride.testing.processes import Processes
 from instride.testing.readiness import all_ready, topics_gone, topics_ready
 from instride.testing.running import Running, lay_out
-from instride.testing.settings import Property, checked
+from instride.testing.settings import Property, checked, checked_listeners
 
 __all__ = ["LocalKafka"]
 
@@ -38,9 +38,10 @@ class LocalKafka:
     """A cluster for tests. A context manager: ``with LocalKafka(nodes=3) as kafka: ...``
 
     nodes: 1 to 3; their numbers are 1, 2, 3. properties: broker properties for all nodes, over this class's defaults.
-    heap: of each node, as ``java -Xmx`` takes it. jvm_options: other options of the JVM; the default is for a quick
-    start, so give ``()`` for a benchmark. timeout: seconds for a start, and for each other call that waits. folder:
-    where the temporary folder is made; the system's place by default.
+    listeners: besides that without TLS or SASL, name -> security protocol; `properties` configures them by
+    ``listener.name.<name in small letters>.``. heap: of each node, as ``java -Xmx`` takes it. jvm_options: other options
+    of the JVM; the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a start, and for
+    each other call that waits. folder: where the temporary folder is made; the system's place by default.
 
     Its calls may come from several threads, but not two at once on one node, nor with ``start`` or ``stop``.
     Calls that wait raise KafkaTimeoutError; those that need a cluster or node that is not there raise LocalKafkaError.
@@ -51,6 +52,7 @@ class LocalKafka:
         nodes: int = 1,
         *,
         properties: Mapping[str, Property] | None = None,
+        listeners: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = QUICK_JVM,
         timeout: float = 120.0,
@@ -65,6 +67,7 @@ class LocalKafka:
             raise ConfigError(f"folder {os.fspath(folder)!r} is not there, or no folder")
         self._count = nodes
         self._properties = checked(properties)
+        self._listeners = checked_listeners(listeners)
         self._jvm_options = (f"-Xmx{heap}", *jvm_options)
         self._timeout = timeout
         self._base = None if folder is None else Path(folder).resolve()
@@ -96,7 +99,7 @@ class LocalKafka:
         try:
             jvm = Jvm(java=java, home=home, options=self._jvm_options, folder=processes.folder)
             jvm.prepare()
-            nodes = lay_out(processes.folder, self._count, self._properties)
+            nodes = lay_out(processes.folder, self._count, self._properties, self._listeners)
             running = Running(processes, nodes, jvm, timeout=self._timeout)
             running.format()
             for number in self.nodes:
@@ -238,6 +241,13 @@ class LocalKafka:
     def address(self, node: int = 1) -> str:
         """``host:port`` of one node."""
         return self._running.node(node).address
+
+    def listener(self, name: str, node: int = 1) -> str:
+        """``host:port`` of one of the `listeners` on one node."""
+        listeners = self._running.node(node).listeners
+        if name not in listeners:
+            raise LocalKafkaError(f"there is no listener {name!r}; those given are {', '.join(listeners) or 'none'}")
+        return f"127.0.0.1:{listeners[name][1]}"
 
     def pid(self, node: int = 1) -> int:
         """The process id of the node's JVM, or of the last one that it had."""

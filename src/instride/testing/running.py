@@ -45,9 +45,9 @@ _ERROR: Final = re.compile(r"^.*(?: ERROR | FATAL |Exception).*$", re.MULTILINE)
 _PORT_TAKEN: Final = "Address already in use"
 
 
-def lay_out(folder: Path, count: int, properties: Mapping[str, str]) -> tuple[Node, ...]:
-    """Draw the ports and write the settings of all nodes."""
-    ports = free_ports(2 * count)
+def lay_out(folder: Path, count: int, properties: Mapping[str, str], listeners: Mapping[str, str]) -> tuple[Node, ...]:
+    """Draw the ports and write the settings of all nodes. listeners: name -> security protocol."""
+    ports = free_ports((2 + len(listeners)) * count)
     nodes = tuple(
         Node(
             node_id=number,
@@ -55,6 +55,7 @@ def lay_out(folder: Path, count: int, properties: Mapping[str, str]) -> tuple[No
             controller_port=ports.pop(),
             folder=folder / f"node-{number}",
             log=folder / f"node-{number}.log",
+            listeners={name: (protocol, ports.pop()) for name, protocol in listeners.items()},
         )
         for number in range(1, count + 1)
     )

@@ -1,20 +1,22 @@
 """What a node's ``server.properties`` says.
 
 Laws
-1. Every node is broker and controller in one, and listens on 127.0.0.1 only.
+1. Every node is broker and controller in one, and listens on 127.0.0.1 only: in plain text, and as the user's own
+   listeners say.
 2. The user's properties win over the defaults here; those that make the cluster what it is are refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from instride.errors import ConfigError
 
-__all__ = ["Node", "checked", "server_properties"]
+__all__ = ["Node", "checked", "checked_listeners", "server_properties"]
 
 Property = str | int | float | bool
 
@@ -26,6 +28,7 @@ RESERVED: Final = frozenset(
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
         "inter.broker.listener.name",
+        "listener.security.protocol.map",
         "listeners",
         "log.dir",
         "log.dirs",
@@ -36,15 +39,23 @@ RESERVED: Final = frozenset(
 )
 
 
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_OWN_LISTENERS: Final = ("PLAINTEXT", "CONTROLLER")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One broker and controller. port: for clients. folder: all of the node's files but its log."""
+    """One broker and controller. port: for clients. folder: all of the node's files but its log.
+
+    listeners: those besides, name -> (security protocol, port).
+    """
 
     node_id: int
     port: int
     controller_port: int
     folder: Path
     log: Path
+    listeners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -69,6 +80,18 @@ def checked(properties: Mapping[str, Property] | None) -> dict[str, str]:
     return texts
 
 
+def checked_listeners(listeners: Mapping[str, str] | None) -> dict[str, str]:
+    """Name -> security protocol. Raises ConfigError."""
+    for name, protocol in (listeners or {}).items():
+        if not re.fullmatch(r"[A-Z][A-Z0-9_]*", name) or name in _OWN_LISTENERS:
+            raise ConfigError(
+                f"a listener cannot have the name {name!r}: capital letters, and none of {_OWN_LISTENERS}"
+            )
+        if protocol not in _PROTOCOLS:
+            raise ConfigError(f"listener {name}: its protocol is one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
+    return dict(listeners or {})
+
+
 def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[str, str]) -> str:
     """The text of the node's ``server.properties``."""
     merged = {**_defaults(len(nodes)), **properties, **_identity(node, nodes)}
@@ -76,13 +99,16 @@ def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[s
 
 
 def _identity(node: Node, nodes: tuple[Node, ...]) -> dict[str, str]:
-    listeners = f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}"
+    clients = [f"PLAINTEXT://{node.address}"]
+    clients += [f"{name}://127.0.0.1:{port}" for name, (_, port) in node.listeners.items()]
+    protocols = dict.fromkeys(_OWN_LISTENERS, "PLAINTEXT") | {name: it for name, (it, _) in node.listeners.items()}
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes),
-        "listeners": listeners,
-        "advertised.listeners": f"PLAINTEXT://{node.address}",
+        "listeners": ",".join((*clients, f"CONTROLLER://127.0.0.1:{node.controller_port}")),
+        "advertised.listeners": ",".join(clients),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(node.folder / "data"),
