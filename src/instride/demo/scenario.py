@@ -34,7 +34,7 @@ from instride.testing.processes import Processes
 __all__ = ["Contender", "Plan", "Stage", "play", "slow_flight"]
 
 TICK_SECONDS: Final = 0.2
-START_SECONDS: Final = 90.0
+START_SECONDS: Final = 240.0  # two Sparks beside each other on a busy machine
 STEP_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 4.0
 
