@@ -1,0 +1,162 @@
+"""Authentication on a connection: after the versions, before all else, and again in between."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from wire_broker import framed, greeting
+
+from instride.errors import AuthenticationError, KafkaError, TransportError, UnsupportedVersionError
+from instride.wire import api
+from instride.wire.connection import Connection
+from instride.wire.sasl.api import Mechanism
+from instride.wire.sasl.plain import Plain
+
+SECRET = "canary-password"
+
+
+class Script:
+    """A broker that reads what the connection sends and answers what the test says."""
+
+    def __init__(self, mechanism: Mechanism | None = None, ranges: dict[int, tuple[int, int]] | None = None) -> None:
+        self.connection = Connection(
+            client_id="c", max_frame_bytes=1 << 20, mechanism=mechanism or Plain("user", SECRET)
+        )
+        self.connection.handshake()
+        self.connection.receive_data(greeting(ranges=ranges))
+
+    def asked(self) -> tuple[int, int, bytes] | None:
+        """(api key, correlation id, body) of what the connection sends now."""
+        frame = self.connection.handshake()
+        if not frame:
+            return None
+        _, key, version, correlation_id, size = struct.unpack_from(">ihhih", frame)
+        body = frame[14 + size :]
+        return key, correlation_id, body.removeprefix(b"\x00") if (key, version) == (36, 2) else body
+
+    def answer(self, correlation_id: int, body: bytes, *, flexible: bool = False) -> list[Any]:
+        head = struct.pack(">i", correlation_id) + (b"\x00" if flexible else b"")
+        return self.connection.receive_data(framed(head + body))
+
+    def agree(self, error: int = 0, mechanisms: tuple[str, ...] = ("PLAIN",)) -> None:
+        asked = self.asked()
+        assert asked is not None
+        assert asked[0] == 17
+        names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in mechanisms)
+        self.answer(asked[1], struct.pack(">hi", error, len(mechanisms)) + names)
+
+    def authenticate(self, error: int = 0, message: str = "", lifetime_ms: int = 0) -> bytes:
+        """Answers SaslAuthenticate version 2; returns the client's message."""
+        asked = self.asked()
+        assert asked is not None
+        assert asked[0] == 36
+        text = bytes([len(message) + 1]) + message.encode()
+        self.answer(asked[1], struct.pack(">h", error) + text + b"\x01" + struct.pack(">q", lifetime_ms) + b"\x00",
+                    flexible=True)  # fmt: skip
+        return asked[2]
+
+    @property
+    def failure(self) -> KafkaError | None:
+        return self.connection.failure
+
+
+def is_ready(script: Script) -> bool:
+    return script.connection.ready
+
+
+def test_nothing_is_ready_before_the_broker_has_taken_the_credentials() -> None:
+    script = Script()
+    assert not is_ready(script)
+    with pytest.raises(RuntimeError):
+        script.connection.send(1, api.Metadata(topics=()))
+    script.agree()
+    assert not is_ready(script)
+    assert SECRET.encode() in script.authenticate(lifetime_ms=1500)
+    assert is_ready(script)
+    assert script.connection.session_lifetime == 1.5
+    assert script.asked() is None
+
+
+def test_a_refusal_is_told_without_the_secret_that_the_broker_repeats() -> None:
+    script = Script()
+    script.agree()
+    script.authenticate(error=58, message=f"no user with\n{SECRET} here")
+    assert isinstance(script.failure, AuthenticationError)
+    assert "no user with?*** here" in str(script.failure)
+    assert SECRET not in str(script.failure)
+    assert not script.connection.ready
+
+
+def test_a_mechanism_that_is_not_taken() -> None:
+    script = Script()
+    script.agree(error=33, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
+    assert isinstance(script.failure, AuthenticationError)
+    assert "SCRAM-SHA-512, GSSAPI" in str(script.failure)
+
+
+def test_a_listener_without_sasl() -> None:
+    script = Script()
+    script.agree(error=34)
+    assert isinstance(script.failure, AuthenticationError)
+    assert "security_protocol" in str(script.failure)
+
+
+def test_a_broker_that_cannot_is_told_before_a_secret_is_sent() -> None:
+    script = Script(ranges={18: (0, 3), 3: (0, 9)})
+    assert script.asked() is None
+    assert isinstance(script.failure, UnsupportedVersionError)
+
+
+def test_a_broker_that_talks_for_ever_is_cut_short() -> None:
+    class Endless(Plain):
+        def answer(self, challenge: bytes) -> bytes | None:
+            return b"more"
+
+    script = Script(Endless("u", "p"))
+    script.agree()
+    for _ in range(4):
+        script.authenticate()
+    assert isinstance(script.failure, AuthenticationError)
+
+
+def test_again_without_mixing_with_requests() -> None:
+    script = Script()
+    script.agree()
+    script.authenticate(lifetime_ms=10_000)
+    connection = script.connection
+    frame = connection.send(7, api.Heartbeat(group_id="g", generation=1, member_id="m"))
+    correlation_id = struct.unpack_from(">i", frame, 8)[0]
+    connection.authenticate_again(Plain("user", "other"))
+    assert not is_ready(script)
+    with pytest.raises(RuntimeError):
+        connection.send(8, api.Metadata(topics=()))
+    script.agree()
+    # The answer to what was sent before comes in between.
+    (received,) = script.answer(correlation_id, struct.pack(">ih", 0, 0) + b"\x00", flexible=True)
+    assert received.request_id == 7
+    assert b"other" in script.authenticate(lifetime_ms=20_000)
+    assert is_ready(script)
+    assert connection.session_lifetime == 20.0
+
+
+def test_a_refusal_of_another_authentication_ends_the_connection() -> None:
+    script = Script()
+    script.agree()
+    script.authenticate(lifetime_ms=10_000)
+    script.connection.authenticate_again(Plain("user", "other"))
+    script.agree()
+    script.authenticate(error=58, message="expired")
+    assert isinstance(script.failure, AuthenticationError)
+
+
+def test_a_broker_that_hangs_up_names_what_may_be_wrong() -> None:
+    script = Script()
+    assert "during authentication" in str(script.connection.end_of_stream())
+    plain = Connection(client_id="c", max_frame_bytes=1 << 20)
+    plain.handshake()
+    plain.receive_data(greeting())
+    plain.send(1, api.Metadata(topics=()))
+    assert isinstance(plain.end_of_stream(), TransportError)
+    assert "security_protocol" in str(plain.end_of_stream())
