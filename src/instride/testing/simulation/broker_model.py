@@ -1,7 +1,8 @@
 """A model of the brokers: logs, leaders, metadata, long polls, and which node is the group's coordinator.
 
 Laws
-1. A Fetch is answered as soon as there is a record for it, else when its max_wait ends.
+1. A Fetch is answered as soon as there are records of min_bytes or an error for it, else when its max_wait ends; and
+   always of every partition that it names.
 2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group answers
    COORDINATOR_LOAD_IN_PROGRESS, and NONE to heartbeats, as Kafka does.
 3. A node that is down serves nothing; the cluster calls `cut` on its connections.
@@ -9,6 +10,7 @@ Laws
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from instride.records import TopicPartition
@@ -62,14 +64,14 @@ class BrokerModel:
         self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
         self.coordinator = 1
         self.group = GroupModel(scheduler, history, initial_delay=initial_delay)
-        self._metadata: api.MetadataAnswer | None = None
+        self._metadata: dict[tuple[str, ...] | None, api.MetadataAnswer] = {}
 
     # -- what happens to it
 
     def produce(self, tp: TopicPartition, count: int) -> None:
         self.ends[tp] += count
         self._history.add(BROKER, "produced", tp, self.ends[tp])
-        for poll in [each for each in self._polls if self._found(each.node, each.request)]:
+        for poll in [each for each in self._polls if self._is_due(each)]:
             self._answer_poll(poll)
 
     def move_coordinator(self, loading: float) -> None:
@@ -84,9 +86,9 @@ class BrokerModel:
         place = self._nodes.index(self.leaders[tp])
         self.leaders[tp] = self._nodes[(place + 1) % len(self._nodes)]
         self.leader_epochs[tp] += 1
-        self._metadata = None
+        self._metadata.clear()
         self._history.add(BROKER, "leader", tp, self.leaders[tp])
-        for poll in [each for each in self._polls if self._found(each.node, each.request)]:
+        for poll in [each for each in self._polls if self._is_due(each)]:
             self._answer_poll(poll)
 
     # -- what it is asked
@@ -96,7 +98,7 @@ class BrokerModel:
             case api.Fetch():
                 self._fetch(node, request, reply)
             case api.Metadata():
-                reply(self._describe())
+                reply(self._describe(request.topics))
             case api.FindCoordinator():
                 reply(self._find_coordinator())
             case api.ListOffsets():
@@ -117,37 +119,58 @@ class BrokerModel:
             if blind:
                 self._history.add(who, "blind")
             reply(_refusal(request, 0 if blind else _LOAD_IN_PROGRESS))
+        elif isinstance(request, api.OffsetCommit):
+            self._commit(who, request, reply)
         else:
             self.group.handle(who, request, reply)
+
+    def _commit(self, who: str, request: api.OffsetCommit, reply: Reply) -> None:
+        """What is no partition of a topic does not reach the group."""
+        missing = {tp: _UNKNOWN_TOPIC for tp in request.offsets if tp not in self.ends}
+        if not missing:
+            self.group.handle(who, request, reply)
+            return
+        there = {tp: offset for tp, offset in request.offsets.items() if tp not in missing}
+
+        def complete(answer: api.Answer) -> None:
+            assert isinstance(answer, api.OffsetCommitAnswer)
+            reply(api.OffsetCommitAnswer(errors=missing | answer.errors))
+
+        self.group.handle(who, replace(request, offsets=there), complete)
 
     def _find_coordinator(self) -> api.FindCoordinatorAnswer:
         if self._scheduler.now < self._loading_until and self._scheduler.random.random() < 0.3:
             return api.FindCoordinatorAnswer(error=_NOT_AVAILABLE)
         return api.FindCoordinatorAnswer(node_id=self.coordinator, host=HOST, port=PORT + self.coordinator)
 
-    def _describe(self) -> api.MetadataAnswer:
-        if self._metadata is None:
-            self._metadata = api.MetadataAnswer(
+    def _describe(self, topics: tuple[str, ...] | None) -> api.MetadataAnswer:
+        if topics not in self._metadata:
+            self._metadata[topics] = api.MetadataAnswer(
                 brokers=tuple(api.Broker(node_id=node, host=HOST, port=PORT + node) for node in self._nodes),
-                topics=tuple(
-                    api.MetadataTopic(
-                        name=name,
-                        partitions=tuple(self._describe_partition(TopicPartition(name, p)) for p in range(count)),
-                    )
-                    for name, count in self._topics.items()
-                ),
+                topics=tuple(self._describe_topic(name) for name in (self._topics if topics is None else topics)),
             )
-        return self._metadata
+        return self._metadata[topics]
+
+    def _describe_topic(self, name: str) -> api.MetadataTopic:
+        if name not in self._topics:
+            return api.MetadataTopic(name=name, error=_UNKNOWN_TOPIC)
+        partitions = [TopicPartition(name, number) for number in range(self._topics[name])]
+        return api.MetadataTopic(name=name, partitions=tuple(self._describe_partition(tp) for tp in partitions))
 
     def _describe_partition(self, tp: TopicPartition) -> api.MetadataPartition:
         return api.MetadataPartition(
             partition=tp.partition, leader=self.leaders[tp], leader_epoch=self.leader_epochs[tp]
         )
 
+    def _log_error(self, node: int, tp: TopicPartition) -> int:
+        if tp not in self.leaders:
+            return _UNKNOWN_TOPIC
+        return 0 if self.leaders[tp] == node else _NOT_LEADER
+
     def _listed(self, node: int, partition: api.Partition, timestamp: int) -> api.ListedOffset:
         tp = TopicPartition(*partition)
-        if self.leaders.get(tp) != node:
-            return api.ListedOffset(error=_NOT_LEADER if tp in self.leaders else _UNKNOWN_TOPIC)
+        if error := self._log_error(node, tp):
+            return api.ListedOffset(error=error)
         return api.ListedOffset(
             offset=self.ends[tp] if timestamp == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
         )
@@ -155,13 +178,18 @@ class BrokerModel:
     # -- fetching
 
     def _fetch(self, node: int, request: api.Fetch, reply: Reply) -> None:
-        found = self._found(node, request)
-        if found or not request.max_wait:
-            reply(api.FetchAnswer(partitions=found))
-            return
         poll = _LongPoll(node, request, reply)
         self._polls.append(poll)
-        self._scheduler.after(request.max_wait, partial(self._answer_poll, poll))
+        if not request.max_wait or self._is_due(poll):
+            self._answer_poll(poll)
+        else:
+            self._scheduler.after(request.max_wait, partial(self._answer_poll, poll))
+
+    def _is_due(self, poll: _LongPoll) -> bool:
+        """Law 1."""
+        found = self._found(poll.node, poll.request).values()
+        size = sum(each.chunk.nbytes for each in found if each.chunk)
+        return size >= max(1, poll.request.min_bytes) or any(each.error for each in found)
 
     def _answer_poll(self, poll: _LongPoll) -> None:
         if not poll.over:
@@ -170,17 +198,16 @@ class BrokerModel:
             poll.reply(api.FetchAnswer(partitions=self._found(poll.node, poll.request)))
 
     def _found(self, node: int, request: api.Fetch) -> dict[api.Partition, api.FetchedPartition]:
-        found: dict[api.Partition, api.FetchedPartition] = {}
-        for each in request.partitions:
-            tp = TopicPartition(each.topic, each.partition)
-            end = self.ends[tp]
-            if self.leaders[tp] != node:
-                found[tp] = api.FetchedPartition(error=_NOT_LEADER)
-            elif each.offset > end:
-                found[tp] = api.FetchedPartition(error=_OFFSET_OUT_OF_RANGE)
-            elif each.offset < end:
-                found[tp] = self._records(tp, each, end)
-        return found
+        asked = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
+        return {tp: self._fetched(node, tp, each) for tp, each in asked.items()}
+
+    def _fetched(self, node: int, tp: TopicPartition, asked: api.FetchPartition) -> api.FetchedPartition:
+        if error := self._log_error(node, tp):
+            return api.FetchedPartition(error=error)
+        end = self.ends[tp]
+        if not 0 <= asked.offset <= end:
+            return api.FetchedPartition(error=_OFFSET_OUT_OF_RANGE)
+        return self._records(tp, asked, end)
 
     def _records(self, tp: TopicPartition, asked: api.FetchPartition, end: int) -> api.FetchedPartition:
         upto = min(end, asked.offset + max(1, asked.max_bytes // RECORD_BYTES))
@@ -192,7 +219,11 @@ class BrokerModel:
             leader_epoch=self.leader_epochs[tp],
         )
         return api.FetchedPartition(
-            high_watermark=end, last_stable_offset=end, log_start_offset=0, chunk=chunk, next_offset=upto
+            high_watermark=end,
+            last_stable_offset=end,
+            log_start_offset=0,
+            chunk=chunk if chunk else None,
+            next_offset=upto,
         )
 
 

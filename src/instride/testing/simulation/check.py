@@ -10,7 +10,8 @@ Laws (docs/rebalance.md; S and L numbers are the invariants of docs/simulation.m
 5. No partition has two owners, unless the older one lost it (S11).
 6. In a history without faults what is not asked for goes on, whatever is held back (L1), and nobody is evicted (L4). A
    calm one loses nothing.
-7. No thread dies or spins, and no call raises what the user cannot have caused.
+7. A listener hears of each assignment once, and once of its end.
+8. No thread dies or spins, and no call raises what the user cannot have caused.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class _Checker:
         self._committed: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._untold: dict[str, list[TopicPartition]] = defaultdict(list)
+        self._heard: dict[str, set[TopicPartition]] = defaultdict(set)
         self._steady: set[str] = set()
         self._evicted: dict[str, tuple[float, str]] = {}
         self._blind: dict[str, float] = {}
@@ -120,6 +122,9 @@ class _Checker:
             "positioned": self._positioned,
             "revoked": self._revoked,
             "lost": self._lost,
+            "on assigned": self._on_assigned,
+            "on revoked": self._on_gone,
+            "on lost": self._on_gone,
             "poll": self._poll,
             "delay": self._delay,
             "done": self._done,
@@ -157,6 +162,13 @@ class _Checker:
         if not event.detail[0]:
             for (who, _, _), each in self._assignments.items():
                 each.excused |= who == event.who
+        self._gone(event)
+
+    def _gone(self, event: Event) -> None:
+        """Whatever is left with the group now was never taken by the application; its listener heard of all else."""
+        if self._heard[event.who] and event.detail != (False,):
+            self._wrong(event, "listeners hear once", f"{event.who}: nothing was told of {self._heard[event.who]}")
+        self._heard[event.who].clear()
         for each in list(self._live[event.who].values()):
             self._over(each, "closed")
 
@@ -167,8 +179,7 @@ class _Checker:
 
     def _unsubscribed(self, event: Event) -> None:
         self._untold.pop(event.who, None)
-        for each in list(self._live[event.who].values()):
-            self._over(each, "closed")
+        self._gone(event)
 
     def _over(self, each: _Assignment, how: str) -> None:
         each.ended = how
@@ -273,6 +284,18 @@ class _Checker:
             if offset in before and not each.superseded:
                 self._again.append((event.time, offset, before[offset], each))
             before[offset] = each
+
+    def _on_assigned(self, event: Event) -> None:
+        for partition in event.detail[0]:
+            if partition in self._heard[event.who]:
+                self._wrong(event, "listeners hear once", f"{event.who}: {partition} was assigned twice")
+            self._heard[event.who].add(partition)
+
+    def _on_gone(self, event: Event) -> None:
+        for partition in event.detail[0]:
+            if partition not in self._heard[event.who]:
+                self._wrong(event, "listeners hear once", f"{event.who}: {partition} {event.what}, and was not there")
+            self._heard[event.who].discard(partition)
 
     def _could_not_know(self, event: Event) -> bool:
         """Law 5: who misses a barrier, or the answer of its Join, hears of it by the next heartbeat, not sooner; and a

@@ -47,6 +47,7 @@ class SimulatedCluster:
         )
         self.members: dict[str, Member] = {}
         self._down: dict[int, float] = {}
+        self._isolated: dict[str, tuple[int, float]] = {}
         self._closing = False
         self._all_topics = tuple(plan.topic_sizes())
 
@@ -150,6 +151,8 @@ class SimulatedCluster:
         node = port - PORT
         link = Link(self.scheduler, process, key, node, self.brokers.serve, self._latency)
         link.alive = self._down.get(node, 0.0) <= self.scheduler.now
+        behind, until = self._isolated.get(process.name, (0, 0.0))
+        link.stalled = behind == node and self.scheduler.now < until
         return link
 
     # -- faults
@@ -180,6 +183,8 @@ class SimulatedCluster:
                 member.hold += fault.seconds
             case "crash":
                 process.crash()
+            case "isolate":
+                self._isolate(process, fault.seconds)
             case "narrow":
                 self._narrow(member, fault.seconds)
             case "resubscribe" | "resubscribe in haste":
@@ -190,6 +195,14 @@ class SimulatedCluster:
             case "wakeups":
                 self.history.add(process.name, "woken for", fault.seconds)
                 self._wake(process, self.scheduler.now + fault.seconds)
+
+    def _isolate(self, process: Process, seconds: float) -> None:
+        """Between it and the coordinator's node nothing arrives, and nobody is told."""
+        node = self.brokers.coordinator
+        self._isolated[process.name] = (node, min(self.scheduler.now + seconds, self.plan.quiet_after))
+        self.history.add(process.name, "isolated", node, seconds)
+        for link in process.links.values():
+            link.stalled |= link.node == node
 
     def _narrow(self, member: Member, seconds: float) -> None:
         """It wants its first topic only, for a while."""

@@ -4,7 +4,8 @@ Laws
 1. Empty -> PreparingRebalance -> CompletingRebalance -> Stable. The join barrier is the largest of all members'
    rebalance time-outs, counted from entering Preparing; the sync barrier as long again. Who misses one is removed.
 2. Commits: Stable and Preparing take the present generation and renew the session; Completing answers
-   REBALANCE_IN_PROGRESS to the new generation, ILLEGAL_GENERATION to any other. Nobody asks who owns a partition.
+   REBALANCE_IN_PROGRESS to the new generation, ILLEGAL_GENERATION to any other. Empty takes those of no member.
+   Nobody asks who owns a partition.
 3. A follower that joins again in Stable, with equal bytes, is answered at once with the same generation. A changed
    follower, and the leader always, starts a rebalance.
 4. A coordinator that moves keeps what was stored: offsets, and the group as of its last complete Sync.
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from instride.records import TopicPartition
+from instride.testing.simulation.group_protocols import elect, fits, metadata_of
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Reply
 from instride.testing.simulation.scheduler import Scheduler
@@ -26,8 +28,10 @@ __all__ = ["GroupModel"]
 
 _NOT_COORDINATOR = 16
 _ILLEGAL_GENERATION = 22
+_INCONSISTENT_GROUP_PROTOCOL = 23
 _UNKNOWN_MEMBER_ID = 25
 _REBALANCE_IN_PROGRESS = 27
+_GROUP_ID_NOT_FOUND = 69
 _MEMBER_ID_REQUIRED = 79
 
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
@@ -76,6 +80,7 @@ class GroupModel:
         self._barrier = 0
         self._in_initial_delay = False
         self._ids = 0
+        self._exists = False
         self._stored = _Stored()
         self.generation = 0
         self.members: dict[str, _Member] = {}
@@ -109,7 +114,10 @@ class GroupModel:
     def _join(self, who: str, request: api.JoinGroup, reply: Reply) -> None:
         member_id = request.member_id
         member = self.members.get(member_id)
-        if not member_id:
+        self._exists = True
+        if not fits(request.protocols, self._offers()):
+            reply(api.JoinGroupAnswer(error=_INCONSISTENT_GROUP_PROTOCOL, member_id=member_id))
+        elif not member_id:
             self._ids += 1
             fresh = f"{who}-{self._ids}"
             self._pending.add(fresh)
@@ -147,8 +155,10 @@ class GroupModel:
             return
         if member.join is not None:  # an older Join of the same member, of a connection that broke
             member.join(api.JoinGroupAnswer(error=_REBALANCE_IN_PROGRESS, member_id=member.id))
-        member.protocols, member.rebalance = request.protocols, request.rebalance_timeout
-        member.join = reply
+        member.protocols, member.join = request.protocols, reply
+        if request.session_timeout < member.session:
+            self._scheduler.after(request.session_timeout, partial(self._watch, member))
+        member.session, member.rebalance = request.session_timeout, request.rebalance_timeout
         self._prepare()
 
     def _forget_pending(self, member_id: str) -> None:
@@ -206,7 +216,7 @@ class GroupModel:
             return
         if self._leader not in self.members:
             self._leader = next(iter(self.members))
-        self._protocol = self._choose_protocol()
+        self._protocol = elect(self._offers())
         self._enter(COMPLETING)
         self._start_barrier(self._longest_rebalance())
         for member in list(self.members.values()):
@@ -216,18 +226,14 @@ class GroupModel:
             assert waiting is not None
             waiting(self._join_answer(member))
 
-    def _choose_protocol(self) -> str:
-        """Each votes for its first of those that all have."""
-        everyone = [[each.name for each in member.protocols] for member in self.members.values()]
-        shared = set(everyone[0]).intersection(*everyone)
-        votes = [next(name for name in names if name in shared) for names in everyone]
-        return max(sorted(set(votes)), key=votes.count)
+    def _offers(self) -> list[tuple[api.GroupProtocol, ...]]:
+        return [member.protocols for member in self.members.values()]
 
     def _join_answer(self, member: _Member) -> api.JoinGroupAnswer:
         members: tuple[api.GroupMember, ...] = ()
         if member.id == self._leader:
             members = tuple(
-                api.GroupMember(member_id=each.id, metadata=_metadata(each, self._protocol))
+                api.GroupMember(member_id=each.id, metadata=metadata_of(each.protocols, self._protocol))
                 for each in self.members.values()
             )
         return api.JoinGroupAnswer(
@@ -338,6 +344,7 @@ class GroupModel:
     def _commit(self, who: str, request: api.OffsetCommit, reply: Reply) -> None:
         error = self._commit_error(request)
         if not error:
+            self._exists = True
             for tp, offset in request.offsets.items():
                 self.offsets[TopicPartition(*tp)] = offset
         committed = tuple((tp, each.offset, error) for tp, each in sorted(request.offsets.items()))
@@ -346,6 +353,10 @@ class GroupModel:
 
     def _commit_error(self, request: api.OffsetCommit) -> int:
         """Law 2."""
+        if request.generation < 0 and self._state == EMPTY:
+            return 0
+        if not self._exists:
+            return _GROUP_ID_NOT_FOUND
         member = self.members.get(request.member_id)
         error = self._unknown(member, request.generation)
         if member is None or error:
@@ -383,7 +394,3 @@ class GroupModel:
                 join(api.JoinGroupAnswer(error=_NOT_COORDINATOR))
             if sync is not None:
                 sync(api.SyncGroupAnswer(error=_NOT_COORDINATOR))
-
-
-def _metadata(member: _Member, protocol: str) -> bytes:
-    return next(each.metadata for each in member.protocols if each.name == protocol)

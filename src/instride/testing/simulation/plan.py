@@ -30,6 +30,7 @@ FaultKind = Literal[
     "move coordinator",
     "move leader",
     "down",
+    "isolate",
     "narrow",
     "resubscribe",
     "resubscribe in haste",
@@ -217,6 +218,7 @@ _KINDS: tuple[FaultKind, ...] = (
     "move coordinator",
     "move leader",
     "down",
+    "isolate",
     "resubscribe in haste",
 )
 
@@ -232,6 +234,7 @@ def _fault(rng: random.Random, kinds: tuple[FaultKind, ...], members: tuple[Memb
         "move coordinator": rng.choice((0.0, 0.2, 1.0)),
         "down": rng.choice((0.3, 1.0, 2.5)),
         "wakeups": rng.choice((1.0, 3.0)),
+        "isolate": rng.choice((1.0, 3.0, 6.0)),
         "narrow": rng.choice((0.1, 1.0, 3.0)),
     }.get(kind, 0.0)
     return Fault(time=rng.uniform(0.3, span), kind=kind, member=member, seconds=seconds, role=rng.choice(_ROLES))
