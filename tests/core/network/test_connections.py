@@ -7,7 +7,7 @@ import pytest
 from instride.config import ConsumerConfig
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role, Transmit
 from instride.core.network.connections import Connections
-from instride.errors import KafkaTimeoutError, NotKafkaError, ProtocolError, TransportError
+from instride.errors import FrameTooLargeError, KafkaTimeoutError, NotKafkaError, ProtocolError, TransportError
 from instride.wire import api
 
 KEY = ConnectionKey(Role.DATA, 1)
@@ -201,3 +201,15 @@ def test_every_connection_ends_with_close_all(box: Outbox) -> None:
     box.connections.close_all(0.0)
     assert [name for name, _ in box.ended] == ["a", "b"]
     assert box.connections.deadline() == float("inf")
+
+
+def test_a_frame_over_the_bound_ends_the_oldest_request_with_that_error_and_the_others_as_broken(box: Outbox) -> None:
+    """Brokers answer in order, so whose answer it is is known although it was never read."""
+    box.send("oldest")
+    box.send("other")
+    box.connections.opened(KEY, 0.0)
+    box.connections.closed(KEY, FrameTooLargeError("a frame of 5 bytes was announced"), 1.0)
+    assert {name: type(result) for name, result in box.ended} == {
+        "oldest": FrameTooLargeError,
+        "other": TransportError,
+    }

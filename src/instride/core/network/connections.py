@@ -20,7 +20,13 @@ from instride.config import ConsumerConfig
 from instride.core.events import ErrorRaised
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
 from instride.core.network.backoff import Backoff
-from instride.errors import AuthenticationError, KafkaTimeoutError, ProtocolError, TransportError
+from instride.errors import (
+    AuthenticationError,
+    FrameTooLargeError,
+    KafkaTimeoutError,
+    ProtocolError,
+    TransportError,
+)
 from instride.wire.api import Answer, Request
 
 __all__ = ["Address", "Connections", "OnDone"]
@@ -143,8 +149,10 @@ class Connections:
         link = self._links.get(key)
         if link is None or link.state is _State.CLOSED:
             return
+        blamed, broken = None, error
         if link.state is _State.READY and isinstance(error, ProtocolError):
             # The answer that broke the rules was given to its request; the others were only on the same connection.
+            blamed = self._blamed(link, error)
             error = TransportError(f"the connection was given up: {error}")
         link.state = _State.CLOSED
         if isinstance(error, AuthenticationError):
@@ -154,6 +162,16 @@ class Connections:
             link.backoff.failed(now)
         self.last_error = error
         self._fail_all(link, error, now)
+        if blamed is not None:
+            blamed.on_done(broken, now)
+
+    def _blamed(self, link: _Link, error: ProtocolError) -> _Pending | None:
+        """A frame over the bound came to nobody as an answer: it is the oldest's, since brokers answer in order."""
+        if not isinstance(error, FrameTooLargeError) or not link.flying:
+            return None
+        oldest = link.flying.pop(next(iter(link.flying)))
+        self._where.pop(oldest.request_id, None)
+        return oldest
 
     def answered(self, request_id: int, result: Answer | Exception, now: float) -> None:
         key = self._where.pop(request_id, None)
