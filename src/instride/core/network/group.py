@@ -74,6 +74,7 @@ class Group:
         self._leading: Leading | None = None
         self._protocol = ""
         self._claimed: frozenset[object] = frozenset()
+        self._joined_topics: frozenset[str] = frozenset()
         self._last_polled = float("inf")
         self._waits_for_poll = False
         self._heartbeat_due = 0.0
@@ -208,7 +209,7 @@ class Group:
         self._move(GroupInput.JOIN)
         self._requesting, self._rejoin = True, False
         claimed = self.book.claimed()
-        self._claimed = frozenset(claimed)
+        self._claimed, self._joined_topics = frozenset(claimed), self.topics
         self._last_join = now
         request = api.JoinGroup(
             group_id=self._config.group_id or "",
@@ -328,6 +329,8 @@ class Group:
             self._fail(error, now)
             return
         if any(tp.topic not in self.topics for tp in partitions):
+            if self.topics == self._joined_topics:
+                self._backoff.failed(now)  # a leader that errs each time must not make us spin
             self.rejoin("the assignment does not fit the subscription, which changed during the join")
             return
         assignor = self._assignor()
@@ -337,6 +340,7 @@ class Group:
         self.book.apply(target, self.generation, now)
         if self._claimed - self.book.held.keys() - target:
             self.rejoin("a revoke was completed during the join")
+        self._metadata_changed(now)  # what changed since the deal
 
     def _assignor(self) -> Assignor | None:
         return next((each for each in self._assignors if each.name == self._protocol), None)

@@ -1,0 +1,446 @@
+"""Every error of Join, Sync, heartbeats and commits, and what a leader does (Kafka's tables)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Answered, Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe
+from instride.core.group.membership import GroupState
+from instride.errors import (
+    BrokerResponseError,
+    CommitFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from instride.wire import api
+from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
+
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 22, 27, 79
+LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
+FATAL = [23, 24, 26, 30, 81, 82]
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return NetworkScript()
+
+
+def refuse(script: NetworkScript, what: str, code: int) -> None:
+    kinds: dict[str, tuple[Any, Any]] = {
+        "join": (api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="given")),
+        "sync": (api.SyncGroup, api.SyncGroupAnswer(error=code)),
+        "heartbeat": (api.Heartbeat, api.HeartbeatAnswer(error=code)),
+    }
+    kind, answer = kinds[what]
+    script.answer(kind, answer)
+
+
+def rebalancing(what: str, **settings: Any) -> NetworkScript:
+    """A member of generation 1 that owns t-0; a Join, or then a Sync, is under way."""
+    script = NetworkScript(**settings)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    if what == "sync":
+        script.join(2)
+    return script
+
+
+# --- Join and Sync ------------------------------------------------------------------------------------------
+
+
+def test_the_broker_gives_the_member_id_and_the_join_is_sent_again_with_it(script: NetworkScript) -> None:
+    script.subscribe()
+    assert script.asked(api.JoinGroup).member_id == ""
+    refuse(script, "join", MEMBER_ID_REQUIRED)
+    assert script.asked(api.JoinGroup).member_id == "given"
+
+
+@pytest.mark.parametrize("what", ["join", "sync"])
+@pytest.mark.parametrize("code", [LOADING, NOT_AVAILABLE, NOT_COORDINATOR])
+def test_a_coordinator_in_trouble_is_asked_again_and_nothing_is_lost(what: str, code: int) -> None:
+    script = rebalancing(what)
+    refuse(script, what, code)
+    assert "JoinGroup" not in script.waits(), "after a back-off"
+    script.pass_time(2.0)
+    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.joining_with().owned == (tp(0),)
+    assert script.take(Lost) == []
+
+
+@pytest.mark.parametrize("what", ["join", "sync"])
+@pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
+def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) -> None:
+    script = rebalancing(what)
+    script.answer(api.JoinGroup if what == "join" else api.SyncGroup, error)
+    script.pass_time(2.0)
+    assert script.joining_with().owned == (tp(0),)
+    assert script.take(Lost) == []
+
+
+@pytest.mark.rule("membership")
+@pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
+def test_a_sync_refused_by_a_newer_rebalance_joins_again_and_keeps_all(code: int) -> None:
+    script = rebalancing("sync")
+    refuse(script, "sync", code)
+    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.joining_with().generation == 2, "the joined generation"
+    assert script.take(Lost) == []
+
+
+@pytest.mark.rule("membership")
+@pytest.mark.parametrize("what", ["join", "sync"])
+def test_an_unknown_member_has_lost_all(what: str) -> None:
+    script = rebalancing(what)
+    refuse(script, what, UNKNOWN_MEMBER_ID)
+    assert [list(event.partitions) for event in script.take(Lost)] == [[tp(0)]]
+    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.joining_with().owned == ()
+
+
+@pytest.mark.parametrize("what", ["join", "sync"])
+@pytest.mark.parametrize("code", FATAL)
+def test_a_group_that_cannot_be_joined_is_told_until_a_new_subscription(what: str, code: int) -> None:
+    script = rebalancing(what)
+    refuse(script, what, code)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, BrokerResponseError)
+    assert told.error.code == code
+    assert len(script.take(Lost)) == 1
+    script.pass_time(30.0)
+    assert "JoinGroup" not in script.waits()
+    script.do(Subscribe(topics=frozenset({"t"})))
+    assert script.joining_with().owned == ()
+
+
+def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:
+    script.subscribe()
+    script.answer(api.JoinGroup, UnsupportedVersionError("no common version of JoinGroup"))
+    assert isinstance(script.take(ErrorRaised)[0].error, UnsupportedVersionError)
+
+
+def test_a_join_that_is_never_answered_is_given_up_after_the_rebalance_timeout() -> None:
+    script = NetworkScript(max_poll_interval=20.0, request_timeout=5.0, session_timeout=10.0)
+    script.subscribe()
+    first = script.asked(api.JoinGroup)
+    for _ in range(24):
+        script.do(Polled())
+        script.pass_time(1.0)
+    assert script.asked(api.JoinGroup) is first
+    for _ in range(4):
+        script.do(Polled())
+        script.pass_time(1.0)
+    assert script.asked(api.JoinGroup) is not first
+
+
+def test_an_assignment_that_cannot_be_read_is_told(script: NetworkScript) -> None:
+    script.subscribe()
+    script.join(1)
+    script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=b"\x00"))
+    assert isinstance(script.take(ErrorRaised)[0].error, ProtocolError)
+    assert script.take(Assigned) == []
+
+
+def test_an_empty_assignment_is_one(script: NetworkScript) -> None:
+    script.subscribe()
+    script.join(1)
+    script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=b""))
+    assert [event.partitions for event in script.take(Assigned)] == [{}]
+    script.do(PartitionsAssigned(generation=1))
+    assert script.machine._group.state is GroupState.STABLE
+
+
+# --- heartbeats ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [NOT_AVAILABLE, NOT_COORDINATOR])
+def test_a_heartbeat_to_the_wrong_broker_finds_the_right_one(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0)
+    script.coordinator = 2
+    script.heartbeat(code)
+    script.pass_time(script.config.heartbeat_interval + 1)
+    keys = [each.key.node_id for each in script.waiting if isinstance(each.request, api.Heartbeat)]
+    assert keys == [2]
+    assert script.take(Lost) == []
+    assert "JoinGroup" not in script.waits()
+
+
+@pytest.mark.parametrize("code", [30, 82])
+def test_a_heartbeat_that_is_refused_for_good_is_told(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(code)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, BrokerResponseError)
+    assert len(script.take(Lost)) == 1
+
+
+def test_a_heartbeat_code_that_means_nothing_here_is_let_pass(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(12345)
+    assert script.take(Lost) == []
+    assert script.take(ErrorRaised) == []
+    script.heartbeat()
+
+
+@pytest.mark.rule("full-speed")
+def test_heartbeats_go_on_while_a_join_and_a_sync_are_pending() -> None:
+    script = rebalancing("join")
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.heartbeat()
+    script.heartbeat()
+    assert script.asked(api.SyncGroup).generation == 2
+
+
+@pytest.mark.rule("deadline")
+def test_in_a_mixed_group_joins_are_well_spaced_while_anything_is_pending() -> None:
+    """A Sync followed by REBALANCE_IN_PROGRESS, and a rejoin with the same generation: following it would spin."""
+    script = NetworkScript(max_poll_interval=60.0, session_timeout=10.0)
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    joined_at = []
+    for _ in range(18):
+        script.do(Polled())
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        if "JoinGroup" in script.waits():
+            joined_at.append(script.now)
+            script.rebalance(2, 0)
+    assert len(joined_at) == 3, "of eighteen heartbeats that ask for it"
+    assert all(later - earlier >= 20 for earlier, later in itertools.pairwise(joined_at))
+
+
+# --- commits ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [3, 7, LOADING, NOT_AVAILABLE, NOT_COORDINATOR])
+def test_a_commit_that_fails_retriably_is_sent_again(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(code)
+    assert script.take(Answered) == []
+    script.pass_time(2.0)
+    assert script.committed() == {0: 5}
+    assert script.take(Answered)[0].committed == {tp(0): None}
+
+
+@pytest.mark.parametrize("code", [12, 28, 29, 30, 12345])
+def test_a_commit_that_fails_for_good_is_raised_and_logged_with_its_partition(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0, 1)
+    script.commit({0: 5, 1: 6})
+    script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors={("t", 0): code, ("t", 1): 0}))
+    (answer,) = script.take(Answered)
+    error = answer.committed[tp(0)]
+    assert isinstance(error, BrokerResponseError)
+    assert error.code == code
+    assert answer.committed[tp(1)] is None
+    assert any("t-0" in line and "5" in line for line in script.logs)
+
+
+def test_a_fenced_member_that_commits_is_told(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(82)
+    assert len(script.take(ErrorRaised)) == 1
+    assert len(script.take(Lost)) == 1
+
+
+@pytest.mark.rule("membership")
+def test_an_unknown_member_that_commits_has_lost_all(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(UNKNOWN_MEMBER_ID)
+    assert len(script.take(Lost)) == 1
+    assert isinstance(script.take(Answered)[0].committed[tp(0)], CommitFailedError)
+    assert script.asked(api.JoinGroup).member_id == ""
+
+
+def test_a_commit_tells_of_a_rebalance_before_a_heartbeat_does(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(REBALANCE_IN_PROGRESS)
+    script.asked(api.JoinGroup)
+    script.rebalance(2, 0)
+    script.pass_time(1.0)
+    assert script.committed() == {0: 5}
+
+
+@pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
+def test_a_commit_whose_answer_is_lost_is_sent_again_with_the_newest(script: NetworkScript, error: KafkaError) -> None:
+    script.member_of(1, 0, 1)
+    first, second = script.commit({0: 5, 1: 1}), script.commit({0: 9})
+    script.answer(api.OffsetCommit, error)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 9, 1: 1}
+    assert {answer.call for answer in script.take(Answered)} == {first, second}
+
+
+def test_an_answer_that_leaves_a_partition_out_is_no_success(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors={}))
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], BrokerResponseError)
+
+
+def test_a_commit_that_cannot_be_sent_at_all_is_raised(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.answer(api.OffsetCommit, UnsupportedVersionError("no common version"))
+    assert isinstance(script.take(Answered)[0].committed[tp(0)], UnsupportedVersionError)
+
+
+@pytest.mark.rule("T")
+def test_a_commit_whose_answer_never_comes_ends_at_its_deadline(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5}, timeout=5.0)
+    script.pass_time(4.9)
+    assert script.take(Answered) == []
+    script.pass_time(0.2)
+    assert isinstance(script.take(Answered)[0].committed[tp(0)], KafkaTimeoutError)
+    script.committed()
+    assert script.take(Answered) == [], "once"
+
+
+def test_what_its_asker_gave_up_is_not_sent_again(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5}, timeout=5.0)
+    script.pass_time(5.1)
+    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.pass_time(3.0)
+    assert "OffsetCommit" not in script.waits()
+
+
+def test_an_empty_commit_is_answered_and_nothing_is_sent(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    call = script.commit({})
+    assert [answer.call for answer in script.take(Answered)] == [call]
+    assert "OffsetCommit" not in script.waits()
+
+
+@pytest.mark.rule("full-speed")
+def test_a_commit_that_may_not_wait_is_refused_when_the_broker_refuses_it(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.commit({0: 5}, carry_over=False)
+    script.committed(REBALANCE_IN_PROGRESS)
+    error = script.take(Answered)[0].committed[tp(0)]
+    assert isinstance(error, BrokerResponseError)
+    assert error.code == REBALANCE_IN_PROGRESS
+    script.rebalance(2, 0)
+    script.pass_time(1.0)
+    assert "OffsetCommit" not in script.waits()
+
+
+# --- leading ------------------------------------------------------------------------------------------------
+
+
+def leads(script: NetworkScript, *others: bytes, generation: int = 1) -> None:
+    """The pending join is answered: we lead, with these members beside us."""
+    mine = api.GroupMember(member_id="me", metadata=script.asked(api.JoinGroup).protocols[0].metadata)
+    members = (mine, *(api.GroupMember(member_id=f"m{i}", metadata=each) for i, each in enumerate(others)))
+    answer = api.JoinGroupAnswer(
+        generation=generation, protocol="cooperative-sticky", leader="me", member_id="me", members=members
+    )
+    script.answer(api.JoinGroup, answer)
+
+
+def dealt(script: NetworkScript) -> dict[str, list[str]]:
+    made = script.asked(api.SyncGroup).assignments
+    return {member: sorted(str(each) for each in read_assignment(part).partitions) for member, part in made.items()}
+
+
+def grow(script: NetworkScript, partitions: int) -> None:
+    """The topic gets more partitions, and the metadata of it comes."""
+    script.topics["t"] = partitions
+    script.machine._cluster.refresh()
+    script.machine._context.touch()
+    script.pass_time(1.0)
+    assert script.machine._cluster.partition_count("t") == partitions
+
+
+def wants(*topics: str) -> bytes:
+    return write_subscription(Subscription(topics=topics))
+
+
+def test_a_leader_deals_out_every_partition_once(script: NetworkScript) -> None:
+    script.subscribe()
+    leads(script, wants("t"))
+    made = dealt(script)
+    assert sorted(made["me"] + made["m0"]) == ["t-0", "t-1", "t-2", "t-3"]
+    assert len(made["me"]) == len(made["m0"]) == 2
+
+
+def test_a_follower_deals_out_nothing(script: NetworkScript) -> None:
+    script.subscribe()
+    script.join(1)
+    assert script.asked(api.SyncGroup).assignments == {}
+
+
+def test_a_leader_waits_for_the_metadata_of_the_others_topics() -> None:
+    script = NetworkScript(topics={"t": 1, "theirs": 2})
+    script.subscribe()
+    leads(script, wants("theirs"))
+    assert dealt(script) == {"me": ["t-0"], "m0": ["theirs-0", "theirs-1"]}
+
+
+def test_a_topic_that_does_not_exist_holds_up_no_group(script: NetworkScript) -> None:
+    script.subscribe()
+    leads(script, wants("nowhere"))
+    assert dealt(script)["me"] == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_a_member_that_cannot_be_understood_gets_nothing_and_stops_nobody(script: NetworkScript) -> None:
+    script.subscribe()
+    leads(script, b"\x00", b"")
+    made = dealt(script)
+    assert made["me"] == ["t-0", "t-1", "t-2", "t-3"]
+    assert made.get("m0", []) == made.get("m1", []) == []
+
+
+def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: NetworkScript) -> None:
+    script.subscribe()
+    leads(script)
+    script.sync(0, 1, 2, 3)
+    script.do(PartitionsAssigned(generation=1))
+    grow(script, 6)
+    script.asked(api.JoinGroup)
+    leads(script, generation=2)
+    assert dealt(script)["me"] == [f"t-{p}" for p in range(6)]
+
+
+def test_a_change_between_the_deal_and_the_sync_is_seen_when_the_sync_is_answered(script: NetworkScript) -> None:
+    script.subscribe()
+    leads(script)
+    script.asked(api.SyncGroup)
+    grow(script, 6)
+    script.sync(0, 1, 2, 3)
+    script.asked(api.JoinGroup)
+
+
+def test_an_assignor_of_the_users_that_fails_is_told_with_its_own_error(script: NetworkScript) -> None:
+    def broken(*_: object) -> None:
+        raise LookupError("the user's bug")
+
+    script.subscribe()
+    script.machine._group._assignors[0].assign = broken  # type: ignore[assignment,method-assign]
+    leads(script)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, LookupError)
+    script.asked(api.LeaveGroup)
+
+
+def test_an_assignment_that_does_not_fit_the_subscription_is_not_taken(script: NetworkScript) -> None:
+    script.topics["u"] = 1
+    script.subscribe("u")
+    script.join(1)
+    script.sync(0)
+    assert script.take(Assigned) == []
+    assert "JoinGroup" not in script.waits(), "a leader that errs each time makes nobody spin"
+    script.pass_time(1.0)
+    script.asked(api.JoinGroup)
