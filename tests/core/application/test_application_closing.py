@@ -1,0 +1,194 @@
+"""Leaving with no next poll (rule 12): everything completes, in time, whatever a listener does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from application_script import RecordingListener, Script, epochs, tp
+
+from instride.core.events import (
+    Answered,
+    Close,
+    Commit,
+    CommitsSettled,
+    CompleteRevoke,
+    PartitionsRevoked,
+    Revoked,
+    Unsubscribe,
+    Wakeup,
+)
+from instride.errors import IllegalStateError, KafkaTimeoutError
+
+Leaving = type[Close] | type[Unsubscribe]
+KINDS = pytest.mark.parametrize("kind", [Close, Unsubscribe])
+
+
+class Leaver:
+    """A consumer that leaves while the test plays the network side."""
+
+    def __init__(self, kind: Leaving, *, listener: RecordingListener | None = None, **settings: Any) -> None:
+        self.script = Script(**settings)
+        self.kind = kind
+        self.script.subscribe(listener)
+        self.script.assigned(0, 1, 2)
+        self.script.poll()
+        self.script.asked_for(1, 2)
+        self.script.poll()
+        if not self.script.machine._config.enable_auto_commit:
+            self.script.delay(2)
+        self.script.posted.clear()
+        self.result: Any = None
+        self.ended = False
+        machine, now = self.script.machine, self.script.now
+        self.call: Any = machine.close(now, 10.0, leave=True) if kind is Close else machine.unsubscribe(now, 10.0)
+
+    def go(self, now: float | None = None) -> None:
+        """On to the next wait, or the end."""
+        try:
+            self.call.send(now)
+        except StopIteration as end:
+            self.ended, self.result = True, end.value
+
+    def settle(self, *partitions: int, listener: bool = False) -> None:
+        kind = CommitsSettled if listener else Revoked
+        self.script.up(kind(partitions=epochs(*partitions)))
+        self.go(self.script.now)
+
+    def answer(self, error: Exception | None = None) -> None:
+        (event,) = self.script.take_posted(self.kind)
+        self.script.up(Answered(call=event.call, error=error))
+        self.go(self.script.now)
+
+
+@pytest.mark.rule("12")
+@KINDS
+def test_all_go_at_once_delayed_ones_too_and_then_the_group_is_left(kind: Leaving) -> None:
+    leaver = Leaver(kind)
+    leaver.go()
+    (complete,) = leaver.script.take_posted(CompleteRevoke)
+    assert complete.partitions == epochs(0, 1, 2)
+    assert leaver.script.take_posted(kind) == [], "commits and revokes first"
+    leaver.settle(0, 1)
+    assert leaver.script.take_posted(kind) == []
+    leaver.settle(2)
+    leaver.answer()
+    assert leaver.ended
+    assert leaver.script.assignment() == set()
+    assert (leaver.script.to_be_revoked(), leaver.script.lost_partitions()) == (set(), set())
+    assert leaver.script.machine.subscription() == frozenset()
+    with pytest.raises(IllegalStateError):
+        leaver.script.poll()
+
+
+@pytest.mark.rule("12")
+@KINDS
+def test_the_listener_is_called_once_for_each_before_the_group_is_left(kind: Leaving) -> None:
+    listener = RecordingListener()
+    leaver = Leaver(kind, listener=listener)
+    listener.heard.clear()
+    leaver.go()
+    leaver.settle(0, 1, 2, listener=True)
+    assert listener.heard == [("revoked", [0, 1, 2])]
+    assert leaver.script.take_posted(PartitionsRevoked) == [PartitionsRevoked(partitions=epochs(0, 1, 2))]
+    leaver.answer()
+    assert leaver.ended
+
+
+@pytest.mark.rule("12")
+@KINDS
+def test_what_is_lost_meanwhile_is_lost_and_not_revoked(kind: Leaving) -> None:
+    listener = RecordingListener()
+    leaver = Leaver(kind, listener=listener)
+    listener.heard.clear()
+    leaver.go()
+    leaver.script.lost(2)
+    leaver.settle(0, 1, listener=True)
+    assert listener.heard == [("lost", [2]), ("revoked", [0, 1])]
+    leaver.answer()
+    assert leaver.ended
+
+
+@pytest.mark.rule("12")
+@KINDS
+@pytest.mark.parametrize("where", ["revoked", "lost"])
+def test_a_listeners_error_is_raised_when_everything_is_done(kind: Leaving, where: str) -> None:
+    listener = RecordingListener()
+    leaver = Leaver(kind, listener=listener)
+    listener.error = LookupError("the user's bug")
+    leaver.go()
+    if where == "lost":
+        leaver.script.lost(0, 1, 2)
+        leaver.go(leaver.script.now)
+    else:
+        leaver.settle(0, 1, 2, listener=True)
+    with pytest.raises(LookupError):
+        leaver.answer()
+    assert leaver.script.assignment() == set()
+
+
+@pytest.mark.rule("12")
+def test_a_wakeup_stops_no_close() -> None:
+    leaver = Leaver(Close)
+    leaver.go()
+    leaver.script.up(Wakeup())
+    leaver.settle(0, 1, 2)
+    leaver.answer()
+    assert leaver.result is True
+
+
+@pytest.mark.rule("12")
+@pytest.mark.rule("T")
+@KINDS
+def test_the_whole_ends_at_its_timeout(kind: Leaving) -> None:
+    leaver = Leaver(kind)
+    leaver.go()
+    leaver.go(leaver.script.now + 10.0)
+    (event,) = leaver.script.take_posted(kind)
+    assert event.deadline == leaver.script.now + 10.0, "it is past: the network side leaves at once"
+    leaver.go(leaver.script.now + 10.5)
+    assert leaver.ended
+    assert leaver.result in (False, None)
+    assert leaver.script.assignment() == set()
+
+
+@pytest.mark.rule("12")
+def test_a_close_that_did_not_do_everything_says_so() -> None:
+    leaver = Leaver(Close)
+    leaver.go()
+    leaver.settle(0, 1, 2)
+    leaver.answer(KafkaTimeoutError("the group's answer did not come"))
+    assert leaver.result is False
+
+
+@pytest.mark.rule("12")
+@KINDS
+def test_auto_commit_speaks_before_the_revokes(kind: Leaving) -> None:
+    leaver = Leaver(kind, enable_auto_commit=True)
+    leaver.go()
+    kinds = [type(event) for event in leaver.script.posted]
+    assert kinds.index(Commit) < kinds.index(CompleteRevoke)
+
+
+@KINDS
+def test_what_was_assigned_by_hand_needs_no_revoke(kind: Leaving) -> None:
+    script = Script(enable_auto_commit=True)
+    script.machine.assign([tp(0)])
+    script.fetched(0, 0, 5)
+    script.poll()
+    script.posted.clear()
+    machine = script.machine
+    call: Any = machine.close(script.now, 10.0, leave=True) if kind is Close else machine.unsubscribe(script.now, 10.0)
+    script.start(call)
+    assert [type(event) for event in script.posted] == [Commit, kind]
+    script.up(Answered(call=script.take_posted(kind)[0].call))
+    with pytest.raises(StopIteration):
+        call.send(script.now)
+    assert script.assignment() == set()
+
+
+def test_closing_what_holds_nothing_asks_nothing() -> None:
+    script = Script()
+    call = script.machine.close(script.now, 10.0, leave=False)
+    script.start(call)
+    assert [type(event) for event in script.posted] == [Close]
