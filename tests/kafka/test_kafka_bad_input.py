@@ -152,6 +152,13 @@ def test_one_good_server_in_the_list_is_enough(
 # --- topics and partitions
 
 
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is told after half a second instead of five: nothing here is about to be created."""
+    monkeypatch.setattr("instride.core.network.cluster._MISSING_GRACE", 0.5)
+
+
+@pytest.mark.usefixtures("short_grace")
 def test_an_unknown_topic_is_told_and_read_once_it_is_there(kafka: LocalKafka, open_consumer: Open, group: str) -> None:
     topic = f"late-{group}"
     consumer = open_consumer(group_id=group)
@@ -163,6 +170,7 @@ def test_an_unknown_topic_is_told_and_read_once_it_is_there(kafka: LocalKafka, o
     assert ids(poll_until(consumer, 3)) == written
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_an_unknown_topic_beside_a_known_one_stops_nothing(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -175,6 +183,7 @@ def test_an_unknown_topic_beside_a_known_one_stops_nothing(
         consumer.poll(timeout=20)
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_a_partition_that_the_topic_has_not_is_told(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 3})
@@ -185,6 +194,7 @@ def test_a_partition_that_the_topic_has_not_is_told(kafka: LocalKafka, kafka_top
         consumer.poll(timeout=20)
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_a_topic_name_that_kafka_refuses_is_told(open_consumer: Open, group: str) -> None:
     consumer = open_consumer(group_id=group)
     consumer.subscribe(["no spaces, please"])
