@@ -1,0 +1,225 @@
+"""Where a script of `raw_script` is played: at a model broker in virtual time, or at a real one.
+
+Laws
+1. A member has one connection for each of its channels ("join", "rest", "fetch"), as our client has, and sends
+   version-free requests. What is sent on one connection is answered in order.
+2. Both places have one topic and one group of the script's own, and no initial rebalance delay.
+3. Real time that ran away from a `wait` makes the play worthless: `TooLateError` asks for another one.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+from confluent_kafka import Producer
+
+from instride.core.network.actions import ConnectionKey, Role
+from instride.records import TopicPartition
+from instride.testing.simulation.broker_model import BrokerModel
+from instride.testing.simulation.history import History
+from instride.testing.simulation.links import Link
+from instride.testing.simulation.scheduler import Scheduler
+from instride.wire import api
+from instride.wire.connection import Connection
+
+__all__ = ["PARTITIONS", "KafkaPlace", "ModelPlace", "Place", "TooLateError"]
+
+PARTITIONS: Final = 4
+_LATENCY: Final = 0.0005
+_LATE: Final = 0.8
+_POLL: Final = 0.02
+_NOT_READY: Final = (14, 15, 16)
+
+T = TypeVar("T")
+
+
+class TooLateError(Exception):
+    """The machine was too busy for what the script says about time."""
+
+
+class Place(Protocol):
+    topic: str
+    group: str
+
+    def send(self, who: str, channel: str, request: api.Request) -> int:
+        """Send a request; what returns is its ticket."""
+        ...
+
+    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Answer | None:
+        """The answer, or None where none came within so many seconds."""
+        ...
+
+    def wait(self, seconds: float) -> None: ...
+    def produce(self, partition: int, count: int) -> None: ...
+    def drop(self, who: str, channel: str) -> None:
+        """Close the connection; the next `send` opens another."""
+        ...
+
+
+# -- the model
+
+
+class _Owner:
+    """The client's end of a `Link`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.answers: dict[int, api.Answer] = {}
+
+    def link_answered(self, link: Link, request_id: int, answer: api.Answer) -> None:
+        self.answers[request_id] = answer
+
+    def link_closed(self, link: Link) -> None:
+        raise AssertionError("the model closed a connection")
+
+
+class ModelPlace:
+    """One model broker, asked over the simulation's own connections."""
+
+    def __init__(self) -> None:
+        self.topic, self.group = "topic", "g"
+        self._scheduler = Scheduler(0)
+        self._brokers = BrokerModel(
+            self._scheduler, History(self._scheduler), nodes=1, topics={self.topic: PARTITIONS}, initial_delay=0.0
+        )
+        self._owners: dict[str, _Owner] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+        self._tickets = 0
+
+    def send(self, who: str, channel: str, request: api.Request) -> int:
+        self._tickets += 1
+        self._link(who, channel).transmit(self._tickets, request)
+        return self._tickets
+
+    def _link(self, who: str, channel: str) -> Link:
+        owner = self._owners.setdefault(who, _Owner(who))
+        if (who, channel) not in self._links:
+            key = ConnectionKey(Role.COORDINATOR, 1)
+            link = Link(self._scheduler, owner, key, 1, self._brokers.serve, lambda: _LATENCY)
+            self._links[who, channel] = link
+        return self._links[who, channel]
+
+    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Answer | None:
+        answers = self._owners[who].answers
+        if ticket not in answers:
+            self._scheduler.run(self._scheduler.now + patience, lambda: ticket in answers)
+        return answers.pop(ticket, None)
+
+    def wait(self, seconds: float) -> None:
+        self._scheduler.run(self._scheduler.now + seconds, lambda: False)
+
+    def produce(self, partition: int, count: int) -> None:
+        self._brokers.produce(TopicPartition(self.topic, partition), count)
+
+    def drop(self, who: str, channel: str) -> None:
+        self._links.pop((who, channel)).close()
+
+
+# -- the real one
+
+
+class _Wire:
+    """A connection of the product's own, over a blocking socket."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._connection = Connection(client_id="raw", max_frame_bytes=1 << 24)
+        self._socket = socket.create_connection(address, 10.0)
+        self._answers: dict[int, api.Answer] = {}
+        while not self._connection.ready:
+            self._socket.sendall(self._connection.handshake())
+            self._receive(time.monotonic() + 10.0)
+
+    def send(self, ticket: int, request: api.Request) -> None:
+        self._socket.sendall(self._connection.send(ticket, request))
+
+    def take(self, ticket: int, patience: float) -> api.Answer | None:
+        deadline = time.monotonic() + patience
+        while ticket not in self._answers:
+            if not self._receive(deadline):
+                return None
+        return self._answers.pop(ticket)
+
+    def _receive(self, deadline: float) -> bool:
+        """Whether anything came before the deadline."""
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            data = self._socket.recv(1 << 16)
+        except TimeoutError:
+            return False
+        finally:
+            self._socket.settimeout(10.0)
+        assert data, self._connection.end_of_stream()
+        for received in self._connection.receive_data(data):
+            assert received.answer is not None, received.error
+            self._answers[received.request_id] = received.answer
+        assert self._connection.failure is None, self._connection.failure
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class KafkaPlace:
+    """A real broker. The topic is there already, with PARTITIONS partitions."""
+
+    def __init__(self, address: str, topic: str, group: str) -> None:
+        host, _, port = address.partition(":")
+        self.topic, self.group = topic, group
+        self._address = (host, int(port))
+        self._wires: dict[tuple[str, str], _Wire] = {}
+        self._tickets = 0
+        self._last = time.monotonic()
+        self._wait_for_the_coordinator()
+
+    def send(self, who: str, channel: str, request: api.Request) -> int:
+        self._tickets += 1
+        if (who, channel) not in self._wires:
+            self._wires[who, channel] = _Wire(self._address)
+        self._wires[who, channel].send(self._tickets, request)
+        return self._tickets
+
+    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Answer | None:
+        answer = self._wires[who, channel].take(ticket, patience)
+        self._last = time.monotonic()
+        return answer
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)  # not for a state: the script says that so much time passes
+        late = time.monotonic() - self._last - seconds
+        self._last = time.monotonic()
+        if late > _LATE:
+            raise TooLateError(f"{late:.1f} s late after a wait of {seconds:g} s")
+
+    def produce(self, partition: int, count: int) -> None:
+        producer = Producer({"bootstrap.servers": f"{self._address[0]}:{self._address[1]}", "linger.ms": 5})
+        for _ in range(count):
+            producer.produce(self.topic, b"value", partition=partition)
+        assert producer.flush(20.0) == 0
+        self._last = time.monotonic()
+
+    def drop(self, who: str, channel: str) -> None:
+        self._wires.pop((who, channel)).close()
+
+    def close(self) -> None:
+        for wire in self._wires.values():
+            wire.close()
+
+    def _wait_for_the_coordinator(self) -> None:
+        """It makes its topic when it is first asked, and then loads the group."""
+        find, ask = api.FindCoordinator(group_id=self.group), api.OffsetFetch(group_id=self.group, partitions=())
+        self._until(find, api.FindCoordinatorAnswer, lambda answer: answer.error)
+        self._until(ask, api.OffsetFetchAnswer, lambda answer: answer.error)
+        self._last = time.monotonic()
+
+    def _until(self, request: api.Request, kind: type[T], error: Callable[[T], int]) -> None:
+        deadline = time.monotonic() + 60.0
+        while True:
+            answer = self.take("", "rest", self.send("", "rest", request), patience=20.0)
+            assert isinstance(answer, kind)
+            if error(answer) not in _NOT_READY:
+                return
+            assert time.monotonic() < deadline, answer
+            time.sleep(_POLL)

@@ -1,0 +1,364 @@
+"""Scripts of raw members of a group: readable transcripts that are played, and say what each step is answered.
+
+    # Who asks first is given an id.
+    A join                       -> MEMBER_ID_REQUIRED
+    A join                       -> generation 1 of cooperative-sticky, leader A, members A()
+    A sync A=0,1,2,3             -> assigned 0,1,2,3
+    B join                       -> MEMBER_ID_REQUIRED
+    B join ...
+    A heartbeat until REBALANCE_IN_PROGRESS -> REBALANCE_IN_PROGRESS
+
+Laws
+1. A step is played, and what was answered is written behind its arrow; what stood there before is not looked at. So
+   a play is compared with the script as a whole, and the script is the first comparison's result written down.
+2. Answers are written without what a broker is free in: member ids become names, members are sorted by name.
+3. Three dots end a step that does not wait for its answer. The step `B joined` (synced, fetched) does;
+   `B waits for join` says whether it is still without one.
+4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
+
+Steps: A is session=S rebalance=S protocols=P,Q | A join [owned=0,1] | A sync [A=0,1 B=2] | A heartbeat [until ERROR]
+| A commit 0=5 | A offsets 0 1 | A leave | A list 0@earliest | A fetch 0@3 [wait=S] [min=BYTES] | A metadata [missing]
+| A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from kio.schema.errors import ErrorCode
+from raw_places import Place
+
+from instride.records import TopicPartition
+from instride.wire import api
+from instride.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+
+__all__ = ["play"]
+
+_PATIENCE: Final = 25.0
+_TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
+_ASYNC: Final = {"joined": "join", "synced": "sync", "fetched": "fetch"}
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Member:
+    """session, rebalance: seconds. pending: channel and ticket of requests without an answer, by verb."""
+
+    name: str
+    id: str = ""
+    generation: int = -1
+    session: float = 30.0
+    rebalance: float = 30.0
+    protocols: tuple[str, ...] = ("cooperative-sticky",)
+    protocol: str = ""
+    pending: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Step:
+    who: str
+    verb: str
+    words: list[str]
+    settings: dict[str, str]
+
+    def generation(self, member: _Member) -> int:
+        return int(self.settings.get("gen", member.generation))
+
+    def member_id(self, member: _Member) -> str:
+        return {"nobody": "", "stranger": "stranger"}.get(self.settings.get("as", ""), member.id)
+
+
+def play(script: str, place: Place) -> str:
+    """The script's text with what the place answered."""
+    stage = _Stage(place)
+    return "\n".join(stage.line(line) for line in script.splitlines()) + "\n"
+
+
+class _Stage:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._members: dict[str, _Member] = {}
+
+    def line(self, line: str) -> str:
+        command = line.partition("->")[0].strip()
+        if not command or command.startswith("#"):
+            return line.rstrip()
+        try:
+            outcome = self._step(command)
+        except AssertionError as error:
+            raise AssertionError(f"at {command!r}: {error}") from error
+        return f"{command:<46} -> {outcome}" if outcome else command
+
+    def _step(self, command: str) -> str:
+        who, *rest = command.split()
+        if who == "wait":
+            self._place.wait(float(rest[0]))
+            return ""
+        if who == "produce":
+            self._place.produce(int(rest[0]), int(rest[1]))
+            return ""
+        settings = dict(word.split("=", 1) for word in rest[1:] if "=" in word)
+        step = _Step(who, rest[0], [word for word in rest[1:] if "=" not in word], settings)
+        member = self._members.setdefault(who, _Member(name=who))
+        told: str = getattr(self, f"_{step.verb}")(member, step)
+        return told
+
+    # -- asking
+
+    def _ask(
+        self, member: _Member, step: _Step, request: api.Request, kind: type[T], channel: str = "rest"
+    ) -> T | None:
+        """The answer, or None where the step does not wait for it."""
+        channel = step.settings.get("on", channel)
+        ticket = self._place.send(member.name, channel, request)
+        member.pending[step.verb] = (channel, ticket)
+        return None if "..." in step.words else self._await(member, step.verb, kind)
+
+    def _await(self, member: _Member, verb: str, kind: type[T], patience: float = _PATIENCE) -> T:
+        channel, ticket = member.pending.pop(verb)
+        answer = self._place.take(member.name, channel, ticket, patience=patience)
+        assert isinstance(answer, kind), f"no {kind.__name__} within {patience:g} s but {answer}"
+        return answer
+
+    def _waits(self, member: _Member, step: _Step) -> str:
+        channel, ticket = member.pending[step.words[-1]]
+        answer = self._place.take(member.name, channel, ticket, patience=0.05)
+        return "yes" if answer is None else f"no: {answer}"
+
+    # -- the member itself
+
+    def _is(self, member: _Member, step: _Step) -> str:
+        member.session = float(step.settings.get("session", member.session))
+        member.rebalance = float(step.settings.get("rebalance", member.rebalance))
+        if "protocols" in step.settings:
+            member.protocols = tuple(step.settings["protocols"].split(","))
+        return ""
+
+    def _forgets(self, member: _Member, _: _Step) -> str:
+        member.id, member.generation = "", -1
+        return ""
+
+    def _reconnects(self, member: _Member, _: _Step) -> str:
+        self._place.drop(member.name, "join")
+        return ""
+
+    # -- the group
+
+    def _join(self, member: _Member, step: _Step) -> str:
+        owned = tuple(TopicPartition(self._place.topic, p) for p in _numbers(step.settings.get("owned", "")))
+        metadata = write_subscription(Subscription(topics=(self._place.topic,), owned=owned))
+        request = api.JoinGroup(
+            group_id=self._place.group,
+            session_timeout=member.session,
+            rebalance_timeout=member.rebalance,
+            member_id=step.member_id(member),
+            protocols=tuple(api.GroupProtocol(name=name, metadata=metadata) for name in member.protocols),
+        )
+        answer = self._ask(member, step, request, api.JoinGroupAnswer, "join")
+        return "" if answer is None else self._joined_with(member, answer)
+
+    def _joined(self, member: _Member, _: _Step) -> str:
+        return self._joined_with(member, self._await(member, "join", api.JoinGroupAnswer))
+
+    def _joined_with(self, member: _Member, answer: api.JoinGroupAnswer) -> str:
+        if _name(answer.error) == "MEMBER_ID_REQUIRED":
+            member.id = answer.member_id
+        if answer.error:
+            return _name(answer.error)
+        assert answer.member_id == member.id
+        assert not answer.skip_assignment
+        member.generation, member.protocol = answer.generation, answer.protocol or ""
+        told = f"generation {answer.generation} of {answer.protocol}, leader {self._who(answer.leader)}"
+        names = sorted(f"{self._who(each.member_id)}({_owned(each.metadata)})" for each in answer.members)
+        return f"{told}, members {' '.join(names)}" if names else told
+
+    def _who(self, member_id: str) -> str:
+        return next((each.name for each in self._members.values() if each.id == member_id), f"?{member_id}")
+
+    def _sync(self, member: _Member, step: _Step) -> str:
+        assignments = {
+            self._members[name].id: self._assignment(numbers)
+            for name, numbers in step.settings.items()
+            if name in self._members
+        }
+        request = api.SyncGroup(
+            group_id=self._place.group,
+            generation=step.generation(member),
+            member_id=step.member_id(member),
+            protocol=member.protocol or member.protocols[0],
+            assignments=assignments,
+        )
+        answer = self._ask(member, step, request, api.SyncGroupAnswer, "join")
+        return "" if answer is None else _synced_with(answer)
+
+    def _synced(self, member: _Member, _: _Step) -> str:
+        return _synced_with(self._await(member, "sync", api.SyncGroupAnswer))
+
+    def _assignment(self, numbers: str) -> bytes:
+        partitions = tuple(TopicPartition(self._place.topic, number) for number in _numbers(numbers))
+        return write_assignment(Assignment(partitions=partitions))
+
+    def _heartbeat(self, member: _Member, step: _Step) -> str:
+        wanted = step.words[-1] if "until" in step.words else ""
+        for _ in range(500):
+            told = self._beat(member, step)
+            if not wanted or told == wanted:
+                return told
+            self._place.wait(0.02)
+        raise AssertionError(f"it was never {wanted}, but {told}")
+
+    def _beat(self, member: _Member, step: _Step) -> str:
+        request = api.Heartbeat(
+            group_id=self._place.group, generation=step.generation(member), member_id=step.member_id(member)
+        )
+        answer = self._ask(member, step, request, api.HeartbeatAnswer)
+        assert answer is not None
+        return _name(answer.error)
+
+    def _leave(self, member: _Member, step: _Step) -> str:
+        request = api.LeaveGroup(group_id=self._place.group, member_id=step.member_id(member))
+        answer = self._ask(member, step, request, api.LeaveGroupAnswer)
+        assert answer is not None
+        return _name(answer.error)
+
+    # -- offsets
+
+    def _commit(self, member: _Member, step: _Step) -> str:
+        offsets = {p: api.OffsetToCommit(offset=int(o)) for p, o in step.settings.items() if p.isdigit()}
+        request = api.OffsetCommit(
+            group_id=self._place.group,
+            generation=step.generation(member),
+            member_id=step.member_id(member),
+            offsets={(self._place.topic, int(p)): offset for p, offset in offsets.items()},
+        )
+        answer = self._ask(member, step, request, api.OffsetCommitAnswer)
+        return "" if answer is None else _committed_with(answer)
+
+    def _committed(self, member: _Member, _: _Step) -> str:
+        return _committed_with(self._await(member, "commit", api.OffsetCommitAnswer))
+
+    def _offsets(self, member: _Member, step: _Step) -> str:
+        request = api.OffsetFetch(group_id=self._place.group, partitions=self._partitions(step.words))
+        answer = self._ask(member, step, request, api.OffsetFetchAnswer)
+        assert answer is not None
+        if answer.error:
+            return _name(answer.error)
+        return ", ".join(f"{p}: {_committed_at(each)}" for (_, p), each in sorted(answer.offsets.items()))
+
+    def _partitions(self, words: list[str]) -> tuple[api.Partition, ...]:
+        return tuple((self._place.topic, int(word)) for word in words)
+
+    # -- logs
+
+    def _list(self, member: _Member, step: _Step) -> str:
+        asked = [word.split("@") for word in step.words]
+        stamps = {(self._place.topic, int(p)): _TIMESTAMPS[stamp] for p, stamp in asked}
+        answer = self._ask(member, step, api.ListOffsets(timestamps=stamps), api.ListOffsetsAnswer)
+        assert answer is not None
+        return ", ".join(
+            f"{p}: {_name(each.error) if each.error else each.offset}"
+            for (_, p), each in sorted(answer.offsets.items())
+        )
+
+    def _fetch(self, member: _Member, step: _Step) -> str:
+        asked = [word.split("@") for word in step.words if "@" in word]
+        request = api.Fetch(
+            partitions=tuple(
+                api.FetchPartition(topic=self._place.topic, partition=int(p), offset=int(o)) for p, o in asked
+            ),
+            max_wait=float(step.settings.get("wait", 0.0)),
+            min_bytes=int(step.settings.get("min", 1)),
+            max_bytes=1 << 20,
+        )
+        answer = self._ask(member, step, request, api.FetchAnswer, "fetch")
+        return "" if answer is None else _fetched_with(answer)
+
+    def _fetched(self, member: _Member, _: _Step) -> str:
+        return _fetched_with(self._await(member, "fetch", api.FetchAnswer))
+
+    # -- the cluster
+
+    def _metadata(self, member: _Member, step: _Step) -> str:
+        names = tuple(self._place.topic if word == "topic" else word for word in step.words) or None
+        answer = self._ask(member, step, api.Metadata(topics=names), api.MetadataAnswer)
+        assert answer is not None
+        told = [(self._told(each.name), _topic(each, answer)) for each in answer.topics]
+        return ", ".join(f"{name}: {words}" for name, words in sorted(told) if names or name == "topic")
+
+    def _told(self, topic: str) -> str:
+        return "topic" if topic == self._place.topic else topic
+
+    def _coordinator(self, member: _Member, step: _Step) -> str:
+        request = api.FindCoordinator(group_id=self._place.group)
+        answer = self._ask(member, step, request, api.FindCoordinatorAnswer)
+        assert answer is not None
+        return _name(answer.error)
+
+
+# -- in words
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name.upper()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",") if each]
+
+
+def _owned(metadata: bytes) -> str:
+    return ",".join(str(each.partition) for each in read_subscription(metadata).owned)
+
+
+def _synced_with(answer: api.SyncGroupAnswer) -> str:
+    if answer.error:
+        return _name(answer.error)
+    if not answer.assignment:
+        return "assigned no bytes"
+    read = read_assignment(answer.assignment)
+    assert write_assignment(read) == answer.assignment, "other bytes than the leader sent"
+    return f"assigned {','.join(str(each.partition) for each in read.partitions) or 'nothing'}"
+
+
+def _committed_with(answer: api.OffsetCommitAnswer) -> str:
+    if len(set(answer.errors.values())) == 1:
+        return _name(next(iter(answer.errors.values())))
+    return ", ".join(f"{p}: {_name(error)}" for (_, p), error in sorted(answer.errors.items()))
+
+
+def _committed_at(committed: api.CommittedOffset) -> str:
+    if committed.error:
+        return _name(committed.error)
+    return "none" if committed == api.CommittedOffset() else f"{committed.offset}"
+
+
+def _fetched_with(answer: api.FetchAnswer) -> str:
+    if answer.error:
+        return _name(answer.error)
+    told = [f"{p}: {_records(each)}" for (_, p), each in sorted(answer.partitions.items())]
+    return ", ".join(told) or "no partitions"
+
+
+def _records(fetched: api.FetchedPartition) -> str:
+    if fetched.error:
+        return _name(fetched.error)
+    chunk: Any = fetched.chunk
+    what = f"{chunk.first_offset} to {chunk.last_offset}" if chunk else "nothing"
+    return f"{what} of {fetched.log_start_offset} to {fetched.high_watermark}"
+
+
+def _topic(topic: api.MetadataTopic, answer: api.MetadataAnswer) -> str:
+    if topic.error:
+        return _name(topic.error)
+    nodes = {broker.node_id for broker in answer.brokers}
+    led = all(each.leader in nodes and not each.error and not each.leader_epoch for each in topic.partitions)
+    return f"{len(topic.partitions)} partitions{', each led in epoch 0' if led else ''}"

@@ -1,0 +1,83 @@
+"""The simulation's models are right: each script is played at them and at Apache Kafka, and both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from raw_places import KafkaPlace, ModelPlace, TooLateError
+from raw_plays import NAMES, KafkaPlays, play_at_the_model, script
+from raw_script import play
+
+from instride.testing import LocalKafka
+from instride.wire import api
+
+KEPT_WAITING = """\
+A join
+A join
+A sync A=0
+B join
+B join ...
+wait 1
+B joined
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_answers_as_the_script_says(name: str) -> None:
+    assert play_at_the_model(name) == script(name)
+
+
+@pytest.fixture(scope="module")
+def plays(kafka: LocalKafka) -> Iterator[KafkaPlays]:
+    plays = KafkaPlays(kafka, NAMES)
+    yield plays
+    plays.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", NAMES)
+def test_kafka_answers_as_the_script_says(name: str, plays: KafkaPlays) -> None:
+    assert plays.result(name) == script(name)
+
+
+def test_every_step_says_what_is_answered() -> None:
+    """A script whose outcomes were never written down would compare nothing."""
+    silent = ("wait", "produce")
+    for name in NAMES:
+        steps = [line for line in script(name).splitlines() if line and not line.startswith("#")]
+        told = [line for line in steps if "->" in line]
+        untold = [line for line in steps if "->" not in line and line.split()[0] not in silent]
+        assert len(told) >= 4, name
+        assert all(line.endswith("...") or line.split()[1] in ("is", "forgets", "reconnects") for line in untold), name
+
+
+def test_a_play_depends_on_nothing_that_stands_behind_an_arrow() -> None:
+    bare = "".join(line.partition("->")[0].rstrip() + "\n" for line in script("join-two").splitlines())
+    assert play(bare, ModelPlace()) == script("join-two")
+
+
+def test_another_answer_is_another_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: a coordinator that takes commits of any generation."""
+    from instride.testing.simulation.coordinator_model import GroupModel
+
+    monkeypatch.setattr(GroupModel, "_commit_error", lambda self, request: 0)
+    assert play_at_the_model("commit-states") != script("commit-states")
+    assert play_at_the_model("join-two") == script("join-two")
+
+
+def test_an_answer_that_does_not_come_is_told_with_its_step() -> None:
+    with pytest.raises(AssertionError, match=r"at 'B joined': no JoinGroupAnswer within 25 s"):
+        play(KEPT_WAITING, ModelPlace())
+
+
+@pytest.mark.kafka
+def test_a_wait_that_took_too_long_makes_the_play_worthless(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = KafkaPlace(kafka.bootstrap_servers, "topic", "group-too-late")
+    monkeypatch.setattr("raw_places._LATE", -1.0)
+    try:
+        with pytest.raises(TooLateError):
+            place.wait(0.01)
+        assert place.take("", "rest", place.send("", "rest", api.Metadata(topics=())), patience=20.0) is not None
+    finally:
+        place.close()
