@@ -14,13 +14,15 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from instride.errors import NotASinkError
 from instride.spark import ParquetSink, Pipeline, RangeCommitted
 from instride.spark.parquet import read_table
 from instride.testing import LocalKafka
 
-__all__ = ["PATIENCE", "QUICK", "Runner", "each_once", "fill", "keep", "seen", "wait_for"]
+__all__ = ["PATIENCE", "QUICK", "QUICK_JVM", "Runner", "each_once", "fill", "keep", "seen", "wait_for"]
 
 PATIENCE: Final = 60.0
+QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK: Final[dict[str, Any]] = {
     "session_timeout": 6.0,
     "heartbeat_interval": 0.2,
@@ -57,8 +59,11 @@ def fill(
 
 
 def seen(folder: Path) -> list[str]:
-    """The values that the sink holds, as texts."""
-    table = read_table(folder)
+    """The values that the sink holds, as texts; none while it is no sink yet."""
+    try:
+        table = read_table(folder)
+    except NotASinkError:
+        return []
     return [value.decode() for value in table["value"].to_pylist()] if table.num_rows else []
 
 

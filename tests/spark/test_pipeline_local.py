@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
-from pipeline_help import Runner, each_once, fill, keep, seen, wait_for
+from pipeline_help import QUICK_JVM, Runner, each_once, fill, keep, seen, wait_for
 from pyspark.sql import SparkSession
 
 from instride import Consumer, TopicPartition
@@ -43,7 +43,7 @@ Topic = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    conf = {**recommended_conf(), "spark.ui.enabled": "false"}
+    conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK_JVM}
     builder = SparkSession.builder.master("local[4]").appName("pipeline").config(map=conf)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)

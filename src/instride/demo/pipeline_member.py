@@ -36,6 +36,7 @@ from instride.spark import (
 __all__ = ["main"]
 
 CORES: Final = 4  # one may be taken for long by the slow flight
+QUICK_START: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 MOST_ROWS: Final = 20_000
 
 
@@ -83,7 +84,7 @@ def _work(batch: pa.RecordBatch, *, slow_row: int, slow_seconds: float) -> pa.Ta
 def _spark(app: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The driver's heap is what a local Spark works in; no record comes there, so little is enough.
-    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.log.level": "WARN"}
+    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.log.level": "WARN", **QUICK_START}
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"instride demo {app}")
     return builder.config(map={**recommended_conf(), **conf}).getOrCreate()
 

@@ -8,7 +8,7 @@ __all__ = ["recommended_conf"]
 
 
 def recommended_conf() -> dict[str, bool | float | int | str | None]:
-    """Settings for `SparkSession.builder.config(map=...)`, whose type it has. They count only if set before the session is made.
+    """Settings for `SparkSession.builder.config(map=...)`. They count only if set before the session is made.
 
     spark.python.unix.domain.socket.enabled: takes some 45 ms off every Python task (where there are unix sockets).
     spark.ui.showConsoleProgress: the progress bars of many short jobs only blink.

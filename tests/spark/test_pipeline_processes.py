@@ -1,0 +1,222 @@
+"""Pipelines in several processes: hand-over while a job takes long, SIGKILL in mid-batch, a standalone cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pipeline_help import PATIENCE, QUICK_JVM, each_once, fill, read_events, seen, wait_for
+
+import instride
+from instride.testing import LocalKafka
+from instride.testing.ports import free_ports
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+HERE = Path(__file__).parent
+Topic = Callable[..., str]
+
+
+class App:
+    """A process of `pipeline_app`."""
+
+    def __init__(
+        self, name: str, folder: Path, *, master: str = "local[2]", conf: dict[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._events = folder / f"{name}.jsonl"
+        self._skip = 0
+        settings = {"name": name, "master": master, "events": str(self._events), "conf": conf or {}}
+        self.log = folder / f"{name}.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "pipeline_app.py"), json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
+            )
+
+    def run(self, kafka: LocalKafka, topic: str, out: Path, *, slow: str = "none") -> None:
+        """Begin a pipeline."""
+        self._skip = len(read_events(self._events))
+        wanted = {"topic": topic, "servers": kafka.bootstrap_servers, "out": str(out), "slow": slow}
+        self._say({**wanted, "gate": str(out.parent / "gate")})
+
+    def _say(self, wanted: dict[str, str]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """Those of the present pipeline."""
+        return [each for each in read_events(self._events)[self._skip :] if each["event"] in kinds]
+
+    def changed(self, change: str) -> dict[int, float]:
+        """By partition when that first became of it."""
+        return {
+            number: each["t"]
+            for each in reversed(self.events("PartitionsChanged"))
+            if each["change"] == change
+            for _, number in each["partitions"]
+        }
+
+    def worked_on(self) -> list[tuple[float, int]]:
+        """(time, partition) of every range that is in the sink."""
+        return [(each["t"], each["range"]["partition"]) for each in self.events("RangeCommitted")]
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        def holds() -> object:
+            assert self.process.poll() is None, f"{self.name} ended:\n{self.log.read_text()[-3000:]}"
+            return condition()
+
+        wait_for(holds, f"{self.name}: {what}")
+
+    def wait_ready(self) -> None:
+        self.wait(lambda: self.events("ready"), "its Spark")
+
+    def leave(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: self.events("ran"), f"{self.name} to leave; its log:\n{self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        assert self.process.stdin is not None
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process.stdin.close()
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+def environment() -> dict[str, str]:
+    paths = [str(Path(instride.__file__).parents[1]), str(HERE)]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, App]]:
+    """A and B, each with its own Spark. The last test that uses them may kill one."""
+    folder = tmp_path_factory.mktemp("apps")
+    with ExitStack() as stack:
+        both = App("A", folder), App("B", folder)
+        for app in both:
+            stack.callback(app.end)
+        for app in both:
+            app.wait_ready()
+        yield both
+
+
+def test_a_partition_is_handed_over_when_its_slow_job_is_committed_and_the_others_go_on(
+    apps: tuple[App, App], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    a, b = apps
+    topic, out = kafka_topic(4), tmp_path / "out"
+    values = fill(kafka, topic, dict.fromkeys(range(4), 200))
+    a.run(kafka, topic, out, slow="3:150")
+    a.wait(lambda: len({p for _, p in a.worked_on()}) == 3, "to finish the other partitions")
+    a.wait((tmp_path / "gate.reached").exists, "to meet the slow record")
+    b.run(kafka, topic, out)
+    b.wait(lambda: b.changed("assigned"), "to own something")
+    assert 3 in a.changed("delayed")
+    for turn in range(1, 4):
+        values += fill(kafka, topic, dict.fromkeys(range(4), 50), start=150 + 50 * turn)
+        wait_rows(out, 600 + 150 * turn)
+    assert 3 not in a.changed("revoked")
+    opened = time.monotonic()
+    (tmp_path / "gate").touch()
+    wait_rows(out, len(values))
+    b.leave()
+    a.leave()
+    each_once(out, values)
+    # Asked for before the gate opened, kept for it, and B's from then on; all others moved or stayed meanwhile.
+    assert a.changed("delayed")[3] < opened < a.changed("revoked")[3] <= b.changed("assigned")[3]
+    during = {p for t, p in a.worked_on() + b.worked_on() if a.changed("delayed")[3] < t < opened}
+    assert during == {0, 1, 2}
+    assert {p for _, p in b.worked_on()} >= {3}
+
+
+def test_what_a_killed_application_was_at_is_done_by_the_other_once(
+    apps: tuple[App, App], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    a, b = apps
+    topic, out = kafka_topic(4), tmp_path / "out"
+    values = fill(kafka, topic, dict.fromkeys(range(4), 1_200))
+    a.run(kafka, topic, out, slow="3:700")
+    a.wait((tmp_path / "gate.reached").exists, "to meet the slow record")
+    b.run(kafka, topic, out)
+    b.wait(lambda: b.changed("assigned"), "to own something")
+    values += fill(kafka, topic, dict.fromkeys(range(4), 300), start=1_200)
+    a.kill()
+    (tmp_path / "gate").touch()
+    b.wait(lambda: len(b.changed("assigned")) == 4, "to own everything")
+    wait_rows(out, len(values))
+    b.leave()
+    each_once(out, values)
+
+
+def wait_rows(out: Path, rows: int) -> None:
+    wait_for(lambda: len(seen(out)) == rows, f"{rows} rows in the sink")
+
+
+@contextmanager
+def standalone(folder: Path, port: int) -> Iterator[str]:
+    """A master and a worker of Spark's own cluster, from the pip package. Their address."""
+    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    address = f"spark://127.0.0.1:{port}"
+    env = {**environment(), "SPARK_HOME": str(spark_class.parents[1]), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    common = ["--host", "127.0.0.1", "--webui-port", "0"]
+    worker = ["--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"), address]
+    commands = [
+        ["org.apache.spark.deploy.master.Master", *common, "--port", str(port)],
+        ["org.apache.spark.deploy.worker.Worker", *common, *worker],
+    ]
+    with ExitStack() as stack:
+        log = stack.enter_context((folder / "cluster.log").open("ab"))
+        for command in commands:
+            process = subprocess.Popen(
+                [str(spark_class), *command], stdout=log, stderr=log, env=env, start_new_session=True
+            )
+            stack.callback(process.wait, 20)
+            stack.callback(process.terminate)
+        yield address
+
+
+def test_a_standalone_cluster(kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path) -> None:
+    topic, out = kafka_topic(3), tmp_path / "out"
+    values = fill(kafka, topic, dict.fromkeys(range(3), 2_000))
+    with standalone(tmp_path, free_ports(1)[0]) as master, ExitStack() as stack:
+        conf = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JVM}
+        app = App("C", tmp_path, master=master, conf=conf)
+        stack.callback(app.end)
+        app.wait_ready()
+        app.run(kafka, topic, out)
+        wait_rows(out, len(values))
+        app.leave()
+        jobs = app.events("JobStarted")
+    each_once(out, values)
+    assert jobs
+    executors = list((tmp_path / "work").glob("app-*/*"))
+    assert executors, "the work was not done on the cluster"
