@@ -21,14 +21,14 @@ def resolve(host: str, port: int, on_done: Callable[[list[SocketAddress] | Trans
     """
     try:
         on_done(_lookup(host, port, flags=socket.AI_NUMERICHOST))
-    except OSError:
+    except (OSError, UnicodeError):  # a name, or what cannot even be one
         threading.Thread(target=_ask, args=(host, port, on_done), name=f"instride-resolve-{host}", daemon=True).start()
 
 
 def _ask(host: str, port: int, on_done: Callable[[list[SocketAddress] | TransportError], None]) -> None:
     try:
         found = _lookup(host, port)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         on_done(TransportError(f"cannot resolve {host!r}: {error}"))
         return
     on_done(found)

@@ -236,6 +236,18 @@ def test_delaying_is_refused_with_auto_commit() -> None:
         script.delay(0)
 
 
+@pytest.mark.rule("deadline")
+def test_past_its_deadline_a_delay_is_refused_even_before_a_poll_tells_of_it(owner: Script) -> None:
+    owner.asked_for(0, 1)
+    owner.poll()
+    owner.lost(1)
+    assert owner.delay(0, 1) is False
+    assert owner.to_be_revoked() == {1}, "the other is delayed, and the lists move at a poll only"
+    assert owner.lost_partitions() == set()
+    owner.poll()
+    assert owner.lost_partitions() == {1}
+
+
 # --- questions ----------------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,25 @@ def test_after_unsubscribe_a_new_subscription_starts_afresh(script: NetworkScrip
 
 
 @pytest.mark.rule("12")
+@pytest.mark.parametrize("stage", ["committing", "leaving"])
+def test_a_new_subscription_that_does_not_wait_for_the_end_of_the_old_is_not_forgotten(
+    script: NetworkScript, stage: str
+) -> None:
+    script.member_of(1, 0)
+    if stage == "committing":
+        script.commit({0: 5})
+    script.machine.handle(Unsubscribe(call=1, deadline=script.now + 30), script.now)
+    if stage == "leaving":
+        script.settle()
+        script.asked(api.LeaveGroup)
+    script.do(Subscribe(topics=frozenset({"t"})))
+    assert len(answers(script)) == 1
+    assert script.asked(api.JoinGroup).member_id == ""
+    script.pass_time(31.0)
+    assert script.joining_with().topics == ("t",)
+
+
+@pytest.mark.rule("12")
 def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(27)

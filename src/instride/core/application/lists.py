@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from instride.core.application.partition import OwnedPartition
-from instride.core.events import Epochs
+from instride.core.events import Epochs, Lost
 from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
@@ -47,16 +47,21 @@ class RevokeLists:
     def lost(self) -> frozenset[TopicPartition]:
         return frozenset(self._lost)
 
-    def delay(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Rule 6. Raises ValueError for a partition that was never asked for."""
+    def delay(self, partitions: Iterable[TopicPartition], losses: Iterable[Lost] = ()) -> bool:
+        """Rule 6. Raises ValueError for a partition that was never asked for.
+
+        losses: those that no poll has taken yet; what is in them, past its deadline say, is not delayed any more.
+        """
         wanted = list(partitions)
         never = [tp for tp in wanted if tp not in self._asked_for]
         if never:
             names = ", ".join(str(tp) for tp in sorted(never))
             raise ValueError(f"delay_revoke: the group did not ask for {names}")
         accepted = True
+        gone = {part for loss in losses for part in loss.partitions.items()}
+        pending = {tp: held for tp, held in self.held.items() if (tp, held.epoch) not in gone}
         for tp in wanted:
-            held = self.held.get(tp)
+            held = pending.get(tp)
             if held is None or held.state is Ownership.COMPLETING or held.epoch != self._asked_for[tp]:
                 accepted = False
             else:

@@ -115,7 +115,8 @@ class ApplicationMachine:
                 "delay_revoke is refused with enable_auto_commit=True: auto-commit would commit records that are "
                 "still being processed"
             )
-        return self._state.lists.delay(wanted)
+        drain(self._state)
+        return self._state.lists.delay(wanted, self._state.inbox.losses)
 
     def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
         """Seconds until the partition would be lost; None where no revoke of it is pending."""

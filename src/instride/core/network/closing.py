@@ -47,6 +47,14 @@ class Closing:
     def unsubscribe(self, event: Unsubscribe, now: float) -> None:
         self._begin(event)
 
+    def cut_short(self, now: float) -> None:
+        """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
+        event = self._event
+        if isinstance(event, Unsubscribe) and self._stage is _Stage.COMMITTING:
+            self._leave(event, now)
+        if isinstance(event, Unsubscribe) and self._stage is _Stage.LEAVING:
+            self._done(KafkaTimeoutError("a new subscription did not wait for the group's answer to leaving"), now)
+
     def _begin(self, event: Close | Unsubscribe) -> None:
         self._event = event
         self._stage = _Stage.COMMITTING

@@ -115,9 +115,11 @@ class NetworkMachine:
             case FetchCommitted() | FetchOffsets():
                 self._lookups.add(event)
             case Subscribe():
+                self._closing.cut_short(now)
                 self._book.listener = event.listener
                 self._group.subscribe(event.topics, now)
             case Assign():
+                self._closing.cut_short(now)
                 self._book.assign_by_hand(event.partitions)
             case Unsubscribe():
                 self._closing.unsubscribe(event, now)
