@@ -69,6 +69,7 @@ class NetworkScript:
         for _ in range(100):
             actions = self.machine.tick(self.now)
             if not actions:
+                assert self.machine.deadline() > self.now, "a deadline that is past would keep the thread awake"
                 return
             for action in actions:
                 self._act(action)
