@@ -128,7 +128,7 @@ def test_gaps_of_transactions_are_passed_also_at_the_end_of_a_range(
         else:
             producer.commit_transaction(30)
             values += written
-    with runner(topic, isolation_level="read_committed", max_range_records=17) as running:
+    with runner(topic, isolation_level="read_committed", max_range_records=40) as running:
         running.until(lambda: committed(kafka, topic, 2) == [306, 306], "both partitions to their ends")
     each_once(tmp_path / "out", values)
 
