@@ -17,7 +17,7 @@ Laws
 4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
 
 Steps: A is session=S rebalance=S protocols=P,Q | A join [owned=0,1] | A sync [A=0,1 B=2] | A heartbeat [until ERROR]
-| A commit 0=5 | A offsets 0 1 | A leave | A list 0@earliest | A fetch 0@3 [wait=S] [min=BYTES] | A metadata [missing]
+| A commit 0=5 | A offsets 0 1 | A leave | A list 0@earliest [epoch=E] | A fetch 0@3 [wait=S] [min=BYTES] [epoch=E] | A metadata [missing]
 | A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
 """
 
@@ -262,7 +262,9 @@ class _Stage:
     def _list(self, member: _Member, step: _Step) -> str:
         asked = [word.split("@") for word in step.words]
         stamps = {(self._place.topic, int(p)): _TIMESTAMPS[stamp] for p, stamp in asked}
-        answer = self._ask(member, step, api.ListOffsets(timestamps=stamps), api.ListOffsetsAnswer)
+        epochs = dict.fromkeys(stamps, int(step.settings["epoch"])) if "epoch" in step.settings else {}
+        request = api.ListOffsets(timestamps=stamps, leader_epochs=epochs)
+        answer = self._ask(member, step, request, api.ListOffsetsAnswer)
         assert answer is not None
         return ", ".join(
             f"{p}: {_name(each.error) if each.error else each.offset}"
@@ -271,9 +273,11 @@ class _Stage:
 
     def _fetch(self, member: _Member, step: _Step) -> str:
         asked = [word.split("@") for word in step.words if "@" in word]
+        epoch = int(step.settings.get("epoch", -1))
         request = api.Fetch(
             partitions=tuple(
-                api.FetchPartition(topic=self._place.topic, partition=int(p), offset=int(o)) for p, o in asked
+                api.FetchPartition(topic=self._place.topic, partition=int(p), offset=int(o), leader_epoch=epoch)
+                for p, o in asked
             ),
             max_wait=float(step.settings.get("wait", 0.0)),
             min_bytes=int(step.settings.get("min", 1)),

@@ -31,6 +31,8 @@ _NOT_LEADER = 6
 _LOAD_IN_PROGRESS = 14
 _NOT_AVAILABLE = 15
 _NOT_COORDINATOR = 16
+_FENCED_LEADER_EPOCH = 74
+_UNKNOWN_LEADER_EPOCH = 75
 _LATEST = -1
 
 
@@ -102,11 +104,7 @@ class BrokerModel:
             case api.FindCoordinator():
                 reply(self._find_coordinator())
             case api.ListOffsets():
-                reply(
-                    api.ListOffsetsAnswer(
-                        offsets={tp: self._listed(node, tp, ts) for tp, ts in request.timestamps.items()}
-                    )
-                )
+                reply(api.ListOffsetsAnswer(offsets={tp: self._listed(node, tp, request) for tp in request.timestamps}))
             case _:
                 self._serve_group(node, who, request, reply)
 
@@ -162,17 +160,20 @@ class BrokerModel:
             partition=tp.partition, leader=self.leaders[tp], leader_epoch=self.leader_epochs[tp]
         )
 
-    def _log_error(self, node: int, tp: TopicPartition) -> int:
+    def _log_error(self, node: int, tp: TopicPartition, epoch: int) -> int:
+        """epoch: the leader's as the client knows it, or -1. It is looked at first (KIP-320)."""
         if tp not in self.leaders:
             return _UNKNOWN_TOPIC
+        if epoch >= 0 and epoch != self.leader_epochs[tp]:
+            return _FENCED_LEADER_EPOCH if epoch < self.leader_epochs[tp] else _UNKNOWN_LEADER_EPOCH
         return 0 if self.leaders[tp] == node else _NOT_LEADER
 
-    def _listed(self, node: int, partition: api.Partition, timestamp: int) -> api.ListedOffset:
+    def _listed(self, node: int, partition: api.Partition, request: api.ListOffsets) -> api.ListedOffset:
         tp = TopicPartition(*partition)
-        if error := self._log_error(node, tp):
+        if error := self._log_error(node, tp, request.leader_epochs.get(partition, -1)):
             return api.ListedOffset(error=error)
         return api.ListedOffset(
-            offset=self.ends[tp] if timestamp == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
+            offset=self.ends[tp] if request.timestamps[partition] == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
         )
 
     # -- fetching
@@ -202,7 +203,7 @@ class BrokerModel:
         return {tp: self._fetched(node, tp, each) for tp, each in asked.items()}
 
     def _fetched(self, node: int, tp: TopicPartition, asked: api.FetchPartition) -> api.FetchedPartition:
-        if error := self._log_error(node, tp):
+        if error := self._log_error(node, tp, asked.leader_epoch):
             return api.FetchedPartition(error=error)
         end = self.ends[tp]
         if not 0 <= asked.offset <= end:
