@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from instride.config import AutoOffsetReset, IsolationLevel
@@ -81,6 +81,7 @@ class Pipeline:
         heartbeat_interval: float = 3.0,
         max_revoke_delay: float = 300.0,
         range_poll_interval: float = 0.1,
+        security: Mapping[str, Any] | None = None,
     ) -> None:
         """Times are in seconds. Raises ConfigError, or what pickling the function raises.
 
@@ -105,6 +106,8 @@ class Pipeline:
             Kafka's max.poll.interval.ms, which has no other use here.
         auto_offset_reset: where a partition starts of which neither the sink nor the group knows an offset.
         isolation_level, assignors, session_timeout, heartbeat_interval, range_poll_interval: as the consumer's.
+        security: the consumer's settings that begin with security_, ssl_ and sasl_, for driver and executors: files must
+            be there under the same names, and an ssl_context cannot travel. The executors are sent the secrets.
         """
         self._spark = spark
         self._topics = _checked_topics(topics)
@@ -155,6 +158,7 @@ class Pipeline:
             isolation_level=isolation_level,
             timeout=read_timeout,
             fail_on_data_loss=fail_on_data_loss,
+            security=_checked_security(security or {}),
         )
         self._consumer = RangeConsumer(
             bootstrap_servers=bootstrap_servers,
@@ -167,6 +171,7 @@ class Pipeline:
             heartbeat_interval=heartbeat_interval,
             max_poll_interval=max_revoke_delay,
             range_poll_interval=range_poll_interval,
+            **dict(self._reader.security),  # the consumer checks them
         )
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ready: tuple[JobRunner, RangeTask] | None = None
@@ -243,6 +248,15 @@ def _checked_sink(sink: Sink) -> Sink:
     if not isinstance(sink, Sink):
         raise ConfigError(f"sink must be a Sink, with positions, writer and commit; it is {type(sink).__name__}")
     return sink
+
+
+def _checked_security(security: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    for name in security:
+        if not name.startswith(("security_", "ssl_", "sasl_")):
+            raise ConfigError(f"security holds settings that begin with security_, ssl_ or sasl_; it has {name!r}")
+    if security.get("ssl_context") is not None:
+        raise ConfigError("an ssl_context cannot travel to the executors; name its files with ssl_ca_file and others")
+    return tuple(sorted(security.items()))
 
 
 def _at_least(least: float, **settings: float) -> None:

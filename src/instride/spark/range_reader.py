@@ -15,8 +15,8 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from instride.config import IsolationLevel
 from instride.consumer import Consumer
@@ -42,6 +42,7 @@ class ReaderSettings:
 
     timeout: seconds without any progress after which a range cannot be read.
     fail_on_data_loss: False passes over offsets that the log does not hold any more.
+    security: the consumer's settings of TLS and SASL. They may hold secrets, so they are in no repr.
     """
 
     bootstrap_servers: str | tuple[str, ...]
@@ -49,6 +50,7 @@ class ReaderSettings:
     isolation_level: IsolationLevel = "read_uncommitted"
     timeout: float = 60.0
     fail_on_data_loss: bool = True
+    security: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
 
 class RangeReader:
@@ -66,6 +68,7 @@ class RangeReader:
             fetch_buffer_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_wait=0.02,
+            **dict(settings.security),  # checked by the pipeline
         )
 
     def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:

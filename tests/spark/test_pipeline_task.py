@@ -1,0 +1,219 @@
+"""What a task does with a range, without Spark and without a broker: the reader is played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from instride.errors import CorruptRecordError, OffsetsGoneError
+from instride.spark import ParquetSink, Pipeline, task
+from instride.spark.jobs import _Reports
+from instride.spark.parquet import read_table
+from instride.spark.range_reader import ReaderSettings
+from instride.spark.report import JobMessage, RangeReport, Reported
+from instride.spark.sink import JobResult, OutputRange
+from instride.spark.task import BatchFormat, RangeTask, pickle_function
+
+WANTED = OutputRange(topic="t", partition=0, start=10, end=14)
+SETTINGS = ReaderSettings(bootstrap_servers="nowhere:1")
+
+
+class Reader:
+    """Gives two batches of two records, then what it is told to raise."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.forgotten = 0
+
+    def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
+        for start in range(wanted.start, wanted.end, 2):
+            values = [b"%d" % offset for offset in (start, start + 1)]
+            yield pa.record_batch({"offset": [start, start + 1], "value": values})
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
+    played = Reader()
+
+    def forget(settings: ReaderSettings) -> None:
+        played.forgotten += 1
+
+    monkeypatch.setattr(task, "reader_for", lambda settings: played)
+    monkeypatch.setattr(task, "forget", forget)
+    return played
+
+
+class Reports:
+    def __init__(self) -> None:
+        self.added: list[str] = []
+
+    def add(self, more: list[str]) -> None:
+        self.added += more
+
+
+def work(
+    sink: ParquetSink, function: Callable[[Any], Any], *, batch_format: BatchFormat = "arrow", schema: Any = None
+) -> RangeReport:
+    reports = Reports()
+    run = RangeTask(
+        job="j",
+        writer=sink.writer(),
+        function=pickle_function(function),
+        batch_format=batch_format,
+        schema=schema,
+        reader=SETTINGS,
+        reports=cast(Any, reports),
+    )
+    (text,) = run([[WANTED]])
+    assert reports.added == [text]
+    return RangeReport.from_json(text)
+
+
+def rows(sink: ParquetSink, report: RangeReport) -> list[dict[str, Any]]:
+    assert report.written is not None
+    sink.commit(JobResult(job="j", written=(report.written,)))
+    found: list[dict[str, Any]] = read_table(sink.folder).to_pylist()
+    return found
+
+
+def as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch.select(["value"])])
+
+
+def as_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["value"])
+
+
+def as_iterator(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for number in range(batch.num_rows):
+        yield batch.select(["value"]).slice(number, 1)
+
+
+def as_frame(batch: pa.RecordBatch) -> pd.DataFrame:
+    return batch.select(["value"]).to_pandas()
+
+
+@pytest.mark.parametrize("function", [as_table, as_batch, as_iterator, as_frame])
+def test_every_kind_of_result_is_written(reader: Reader, tmp_path: Path, function: Callable[[Any], Any]) -> None:
+    sink = ParquetSink(tmp_path / "out")
+    report = work(sink, function)
+    assert rows(sink, report) == [{"value": b"%d" % offset} for offset in range(10, 14)]
+    assert (report.records, report.nbytes > 0) == (4, True)
+
+
+def test_a_function_may_write_nothing(reader: Reader, tmp_path: Path) -> None:
+    report = work(ParquetSink(tmp_path / "out"), lambda batch: None)
+    assert report.written is not None
+    assert report.written.files == ()
+    assert report.records == 4
+
+
+def test_pandas_frames_are_given_and_cast(reader: Reader, tmp_path: Path) -> None:
+    def size(frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"more": 1, "note": None, "offset": frame["offset"]})
+
+    sink = ParquetSink(tmp_path / "out")
+    schema = pa.schema([("offset", pa.int32()), ("note", pa.string())])
+    report = work(sink, size, batch_format="pandas", schema=schema)
+    assert rows(sink, report) == [{"offset": offset, "note": None} for offset in range(10, 14)]
+
+
+def test_a_wrong_result_is_a_problem_that_names_what_is_right(reader: Reader, tmp_path: Path) -> None:
+    report = work(ParquetSink(tmp_path / "out"), lambda batch: "rows")
+    assert report.written is None
+    assert report.problem is not None
+    assert "must return a pyarrow RecordBatch" in str(report.problem)
+
+
+@pytest.mark.parametrize(("error", "fatal"), [(CorruptRecordError("bad"), False), (OffsetsGoneError("gone"), True)])
+def test_an_error_of_reading_is_told_and_the_reader_is_not_used_again(
+    reader: Reader, tmp_path: Path, error: Exception, *, fatal: bool
+) -> None:
+    reader.error = error
+    report = work(ParquetSink(tmp_path / "out"), as_batch)
+    assert report.problem is not None
+    assert (report.problem.kind, report.problem.fatal) == (type(error).__name__, fatal)
+    assert "in read" in report.problem.traceback
+    assert reader.forgotten == 1
+    assert read_table(tmp_path / "out").num_rows == 0
+
+
+def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: Reader, tmp_path: Path) -> None:
+    def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if b"10" in batch["value"].to_pylist():
+            raise ValueError("not ten")
+        return batch
+
+    run = RangeTask(
+        job="j",
+        writer=ParquetSink(tmp_path / "out").writer(),
+        function=pickle_function(picky),
+        batch_format="arrow",
+        schema=None,
+        reader=SETTINGS,
+        reports=cast(Any, Reports()),
+    )
+    other = OutputRange(topic="t", partition=1, start=20, end=24)
+    first, second = (RangeReport.from_json(text) for text in run([[WANTED, other]]))
+    assert first.problem is not None
+    assert second.written is not None
+    assert second.written.rows == 4
+
+
+def test_reports_are_told_on_the_driver_and_gathered_on_executors() -> None:
+    told: list[JobMessage] = []
+    text = RangeReport(job="j", range=WANTED).to_json()
+    driver = _Reports(told.append)
+    assert driver.addInPlace([], [text, text]) == []
+    assert told == [Reported(report=RangeReport(job="j", range=WANTED))] * 2
+    kind, arguments = driver.__reduce__()
+    executor = kind(*arguments)
+    assert executor.addInPlace(executor.addInPlace(executor.zero([]), ["a"]), ["b"]) == ["a", "b"]
+
+
+def test_security_goes_to_the_member_and_to_the_readers_and_into_no_text(tmp_path: Path) -> None:
+    security = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_username": "ann",
+        "sasl_password": "a secret",
+    }
+    pipeline = _pipeline(tmp_path, security=security)
+    config = pipeline._consumer._config
+    assert (config.security_protocol, config.sasl_password) == ("SASL_PLAINTEXT", "a secret")
+    assert dict(pipeline._reader.security) == security
+    assert "a secret" not in repr(pipeline) + repr(pipeline._reader) + repr(config)
+
+
+@pytest.mark.parametrize(
+    ("security", "text"), [({"group_id": "x"}, "begin with security_"), ({"ssl_context": object()}, "cannot travel")]
+)
+def test_security_that_is_none_is_refused(tmp_path: Path, security: dict[str, Any], text: str) -> None:
+    from instride.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=text):
+        _pipeline(tmp_path, security=security)
+
+
+def _pipeline(folder: Path, **settings: Any) -> Pipeline:
+    return Pipeline(
+        cast(Any, None),
+        topics=["t"],
+        group_id="g",
+        bootstrap_servers="localhost:9092",
+        function=partial(_nothing),
+        sink=ParquetSink(folder / "out"),
+        **settings,
+    )
+
+
+def _nothing(batches: Iterable[Any]) -> None:
+    return None
