@@ -18,7 +18,7 @@ import socket
 import ssl
 from collections import deque
 
-from instride.errors import KafkaError, TransportError
+from instride.errors import AuthenticationError, KafkaError, TransportError
 from instride.net.clock import now
 from instride.net.resolver import SocketAddress
 from instride.net.tls import Tls
@@ -141,8 +141,11 @@ class Transport:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _after_receiving(self) -> list[Received]:
-        if self._connection.failure is not None:
-            self._fail(self._connection.failure)
+        failure = self._connection.failure
+        if isinstance(failure, AuthenticationError):
+            self._fail(AuthenticationError(f"{self._where}: {failure}"))
+        elif failure is not None:
+            self._fail(failure)
         elif not self._connection.ready:
             self._shake_hands()
             self.writable()

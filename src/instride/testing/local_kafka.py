@@ -40,8 +40,8 @@ class LocalKafka:
     nodes: 1 to 3; their numbers are 1, 2, 3. properties: broker properties for all nodes, over this class's defaults.
     listeners: besides that without TLS or SASL, name -> security protocol; `properties` configures them by
     ``listener.name.<name in small letters>.``. heap: of each node, as ``java -Xmx`` takes it. jvm_options: of the JVM;
-    the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a start, and for each other call
-    that waits. folder: where the temporary folder is made; the system's place by default.
+    the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a start, and for each other
+    call that waits. folder: where the temporary folder is made; the system's place by default.
 
     Its calls may come from several threads, but not two at once on one node, nor with ``start`` or ``stop``.
     Calls that wait raise KafkaTimeoutError; those that need a cluster or node that is not there raise LocalKafkaError.

@@ -215,8 +215,8 @@ class Cluster:
     def _bootstrap_failed(self, now: float) -> bool:
         """Law 4: at once where what answers is not Kafka, else after request_timeout."""
         assert self._failed_since is not None
-        if set(self._failures) != set(self._bootstrap):
-            return False
+        if set(self._failures) != set(self._bootstrap) or self._context.connections.refused is not None:
+            return False  # of credentials that are refused `Connections` tells
         hopeless = all(isinstance(error, NotKafkaError) for error in self._failures.values())
         if hopeless and "hopeless" not in self._told:
             self._told.add("hopeless")

@@ -36,7 +36,7 @@ OnDone = Callable[[Answer | Exception, float], None]
 """Called with the answer or error, and the time."""
 _REFUSED_BACKOFF = 1.0
 # A user who does not poll is told again, but not often: what is told waits in a queue.
-_TOLD_AGAIN = 10.0
+_TOLD_AGAIN = 5.0
 
 
 class _State(Enum):
@@ -157,7 +157,7 @@ class Connections:
         link.state = _State.CLOSED
         if isinstance(error, AuthenticationError):
             link.backoff.failed(now, at_least=_REFUSED_BACKOFF)
-            error = self._was_refused(link, error, now)
+            error = self._was_refused(error, now)
         else:
             link.backoff.failed(now)
         self.last_error = error
@@ -225,13 +225,13 @@ class Connections:
             link.opening_deadline = now + self._config.connection_setup_timeout
             self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
 
-    def _was_refused(self, link: _Link, error: AuthenticationError, now: float) -> TransportError:
+    def _was_refused(self, error: AuthenticationError, now: float) -> TransportError:
         """Law 5. Returns what the requests get to hear."""
         self.refused = error
         if self._told_at is None or now - self._told_at >= _TOLD_AGAIN:
             self._told_at = now
             self._out.append(Deliver(event=ErrorRaised(error=error)))
-        broken = TransportError(f"{_name(link)}: {error}")
+        broken = TransportError(str(error))
         broken.__cause__ = error
         return broken
 

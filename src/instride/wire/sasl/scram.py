@@ -5,7 +5,7 @@ Laws
 2. 4096 <= iterations <= 1,000,000: fewer would make a stolen proof cheap to try, more would keep us busy.
 3. The broker's signature is checked, in constant time. Without a good one there is no success.
 4. Names escape "," and "=". Names and passwords are sent as UTF-8 without SASLprep, as the Java client does: what is
-   ASCII is the same either way.
+   ASCII is the same either way. Apache Kafka takes ASCII names only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,93 @@
+"""Credentials that are refused: who is told, how often, and that all goes on when they are good again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from network_script import NetworkScript, tp
+
+from instride.core.events import Answered, Assign, ErrorRaised, FetchCommitted, FetchOffsets, Polled
+from instride.core.network.actions import Action, OpenConnection
+from instride.errors import AuthenticationError, TransportError
+from instride.wire import api
+
+
+class Refusing(NetworkScript):
+    """Every connection is refused until `good`; `tries` are the times."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.good = False
+        self.tries: list[float] = []
+
+    def _act(self, action: Action) -> None:
+        if isinstance(action, OpenConnection) and not self.good:
+            self.tries.append(self.now)
+            self.machine.closed(action.key, AuthenticationError("no"), self.now)
+        else:
+            super()._act(action)
+
+    def errors(self) -> list[Exception]:
+        return [event.error for event in self.delivered if isinstance(event, ErrorRaised)]
+
+
+def test_it_is_tried_again_a_second_later_at_the_earliest_and_without_end() -> None:
+    script = Refusing(reconnect_backoff=0.001, retry_backoff=0.001)
+    script.do(Assign(partitions={tp(0): 1}))
+    script.pass_time(60.0)
+    gaps = [later - earlier for earlier, later in zip(script.tries, script.tries[1:], strict=False)]
+    assert 30 < len(script.tries) <= 61
+    assert min(gaps) >= 1.0
+
+
+def test_who_polls_is_told_each_time_and_who_does_not_is_told_seldom() -> None:
+    script = Refusing()
+    script.do(Assign(partitions={tp(0): 1}))
+    script.pass_time(60.0)
+    silent = script.errors()
+    assert 2 <= len(silent) <= 13
+    script.do(Polled())
+    script.pass_time(3.0)
+    assert len(script.errors()) > len(silent)
+    assert all(isinstance(error, AuthenticationError) for error in script.errors())
+
+
+def test_calls_that_wait_are_answered_with_it() -> None:
+    script = Refusing()
+    script.do(Assign(partitions={tp(0): 1}))
+    deadline = script.now + 60.0
+    script.do(
+        FetchCommitted(call=1, deadline=deadline, partitions=(tp(0),)),
+        FetchOffsets(call=2, deadline=deadline, timestamps={tp(0): -1}),
+    )
+    script.pass_time(3.0)
+    answers = {event.call: event.error for event in script.delivered if isinstance(event, Answered)}
+    assert isinstance(answers[1], AuthenticationError)
+    assert isinstance(answers[2], AuthenticationError)
+
+
+def test_all_goes_on_when_they_are_good_again() -> None:
+    script = Refusing()
+    script.do(Assign(partitions={tp(0): 1}))
+    script.pass_time(5.0)
+    script.good = True
+    script.pass_time(5.0)
+    assert any(isinstance(each.request, api.Fetch) for each in script.waiting)
+    before = len(script.errors())
+    script.do(Polled(), FetchCommitted(call=1, deadline=script.now + 60.0, partitions=(tp(0),)))
+    script.pass_time(5.0)
+    (answer,) = (event for event in script.delivered if isinstance(event, Answered))
+    assert answer.error is None
+    assert len(script.errors()) == before
+
+
+def test_requests_hear_of_a_broken_connection_so_that_they_are_made_again() -> None:
+    script = Refusing()
+    heard: list[object] = []
+    connections = script.machine._context.connections
+    key = script.machine._cluster.any_node(script.now)[0]
+    connections.send(key, ("test", 9092), api.Metadata(topics=()), lambda result, _: heard.append(result), script.now)
+    script.settle()
+    (error,) = (each for each in heard if isinstance(each, TransportError))
+    assert error.retriable
+    assert isinstance(error.__cause__, AuthenticationError)
