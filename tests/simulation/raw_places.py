@@ -3,7 +3,7 @@
 Laws
 1. A member has one connection for each of its channels ("join", "rest", "fetch"), as our client has, and sends
    version-free requests. What is sent on one connection is answered in order.
-2. Both places have one topic and one group of the script's own, and no initial rebalance delay.
+2. Both places have one topic and one group of the script's own.
 3. Real time that ran away from a `wait` makes the play worthless: `TooLateError` asks for another one.
 """
 
@@ -79,12 +79,11 @@ class _Owner:
 class ModelPlace:
     """One model broker, asked over the simulation's own connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, initial_delay: float = 0.0) -> None:
         self.topic, self.group = "topic", "g"
         self._scheduler = Scheduler(0)
-        self._brokers = BrokerModel(
-            self._scheduler, History(self._scheduler), nodes=1, topics={self.topic: PARTITIONS}, initial_delay=0.0
-        )
+        topics, history = {self.topic: PARTITIONS}, History(self._scheduler)
+        self._brokers = BrokerModel(self._scheduler, history, nodes=1, topics=topics, initial_delay=initial_delay)
         self._owners: dict[str, _Owner] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._tickets = 0

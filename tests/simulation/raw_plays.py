@@ -21,10 +21,14 @@ from raw_script import play
 
 from instride.testing import LocalKafka
 
-__all__ = ["NAMES", "KafkaPlays", "play_at_the_model", "script"]
+__all__ = ["DELAYED", "DELAYING", "INITIAL_DELAY", "NAMES", "KafkaPlays", "play_at_the_model", "script"]
 
 _FOLDER: Final = Path(__file__).with_name("scripts")
 NAMES: Final = tuple(sorted(path.stem for path in _FOLDER.glob("*.txt")))
+DELAYED: Final = tuple(name for name in NAMES if name.startswith("delay-"))
+"""Those that play with an initial rebalance delay; all others without."""
+INITIAL_DELAY: Final = 2.0
+DELAYING: Final = {"group.initial.rebalance.delay.ms": round(1000 * INITIAL_DELAY)}
 _TRIES: Final = 3
 
 
@@ -37,7 +41,7 @@ def script(name: str) -> str:
 
 
 def play_at_the_model(name: str) -> str:
-    return play(script(name), ModelPlace())
+    return play(script(name), ModelPlace(initial_delay=INITIAL_DELAY if name in DELAYED else 0.0))
 
 
 class KafkaPlays:
@@ -76,13 +80,20 @@ class KafkaPlays:
         raise AssertionError("unreachable")
 
 
-def _write_down(names: Iterable[str]) -> None:
-    with LocalKafka() as kafka:
+def _write_down(kafka: LocalKafka, names: Iterable[str]) -> None:
+    with kafka:
         plays = KafkaPlays(kafka, names)
         for name in names:
             _path(name).write_text(plays.result(name), encoding="utf-8")
         plays.close()
 
 
+def _main(names: Iterable[str]) -> None:
+    if plain := [name for name in names if name not in DELAYED]:
+        _write_down(LocalKafka(), plain)
+    if delayed := [name for name in names if name in DELAYED]:
+        _write_down(LocalKafka(properties=DELAYING), delayed)
+
+
 if __name__ == "__main__":
-    _write_down(sys.argv[1:] or NAMES)
+    _main(sys.argv[1:] or NAMES)

@@ -17,8 +17,8 @@ Laws
 4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
 
 Steps: A is session=S rebalance=S protocols=P,Q | A join [owned=0,1] | A sync [A=0,1 B=2] | A heartbeat [until ERROR]
-| A commit 0=5 | A offsets 0 1 | A leave | A list 0@earliest [epoch=E] | A fetch 0@3 [wait=S] [min=BYTES] [epoch=E] | A metadata [missing]
-| A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
+| A commit 0=5 | A offsets 0 1 | A leave | A list 0@earliest [epoch=E] | A fetch 0@3 [wait=S] [min=BYTES] [epoch=E]
+| A metadata [missing] | A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from raw_places import KafkaPlace, ModelPlace, TooLateError
-from raw_plays import NAMES, KafkaPlays, play_at_the_model, script
+from raw_plays import DELAYED, DELAYING, NAMES, KafkaPlays, play_at_the_model, script
 from raw_script import play
 
 from instride.testing import LocalKafka
@@ -30,14 +30,23 @@ def test_the_model_answers_as_the_script_says(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def plays(kafka: LocalKafka) -> Iterator[KafkaPlays]:
-    plays = KafkaPlays(kafka, NAMES)
+    plays = KafkaPlays(kafka, [name for name in NAMES if name not in DELAYED])
     yield plays
     plays.close()
 
 
+@pytest.fixture(scope="module")
+def delayed_plays() -> Iterator[KafkaPlays]:
+    with LocalKafka(properties=DELAYING) as kafka:
+        plays = KafkaPlays(kafka, DELAYED)
+        yield plays
+        plays.close()
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", NAMES)
-def test_kafka_answers_as_the_script_says(name: str, plays: KafkaPlays) -> None:
+def test_kafka_answers_as_the_script_says(name: str, request: pytest.FixtureRequest) -> None:
+    plays: KafkaPlays = request.getfixturevalue("delayed_plays" if name in DELAYED else "plays")
     assert plays.result(name) == script(name)
 
 

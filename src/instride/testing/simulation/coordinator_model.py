@@ -20,6 +20,7 @@ from functools import partial
 from instride.records import TopicPartition
 from instride.testing.simulation.group_protocols import elect, fits, metadata_of
 from instride.testing.simulation.history import BROKER, History
+from instride.testing.simulation.initial_delay import InitialDelay
 from instride.testing.simulation.links import Reply
 from instride.testing.simulation.scheduler import Scheduler
 from instride.wire import api
@@ -78,7 +79,7 @@ class GroupModel:
         self._protocol = ""
         self._pending: set[str] = set()
         self._barrier = 0
-        self._in_initial_delay = False
+        self._first: InitialDelay | None = None
         self._ids = 0
         self._exists = False
         self._stored = _Stored()
@@ -141,6 +142,8 @@ class GroupModel:
             join=reply,
         )
         self.members[member.id] = member
+        if self._first is not None:
+            self._first.somebody_joined = True
         self._renew(member)
         self._watch(member)
         self._prepare()
@@ -175,9 +178,10 @@ class GroupModel:
                 waiting, member.sync = member.sync, None
                 self._renew(member)
                 waiting(api.SyncGroupAnswer(error=_REBALANCE_IN_PROGRESS))
-        self._in_initial_delay = self._state == EMPTY
+        longest = self._longest_rebalance()
+        self._first = InitialDelay(self._initial_delay, longest) if self._state == EMPTY else None
         self._enter(PREPARING)
-        self._start_barrier(self._initial_delay if self._in_initial_delay else self._longest_rebalance())
+        self._start_barrier(self._first.now if self._first else longest)
         self._try_to_complete()
 
     def _longest_rebalance(self) -> float:
@@ -188,7 +192,7 @@ class GroupModel:
         self._scheduler.after(seconds, partial(self._barrier_over, self._barrier))
 
     def _try_to_complete(self) -> None:
-        if self._state != PREPARING or self._in_initial_delay or self._pending:
+        if self._state != PREPARING or self._first or self._pending:
             return
         if all(member.join is not None for member in self.members.values()):
             self._complete_join()
@@ -196,8 +200,10 @@ class GroupModel:
     def _barrier_over(self, barrier: int) -> None:
         if barrier != self._barrier:
             return
-        if self._state == PREPARING:
-            self._in_initial_delay = False
+        if self._first is not None and self._first.goes_on():
+            self._start_barrier(self._first.now)
+        elif self._state == PREPARING:
+            self._first = None
             self._complete_join()
         elif late := [member for member in self.members.values() if not member.synced]:
             for member in late:
@@ -368,11 +374,9 @@ class GroupModel:
 
     def _offset(self, tp: TopicPartition) -> api.CommittedOffset:
         found = self.offsets.get(tp)
-        return (
-            api.CommittedOffset()
-            if found is None
-            else api.CommittedOffset(offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata)
-        )
+        if found is None:
+            return api.CommittedOffset()
+        return api.CommittedOffset(offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata)
 
     # -- moving
 
@@ -384,7 +388,7 @@ class GroupModel:
         self.generation, self._leader, self._protocol = stored.generation, stored.leader, stored.protocol
         self._pending.clear()
         self._barrier += 1
-        self._in_initial_delay = False
+        self._first = None
         self._enter(STABLE if self.members else EMPTY)
         for member in self.members.values():
             self._renew(member)
