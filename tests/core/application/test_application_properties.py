@@ -1,0 +1,169 @@
+"""Any history that a network side can tell, at any pace of polls: records come once, in order, and only when owned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from application_script import Script, tp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from instride.core.events import Assigned, CompleteRevoke, PartitionsAssigned, Positioned, Revoked, SetPosition
+
+PARTITIONS = 2
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["assign", "fetch", "fetch", "ask", "give back", "lose", "poll", "poll", "delay", "hold", "seek", "pause"]
+        ),
+        st.integers(0, PARTITIONS - 1),
+    ),
+    min_size=25,
+    max_size=80,
+)
+
+
+@dataclass
+class Network:
+    """What a network side would know, and an application that it talks to."""
+
+    script: Script = field(default_factory=Script)
+    epochs: dict[int, int] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    positions: dict[int, int] = field(default_factory=dict)
+    fetch_numbers: dict[int, int] = field(default_factory=dict)
+    waits: set[int] = field(default_factory=set)  # given back, or sought: nothing is fetched before SetPosition
+    returned: dict[tuple[int, int], int] = field(default_factory=dict)  # (partition, epoch) -> position
+    generation: int = 0
+    newest: int = 0
+
+    def __post_init__(self) -> None:
+        self.script.subscribe()
+
+    # -- what the network side does
+
+    def assign(self, p: int) -> None:
+        if p in self.epochs:
+            return
+        self.generation += 1
+        self.newest += 1
+        self.epochs[p] = self.newest
+        self.positions[p] = self.fetch_numbers[p] = 0
+        self.script.up(Assigned(generation=self.generation, partitions={tp(p): self.newest}))
+        self.script.up(Positioned(partition=tp(p), epoch=self.newest, seek_number=0, offset=0))
+
+    def fetch(self, p: int) -> None:
+        if p in self.epochs and p not in self.asked and p not in self.waits:
+            start = self.positions[p]
+            self.positions[p] = start + 3
+            number = self.fetch_numbers[p]
+            self.script.fetched(p, start, start + 3, epoch=self.epochs[p], fetch_number=number)
+
+    def ask(self, p: int) -> None:
+        if p in self.epochs and p not in self.asked:
+            self.asked.add(p)
+            self.script.asked_for(p, epoch=self.epochs[p])
+
+    def give_back(self, p: int) -> None:
+        if p in self.asked:
+            self.asked.discard(p)
+            self.waits.add(p)
+            self.script.given_back(p, epoch=self.epochs[p])
+
+    def hold(self, p: int) -> None:
+        """Asked for with something buffered, delayed, and given back."""
+        self.fetch(p)
+        self.ask(p)
+        self.poll()
+        self.delay(p)
+        self.give_back(p)
+
+    def lose(self, p: int) -> None:
+        if p in self.epochs:
+            self.script.lost(p, epoch=self.epochs[p])
+            self._forget(p)
+
+    def hear(self) -> None:
+        """What the application posted."""
+        for event in self.script.take_posted(SetPosition):
+            p = event.partition.partition
+            if self.epochs.get(p) == event.epoch and event.offset >= 0:
+                self.positions[p], self.fetch_numbers[p] = event.offset, event.fetch_number
+                self.waits.discard(p)
+        for complete in self.script.take_posted(CompleteRevoke):
+            for partition, epoch in complete.partitions.items():
+                if self.epochs.get(partition.partition) == epoch:
+                    self._forget(partition.partition)
+                    self.script.up(Revoked(partitions={partition: epoch}))
+
+    def _forget(self, p: int) -> None:
+        del self.epochs[p]
+        self.asked.discard(p)
+        self.waits.discard(p)
+
+    # -- what the user does
+
+    def poll(self) -> None:
+        machine = self.script.machine
+        for delivery in self.script.run(machine.poll(self.script.now, 0.0, immediate=False, limit=4)):
+            p, key = delivery.partition.partition, (delivery.partition.partition, delivery.epoch)
+            assert delivery.chunk.first_offset == self.returned.get(key, 0), "once, in order, without a gap"
+            self.returned[key] = delivery.chunk.next_offset
+            assert p in self.script.assignment()
+            assert p not in self.script.to_be_revoked()
+            assert delivery.partition not in machine.paused()
+        lists = [self.script.to_be_revoked(), {tp.partition for tp in machine._state.lists.delayed()}]
+        assert not set.intersection(*lists)
+        assert set.union(*lists) <= self.script.assignment()
+
+    def delay(self, p: int) -> None:
+        if p in self.script.to_be_revoked():
+            self.script.delay(p)
+
+    def seek(self, p: int) -> None:
+        """To where it stands: nothing is skipped and nothing comes twice."""
+        held = self.script.machine._state.lists.held.get(tp(p))
+        if held is not None and held.position is not None:
+            self.script.machine.seek(tp(p), held.position)
+
+    def pause(self, p: int) -> None:
+        """And seek, so that this network side hears where to go on."""
+        machine = self.script.machine
+        if p in self.script.assignment():
+            (machine.resume if tp(p) in machine.paused() else machine.pause)([tp(p)])
+            self.seek(p)
+
+
+@pytest.mark.rule("3")
+@pytest.mark.rule("8")
+@settings(max_examples=150)
+@given(steps=STEPS, prompt=st.booleans())
+def test_records_come_once_in_order_and_only_when_owned(steps: list[tuple[str, int]], prompt: bool) -> None:
+    network = Network()
+    for what, p in steps:
+        if what == "poll":
+            network.poll()
+        else:
+            getattr(network, what.replace(" ", "_"))(p)
+        if prompt:
+            network.hear()
+    # In the end everything is settled, and what is owned flows.
+    for _ in range(4):
+        network.poll()
+        network.hear()
+    assert network.script.assignment() == set(network.epochs)
+    owned = set(network.epochs) - network.asked
+    for p in owned:
+        network.script.machine.resume([tp(p)])
+        network.seek(p)
+    network.hear()
+    before = dict(network.returned)
+    for p in owned:
+        network.fetch(p)
+    for _ in range(4):
+        network.poll()
+    for p in owned:
+        key = (p, network.epochs[p])
+        assert network.returned[key] == before.get(key, 0) + 3
+    assert network.script.take_posted(PartitionsAssigned) != [] or not network.generation
