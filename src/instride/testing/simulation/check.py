@@ -8,8 +8,8 @@ Laws (docs/rebalance.md; S and L numbers are the invariants of docs/simulation.m
 3. Offsets rise without a skip in each assignment, and begin at the committed offset (S3).
 4. Nothing is returned after the revoke was requested (S7), nor of what the same poll lost.
 5. No partition has two owners, unless the older one lost it (S11).
-6. In a history without faults what is not asked for goes on, whatever is held back (L1), and nobody is evicted (L4). A
-   calm one loses nothing.
+6. In a history without faults what is not asked for goes on, whatever is held back (L1), no delay outlasts
+   max_poll_interval (L2), and nobody is evicted (L4). A calm one loses nothing.
 7. A listener hears of each assignment once, and once of its end.
 8. No thread dies or spins, and no call raises what the user cannot have caused.
 """
@@ -27,6 +27,8 @@ __all__ = ["Violation", "check"]
 
 _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still (law 6): a long poll, round trips, a turn of the others."""
+_LATE = 0.5
+"""How much later than max_poll_interval a revoke's end may be told: the network thread's turn comes when it comes."""
 _SESSION, _BEAT = 2.5, 1.0
 """The session time-out and the longest heartbeat interval of all plans, each with the time that an answer takes."""
 
@@ -58,6 +60,7 @@ class _Assignment:
     ended: str = ""
     superseded: bool = False
     asked: bool = False
+    asked_at: float = 0.0
     undelayed: bool = False
     excused: bool = False
     waiting_since: float | None = None
@@ -89,6 +92,7 @@ class _Checker:
     def __init__(self) -> None:
         self.found: list[Violation] = []
         self._kind = "faults"
+        self._longest_delay = float("inf")
         self._assignments: dict[tuple[str, TopicPartition, int], _Assignment] = {}
         self._newest: dict[TopicPartition, _Assignment] = {}
         self._live: dict[str, dict[TopicPartition, _Assignment]] = defaultdict(dict)
@@ -142,6 +146,7 @@ class _Checker:
 
     def _plan(self, event: Event) -> None:
         self._kind = event.detail[1]
+        self._longest_delay = event.detail[2] + _LATE
 
     def _started(self, event: Event) -> None:
         if event.detail[0]:
@@ -215,11 +220,12 @@ class _Checker:
     def _requested(self, event: Event) -> None:
         for each in self._each(event):
             self._gap(event, each)
-            each.asked = True
+            each.asked, each.asked_at = True, event.time
             each.waiting_since = None
 
     def _given_back(self, event: Event) -> None:
         for each in self._each(event):
+            self._in_time(event, each)
             each.asked = False
 
     def _positioned(self, event: Event) -> None:
@@ -232,14 +238,21 @@ class _Checker:
 
     def _revoked(self, event: Event) -> None:
         for each in self._each(event):
+            self._in_time(event, each)
             self._over(each, "revoked")
 
     def _lost(self, event: Event) -> None:
         if self._kind in ("calm", "storm"):
             self._wrong(event, "a calm history loses nothing", f"{event.who} lost {event.detail[0]}")
         for each in self._each(event):
+            self._in_time(event, each)
             self._over(each, "lost")
             self._untold[event.who].append(each.partition)
+
+    def _in_time(self, event: Event, each: _Assignment) -> None:
+        """Law 6: no delay is without end (L2)."""
+        if each.asked and self._kind != "faults" and event.time - each.asked_at > self._longest_delay:
+            self._wrong(event, "a delay ends", f"{each} was asked for {event.time - each.asked_at:.2f} s ago")
 
     # -- records
 
@@ -376,6 +389,9 @@ class _Checker:
     # -- the end
 
     def _end(self, event: Event) -> None:
+        for each in self._assignments.values():
+            if not each.ended:
+                self._in_time(event, each)
         for time, offset, before, after in self._again:
             if before.ended not in ("lost", "crashed") and not before.excused:
                 text = f"offset {offset}: {before} ({before.ended or 'live'}), and again {after}"

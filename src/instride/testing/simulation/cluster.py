@@ -53,7 +53,7 @@ class SimulatedCluster:
 
     def run(self) -> None:
         plan, at = self.plan, self.scheduler.at
-        self.history.add(BROKER, "plan", plan.seed, plan.kind)
+        self.history.add(BROKER, "plan", plan.seed, plan.kind, plan.max_poll_interval)
         for time, number, count in plan.produced:
             at(time, partial(self.brokers.produce, plan.partition(number), count))
         for member in plan.members:
