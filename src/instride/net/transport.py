@@ -158,8 +158,9 @@ class Transport:
         self._was_ready = True
         lifetime = self._connection.session_lifetime
         if lifetime > 0:
-            # Before the broker's patience ends, and not on all connections at once (as the Java client does).
-            self.authenticate_at = now() + lifetime * random.uniform(0.85, 0.95)  # noqa: S311 - no secret
+            # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
+            # takes no other authentication within a second.
+            self.authenticate_at = now() + max(lifetime * random.uniform(0.85, 0.95), 1.1)  # noqa: S311 - no secret
         held, self._held = self._held or [], None
         refused = []
         for request_id, request in held:

@@ -1,0 +1,232 @@
+"""TLS on one connection, against a server in this process: what is checked, and that nothing is sent before."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import trustme
+from security_help import PATIENCE, Certificates
+
+from instride.errors import NotKafkaError, TlsError, TransportError
+from instride.net import transport as transport_module
+from instride.net.tls import Tls
+from instride.net.transport import Transport
+from instride.wire.connection import Connection, Received
+from instride.wire.sasl.plain import Plain
+
+
+class Server:
+    """Takes one connection, speaks TLS if it has a context, reads, then answers what it is told. got: what it read."""
+
+    def __init__(self, context: ssl.SSLContext | None, *, family: int = socket.AF_INET, reply: bytes = b"") -> None:
+        host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
+        self._listener = socket.create_server((host, 0), family=family)
+        self._listener.settimeout(PATIENCE)
+        self.address = (family, self._listener.getsockname())
+        self.got = b""
+        self._context, self._reply = context, reply
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            peer, _ = self._listener.accept()
+            with peer:
+                peer.settimeout(PATIENCE)
+                if self._context is not None:
+                    peer = self._context.wrap_socket(peer, server_side=True)
+                with peer:
+                    self.got = peer.recv(65536)
+                    peer.sendall(self._reply)
+                    peer.recv(1)
+        except OSError:
+            pass
+
+    def end(self) -> None:
+        self._thread.join(PATIENCE)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(certificates: Certificates) -> Iterator[Serve]:
+    """``serve("name", ...)``: a server with a certificate for these names; without any, in plain text."""
+    with ExitStack() as stack:
+
+        def start(*names: str, authority: trustme.CA | None = None, version: Any = None, **kwargs: Any) -> Server:
+            context = None
+            if names:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                (authority or certificates.authority).issue_cert(*names).configure_cert(context)
+                if version is not None:
+                    context.minimum_version = context.maximum_version = version
+            server = Server(context, **kwargs)
+            stack.callback(server.end)
+            return server
+
+        yield start
+
+
+def connect(server: Server, host: str, certificates: Certificates, connection: Any = None) -> Transport:
+    """A transport to the server, driven until its first bytes were sent or it has failed."""
+    context = ssl.create_default_context(cafile=certificates.file("ca.pem"))
+    connection = connection or Connection(client_id="c", max_frame_bytes=1 << 20, mechanism=Plain("u", "canary"))
+    transport = Transport([server.address], f"{host}:1", connection, tls=Tls(context=context, host=host, where=host))
+    drive(transport, lambda: bool(server.got))
+    return transport
+
+
+def drive(transport: Transport, until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not until() and transport.failure is None:
+        assert time.monotonic() < deadline
+        assert transport.socket is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(transport.socket, transport.interest)
+            for _, mask in selector.select(0.05):
+                transport.readable() if mask & selectors.EVENT_READ else transport.writable()
+
+
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("broker.test", ["broker.test"]),
+        ("broker.test.", ["broker.test"]),
+        ("b-1.kafka.test", ["*.kafka.test"]),
+        ("127.0.0.1", ["127.0.0.1"]),
+    ],
+)
+def test_a_name_that_fits(serve: Serve, certificates: Certificates, host: str, names: list[str]) -> None:
+    server = serve(*names)
+    transport = connect(server, host, certificates)
+    assert transport.failure is None
+    assert b"instride" in server.got
+    transport.close()
+
+
+def test_ipv6_addresses_are_checked(serve: Serve, certificates: Certificates) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    server = serve("::1", family=socket.AF_INET6)
+    transport = connect(server, "::1", certificates)
+    assert transport.failure is None
+    transport.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "names"),
+    [
+        ("broker.test", ["other.test"]),
+        ("broker.test", ["127.0.0.1"]),
+        ("127.0.0.1", ["broker.test"]),
+        ("127.0.0.1", ["127.0.0.2"]),
+        ("a.b.kafka.test", ["*.kafka.test"]),
+        ("test", ["broker.test"]),
+    ],
+)
+def test_a_name_that_does_not_fit(serve: Serve, certificates: Certificates, host: str, names: list[str]) -> None:
+    server = serve(*names)
+    transport = connect(server, host, certificates)
+    assert isinstance(transport.failure, TlsError)
+    assert host in str(transport.failure)
+    server.end()
+    assert server.got == b"", "something was sent to a peer that was not verified"
+
+
+def test_nothing_is_sent_to_a_peer_of_an_unknown_authority(serve: Serve, certificates: Certificates) -> None:
+    server = serve("broker.test", authority=trustme.CA())
+    assert isinstance(connect(server, "broker.test", certificates).failure, TlsError)
+    server.end()
+    assert server.got == b""
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
+def test_old_tls_is_refused(serve: Serve, certificates: Certificates) -> None:
+    server = serve("broker.test", version=ssl.TLSVersion.TLSv1_1)
+    failure = connect(server, "broker.test", certificates).failure
+    assert isinstance(failure, TlsError)
+    server.end()
+    assert server.got == b""
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_both_versions_of_tls(serve: Serve, certificates: Certificates, version: ssl.TLSVersion) -> None:
+    server = serve("broker.test", version=version)
+    transport = connect(server, "broker.test", certificates)
+    assert transport.failure is None
+    transport.close()
+
+
+def test_a_peer_that_answers_in_plain_text(serve: Serve, certificates: Certificates) -> None:
+    server = serve(reply=b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    transport = connect(server, "broker.test", certificates)
+    drive(transport, lambda: False)
+    assert isinstance(transport.failure, NotKafkaError)
+    assert "security_protocol" in str(transport.failure)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_peer_that_hangs_up(reads: bool) -> None:
+    """As a broker's plain-text listener does: what TLS says first is too long a frame for it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = (socket.AF_INET, listener.getsockname())
+        tls = Tls(context=ssl.create_default_context(), host="broker.test", where="broker.test:1")
+        connection = Connection(client_id="c", max_frame_bytes=1 << 20)
+        transport = Transport([address], "broker.test:1", connection, tls=tls)
+        drive(transport, lambda: isinstance(transport.socket, ssl.SSLSocket))
+        peer, _ = listener.accept()
+        if reads:
+            peer.recv(65536)
+        peer.close()
+        drive(transport, lambda: False)
+    assert isinstance(transport.failure, TransportError)
+    assert transport.failure.retriable
+    assert "security_protocol" in str(transport.failure)
+
+
+class Sink:
+    """In a connection's place: takes bytes in small pieces."""
+
+    failure = None
+    session_lifetime = 0.0
+    ready = False
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.versions: dict[int, Any] = {}
+        self._asked = False
+
+    def handshake(self) -> bytes:
+        asked, self._asked = self._asked, True
+        return b"" if asked else b"hello"
+
+    def get_buffer(self) -> memoryview:
+        return memoryview(bytearray(10))
+
+    def buffer_updated(self, size: int) -> list[Received]:
+        self.taken += size
+        return []
+
+
+def test_what_tls_has_unpacked_is_not_left_behind(
+    serve: Serve, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The selector does not know of it: one turn takes it all, however short turns are."""
+    monkeypatch.setattr(transport_module, "_READ_TURN", 1)
+    sink = Sink()
+    server = serve("broker.test", reply=bytes(1000))
+    transport = connect(server, "broker.test", certificates, sink)
+    drive(transport, lambda: sink.taken > 0)
+    assert sink.taken == 1000
+    transport.close()
