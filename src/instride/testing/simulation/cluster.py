@@ -7,6 +7,7 @@ Laws
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from instride.config import ConsumerConfig
@@ -14,8 +15,8 @@ from instride.core.network.actions import ConnectionKey
 from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Link
-from instride.testing.simulation.member import LOOPS, Member
-from instride.testing.simulation.plan import Fault, MemberPlan, Plan
+from instride.testing.simulation.member import LOOPS, Loop, Member
+from instride.testing.simulation.plan import Fault, LoopKind, MemberPlan, Plan
 from instride.testing.simulation.process import Process
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.verbs import SimulatedConsumer
@@ -32,10 +33,14 @@ def run(plan: Plan, *, keep_logs: bool = False) -> History:
 
 
 class SimulatedCluster:
-    """A group, its brokers and the network between, in virtual time. Runs once."""
+    """A group, its brokers and the network between, in virtual time. Runs once.
 
-    def __init__(self, plan: Plan, *, keep_logs: bool = False) -> None:
+    loops: what the members run; to try a loop of your own, put it in place of "flagship".
+    """
+
+    def __init__(self, plan: Plan, *, keep_logs: bool = False, loops: Mapping[LoopKind, Loop] = LOOPS) -> None:
         self.plan = plan
+        self._loops = loops
         self.scheduler = Scheduler(plan.seed)
         self.history = History(self.scheduler, keep_logs=keep_logs)
         self.brokers = BrokerModel(
@@ -98,7 +103,7 @@ class SimulatedCluster:
         )
         self.members[plan.name] = member
         steady = plan.loop in ("flagship", "changes") and plan.most_in_flight > 1000
-        process.start(LOOPS[plan.loop](member), steady=steady)
+        process.start(self._loops[plan.loop](member), steady=steady)
 
     def _leave(self, name: str) -> None:
         self.history.add(name, "leaving")

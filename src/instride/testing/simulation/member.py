@@ -24,7 +24,7 @@ from instride.testing.simulation.verbs import SimulatedConsumer
 from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
 from instride.wire.decoder import ConsumerRecord
 
-__all__ = ["LOOPS", "Member"]
+__all__ = ["LOOPS", "Loop", "Member"]
 
 # What a careful user expects of a poll: it was woken, or no broker has been reached yet.
 _POLL_ERRORS = (WakeupError, TransportError)
@@ -285,7 +285,9 @@ def _close(member: Member) -> Verb:
     yield from member.consumer.close(timeout=5.0)
 
 
-LOOPS: dict[LoopKind, Callable[[Member], UserLoop]] = {
+Loop = Callable[[Member], UserLoop]
+
+LOOPS: dict[LoopKind, Loop] = {
     "flagship": _flagship,
     "changes": _changes,
     "wait": _wait,
