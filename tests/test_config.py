@@ -155,6 +155,8 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
         ("", "must name a broker"),
         ([], "must name a broker"),
         (" , ", "must name a broker"),
+        (["b:1", 5], "must be texts"),
+        (None, "must be texts"),
         ("b", 'not "host:port"'),
         ("b:", 'not "host:port"'),
         (":1", 'not "host:port"'),
@@ -166,6 +168,6 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
         ("kafka://b:9092", "without a scheme"),
     ],
 )
-def test_a_wrong_server_is_refused_with_the_reason(servers: str | list[str], why: str) -> None:
+def test_a_wrong_server_is_refused_with_the_reason(servers: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make(bootstrap_servers=servers)

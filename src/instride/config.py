@@ -260,7 +260,9 @@ def _check_together(config: ConsumerConfig) -> None:
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
     """(host, port) of each server. IPv6 addresses stand in brackets: "[::1]:9092". Raises `ConfigError`."""
-    names = servers.split(",") if isinstance(servers, str) else list(servers)
+    names = servers.split(",") if isinstance(servers, str) else servers
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f'bootstrap_servers must be texts such as "localhost:9092"; it is {servers!r}')
     cleaned = [name.strip() for name in names if name.strip()]
     if not cleaned:
         raise ConfigError('bootstrap_servers must name a broker, such as "localhost:9092"')
