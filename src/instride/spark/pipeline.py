@@ -106,8 +106,8 @@ class Pipeline:
             Kafka's max.poll.interval.ms, which has no other use here.
         auto_offset_reset: where a partition starts of which neither the sink nor the group knows an offset.
         isolation_level, assignors, session_timeout, heartbeat_interval, range_poll_interval: as the consumer's.
-        security: the consumer's settings that begin with security_, ssl_ and sasl_, for driver and executors: files must
-            be there under the same names, and an ssl_context cannot travel. The executors are sent the secrets.
+        security: the consumer's settings that begin with security_, ssl_ and sasl_, for driver and executors. Files
+            must be there under the same names; an ssl_context cannot travel. The executors are sent the secrets.
         """
         self._spark = spark
         self._topics = _checked_topics(topics)
