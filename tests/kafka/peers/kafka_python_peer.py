@@ -1,10 +1,13 @@
 """A member that is kafka-python. See `peer_help`."""
 
+import logging
 import sys
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from kafka import KafkaConsumer
+
+logging.basicConfig(level=logging.INFO)
 
 
 def main(servers: str, group: str, topic: str, name: str, settings: str) -> None:
@@ -18,6 +21,7 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         heartbeat_interval_ms=100,
         session_timeout_ms=10000,
     )
+    consumer.partitions_for_topic(topic)  # kafka-python 3.0 may hang where it leads before it knows the topic
     consumer.subscribe([topic])
     for command in sys.stdin:
         if command.split() == ["close"]:
