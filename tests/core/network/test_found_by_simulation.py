@@ -69,3 +69,17 @@ def test_what_could_not_be_committed_by_the_deadline_is_lost_and_not_revoked() -
     script.committed(ILLEGAL_GENERATION)
     (answer,) = [event for event in script.take(Answered) if event.call == call]
     assert isinstance(answer.committed[tp(1)], CommitFailedError)
+
+
+@pytest.mark.rule("fence yourself")
+def test_a_member_that_is_cut_off_has_no_lease_though_its_join_is_pending() -> None:
+    """Seed 100239: the Join never reached the coordinator, and renewed the lease of a member that was evicted."""
+    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    heard = script.now
+    script.reachable = False
+    script.pass_time(script.config.session_timeout - 0.5)
+    assert script.lease.expires <= heard + script.config.session_timeout
+    script.pass_time(10.0)
+    assert not script.lease.holds(script.now)

@@ -8,8 +8,8 @@ Laws
 4. An answer that was sent for under an older membership is ignored.
 5. Heartbeats go on in every state that has a generation, whatever the application does.
 6. The lease ends session_timeout after the *sending* of the last heartbeat that was answered. A join or sync that is
-   pending renews it, as long as this thread is never away for that long. An expired lease is not a loss: the next
-   answer decides.
+   pending renews it, as long as this thread is never away for that long and heartbeats do not fail. An expired lease is
+   not a loss: the next answer decides.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Group:
         self._waits_for_poll = False
         self._heartbeat_due = 0.0
         self._heartbeat_flying = False
+        self._unheard = False  # the last heartbeat had no answer
         self._alive_at = float("-inf")
         self._last_join = float("-inf")
         self._told_to_rejoin = False
@@ -367,10 +368,12 @@ class Group:
         self._heartbeat_flying = False
         self._context.touch()
         if isinstance(result, Exception):
+            self._unheard = stamp[0] == self._membership
             self._coordinator.lost(result)
             return
         if not isinstance(result, api.HeartbeatAnswer) or stamp[0] != self._membership:
             return
+        self._unheard = False
         error = result.error
         harmless = error == _ILLEGAL_GENERATION and (self.rebalancing or stamp[1] != self.generation)
         if error in (0, _REBALANCE_IN_PROGRESS) or harmless:
@@ -391,12 +394,12 @@ class Group:
             self._fail(error_for_code(error), now)
 
     def _update_lease(self, now: float) -> None:
-        """Law 6. What is pending counts only from turn to turn: a process that was suspended meanwhile does not know
-        whether it still is a member, though its Join or Sync looks pending."""
+        """Law 6. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
+        suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
         before = self._lease.expires
         if self.generation < 0:
             self._lease.expires = float("inf")
-        elif self._request_pending and self._lease.holds(now):
+        elif self._request_pending and not self._unheard and self._lease.holds(now):
             self._lease.expires = now + self._config.session_timeout
         else:
             self._lease.expires = self._alive_at + self._config.session_timeout
@@ -447,7 +450,7 @@ class Group:
         if self._requesting:
             self._coordinator.drop_join(now, "the membership has ended")
         self._requesting = self._rejoin = False
-        self._told_to_rejoin = self._mixed = False
+        self._told_to_rejoin = self._mixed = self._unheard = False
         self.generation = -1
         if forget_id:
             self.member_id = ""
