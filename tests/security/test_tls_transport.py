@@ -15,9 +15,10 @@ import pytest
 import trustme
 from security_help import PATIENCE, Certificates
 
+from instride.config import ConsumerConfig
 from instride.errors import NotKafkaError, TlsError, TransportError
 from instride.net import transport as transport_module
-from instride.net.tls import Tls
+from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
 from instride.wire.connection import Connection, Received
 from instride.wire.sasl.plain import Plain
@@ -80,7 +81,9 @@ def serve(certificates: Certificates) -> Iterator[Serve]:
 
 def connect(server: Server, host: str, certificates: Certificates, connection: Any = None) -> Transport:
     """A transport to the server, driven until its first bytes were sent or it has failed."""
-    context = ssl.create_default_context(cafile=certificates.file("ca.pem"))
+    ca_file = certificates.file("ca.pem")
+    context = tls_context(ConsumerConfig(bootstrap_servers="x:1", security_protocol="SSL", ssl_ca_file=ca_file))
+    assert context is not None
     connection = connection or Connection(client_id="c", max_frame_bytes=1 << 20, mechanism=Plain("u", "canary"))
     transport = Transport([server.address], f"{host}:1", connection, tls=Tls(context=context, host=host, where=host))
     drive(transport, lambda: bool(server.got))

@@ -74,11 +74,24 @@ def test_all_goes_on_when_they_are_good_again() -> None:
     script.pass_time(5.0)
     assert any(isinstance(each.request, api.Fetch) for each in script.waiting)
     before = len(script.errors())
-    script.do(Polled(), FetchCommitted(call=1, deadline=script.now + 60.0, partitions=(tp(0),)))
+    script.do(Polled())
+    script.pass_time(5.0)
+    assert len(script.errors()) == before
+
+
+def test_what_was_refused_once_is_no_answer_any_more_when_it_is_taken() -> None:
+    script = Refusing()
+    script.do(Assign(partitions={tp(0): 1}))
+    script.pass_time(5.0)
+    script.good = True
+    script.coordinator_error = 15  # so that a question has to wait
+    script.pass_time(5.0)
+    script.do(FetchCommitted(call=1, deadline=script.now + 60.0, partitions=(tp(0),)))
+    script.pass_time(1.0)
+    script.coordinator_error = 0
     script.pass_time(5.0)
     (answer,) = (event for event in script.delivered if isinstance(event, Answered))
     assert answer.error is None
-    assert len(script.errors()) == before
 
 
 def test_requests_hear_of_a_broken_connection_so_that_they_are_made_again() -> None:
