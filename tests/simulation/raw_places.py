@@ -41,8 +41,11 @@ class TooLateError(Exception):
 
 
 class Place(Protocol):
+    """soon: seconds after which an answer that has not come waits for somebody."""
+
     topic: str
     group: str
+    soon: float
 
     def send(self, who: str, channel: str, request: api.Request) -> int:
         """Send a request; what returns is its ticket."""
@@ -80,10 +83,10 @@ class ModelPlace:
     """One model broker, asked over the simulation's own connections."""
 
     def __init__(self, *, initial_delay: float = 0.0) -> None:
-        self.topic, self.group = "topic", "g"
+        self.topic, self.group, self.soon = "topic", "g", 0.1
         self._scheduler = Scheduler(0)
         topics, history = {self.topic: PARTITIONS}, History(self._scheduler)
-        self._brokers = BrokerModel(self._scheduler, history, nodes=1, topics=topics, initial_delay=initial_delay)
+        self.brokers = BrokerModel(self._scheduler, history, nodes=1, topics=topics, initial_delay=initial_delay)
         self._owners: dict[str, _Owner] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._tickets = 0
@@ -97,7 +100,7 @@ class ModelPlace:
         owner = self._owners.setdefault(who, _Owner(who))
         if (who, channel) not in self._links:
             key = ConnectionKey(Role.COORDINATOR, 1)
-            link = Link(self._scheduler, owner, key, 1, self._brokers.serve, lambda: _LATENCY)
+            link = Link(self._scheduler, owner, key, 1, self.brokers.serve, lambda: _LATENCY)
             self._links[who, channel] = link
         return self._links[who, channel]
 
@@ -111,7 +114,7 @@ class ModelPlace:
         self._scheduler.run(self._scheduler.now + seconds, lambda: False)
 
     def produce(self, partition: int, count: int) -> None:
-        self._brokers.produce(TopicPartition(self.topic, partition), count)
+        self.brokers.produce(TopicPartition(self.topic, partition), count)
 
     def drop(self, who: str, channel: str) -> None:
         self._links.pop((who, channel)).close()
@@ -164,9 +167,9 @@ class _Wire:
 class KafkaPlace:
     """A real broker. The topic is there already, with PARTITIONS partitions."""
 
-    def __init__(self, address: str, topic: str, group: str) -> None:
+    def __init__(self, address: str, topic: str, group: str, *, soon: float = 0.3) -> None:
         host, _, port = address.partition(":")
-        self.topic, self.group = topic, group
+        self.topic, self.group, self.soon = topic, group, soon
         self._address = (host, int(port))
         self._wires: dict[tuple[str, str], _Wire] = {}
         self._tickets = 0

@@ -13,7 +13,7 @@ Laws
    a play is compared with the script as a whole, and the script is the first comparison's result written down.
 2. Answers are written without what a broker is free in: member ids become names, members are sorted by name.
 3. Three dots end a step that does not wait for its answer. The step `B joined` (synced, fetched) does;
-   `B waits for join` says whether it is still without one.
+   `B waits for join` says whether it is still without one. `soon` does both: who has no answer soon, waits.
 4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
 
 Steps: A is session=S rebalance=S protocols=P,Q | A join [owned=0,1] | A sync [A=0,1 B=2] | A heartbeat [until ERROR]
@@ -40,11 +40,11 @@ from instride.wire.consumer_protocol import (
     write_subscription,
 )
 
-__all__ = ["play"]
+__all__ = ["Stage", "play"]
 
 _PATIENCE: Final = 25.0
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
-_ASYNC: Final = {"joined": "join", "synced": "sync", "fetched": "fetch"}
+_ASYNC: Final = {"joined": "join", "synced": "sync", "fetched": "fetch", "committed": "commit"}
 
 T = TypeVar("T")
 
@@ -79,14 +79,17 @@ class _Step:
 
 def play(script: str, place: Place) -> str:
     """The script's text with what the place answered."""
-    stage = _Stage(place)
+    stage = Stage(place)
     return "\n".join(stage.line(line) for line in script.splitlines()) + "\n"
 
 
-class _Stage:
+class Stage:
+    """A place, and the members that act there. members: by name, as far as the script has named them."""
+
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._members: dict[str, _Member] = {}
+        self.members: dict[str, _Member] = {}
+        self._names: dict[str, str] = {}
 
     def line(self, line: str) -> str:
         command = line.partition("->")[0].strip()
@@ -108,7 +111,7 @@ class _Stage:
             return ""
         settings = dict(word.split("=", 1) for word in rest[1:] if "=" in word)
         step = _Step(who, rest[0], [word for word in rest[1:] if "=" not in word], settings)
-        member = self._members.setdefault(who, _Member(name=who))
+        member = self.members.setdefault(who, _Member(name=who))
         told: str = getattr(self, f"_{step.verb}")(member, step)
         return told
 
@@ -121,12 +124,18 @@ class _Stage:
         channel = step.settings.get("on", channel)
         ticket = self._place.send(member.name, channel, request)
         member.pending[step.verb] = (channel, ticket)
-        return None if "..." in step.words else self._await(member, step.verb, kind)
+        return None if "..." in step.words else self._await(member, step, kind)
 
-    def _await(self, member: _Member, verb: str, kind: type[T], patience: float = _PATIENCE) -> T:
-        channel, ticket = member.pending.pop(verb)
+    def _await(self, member: _Member, step: _Step, kind: type[T]) -> T | None:
+        """The answer to the step, or None where it would have it soon and does not."""
+        verb = _ASYNC.get(step.verb, step.verb)
+        channel, ticket = member.pending[verb]
+        patience = self._place.soon if "soon" in step.words else _PATIENCE
         answer = self._place.take(member.name, channel, ticket, patience=patience)
+        if answer is None and "soon" in step.words:
+            return None
         assert isinstance(answer, kind), f"no {kind.__name__} within {patience:g} s but {answer}"
+        del member.pending[verb]
         return answer
 
     def _waits(self, member: _Member, step: _Step) -> str:
@@ -164,14 +173,16 @@ class _Stage:
             protocols=tuple(api.GroupProtocol(name=name, metadata=metadata) for name in member.protocols),
         )
         answer = self._ask(member, step, request, api.JoinGroupAnswer, "join")
-        return "" if answer is None else self._joined_with(member, answer)
+        return _unanswered(step) if answer is None else self._joined_with(member, answer)
 
-    def _joined(self, member: _Member, _: _Step) -> str:
-        return self._joined_with(member, self._await(member, "join", api.JoinGroupAnswer))
+    def _joined(self, member: _Member, step: _Step) -> str:
+        answer = self._await(member, step, api.JoinGroupAnswer)
+        return _unanswered(step) if answer is None else self._joined_with(member, answer)
 
     def _joined_with(self, member: _Member, answer: api.JoinGroupAnswer) -> str:
         if _name(answer.error) == "MEMBER_ID_REQUIRED":
             member.id = answer.member_id
+            self._names[member.id] = member.name
         if answer.error:
             return _name(answer.error)
         assert answer.member_id == member.id
@@ -182,13 +193,13 @@ class _Stage:
         return f"{told}, members {' '.join(names)}" if names else told
 
     def _who(self, member_id: str) -> str:
-        return next((each.name for each in self._members.values() if each.id == member_id), f"?{member_id}")
+        return self._names[member_id]
 
     def _sync(self, member: _Member, step: _Step) -> str:
         assignments = {
-            self._members[name].id: self._assignment(numbers)
+            self.members[name].id: self._assignment(numbers)
             for name, numbers in step.settings.items()
-            if name in self._members
+            if name in self.members
         }
         request = api.SyncGroup(
             group_id=self._place.group,
@@ -198,10 +209,11 @@ class _Stage:
             assignments=assignments,
         )
         answer = self._ask(member, step, request, api.SyncGroupAnswer, "join")
-        return "" if answer is None else _synced_with(answer)
+        return _unanswered(step) if answer is None else _synced_with(answer)
 
-    def _synced(self, member: _Member, _: _Step) -> str:
-        return _synced_with(self._await(member, "sync", api.SyncGroupAnswer))
+    def _synced(self, member: _Member, step: _Step) -> str:
+        answer = self._await(member, step, api.SyncGroupAnswer)
+        return _unanswered(step) if answer is None else _synced_with(answer)
 
     def _assignment(self, numbers: str) -> bytes:
         partitions = tuple(TopicPartition(self._place.topic, number) for number in _numbers(numbers))
@@ -241,10 +253,11 @@ class _Stage:
             offsets={(self._place.topic, int(p)): offset for p, offset in offsets.items()},
         )
         answer = self._ask(member, step, request, api.OffsetCommitAnswer)
-        return "" if answer is None else _committed_with(answer)
+        return _unanswered(step) if answer is None else _committed_with(answer)
 
-    def _committed(self, member: _Member, _: _Step) -> str:
-        return _committed_with(self._await(member, "commit", api.OffsetCommitAnswer))
+    def _committed(self, member: _Member, step: _Step) -> str:
+        answer = self._await(member, step, api.OffsetCommitAnswer)
+        return _unanswered(step) if answer is None else _committed_with(answer)
 
     def _offsets(self, member: _Member, step: _Step) -> str:
         request = api.OffsetFetch(group_id=self._place.group, partitions=self._partitions(step.words))
@@ -284,10 +297,11 @@ class _Stage:
             max_bytes=1 << 20,
         )
         answer = self._ask(member, step, request, api.FetchAnswer, "fetch")
-        return "" if answer is None else _fetched_with(answer)
+        return _unanswered(step) if answer is None else _fetched_with(answer)
 
-    def _fetched(self, member: _Member, _: _Step) -> str:
-        return _fetched_with(self._await(member, "fetch", api.FetchAnswer))
+    def _fetched(self, member: _Member, step: _Step) -> str:
+        answer = self._await(member, step, api.FetchAnswer)
+        return _unanswered(step) if answer is None else _fetched_with(answer)
 
     # -- the cluster
 
@@ -309,6 +323,10 @@ class _Stage:
 
 
 # -- in words
+
+
+def _unanswered(step: _Step) -> str:
+    return "waits" if "soon" in step.words else ""
 
 
 def _name(code: int) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import uuid
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from raw_places import KafkaPlace, ModelPlace, TooLateError
+from raw_places import PARTITIONS, KafkaPlace, ModelPlace, TooLateError
 from raw_plays import DELAYED, DELAYING, NAMES, KafkaPlays, play_at_the_model, script
+from raw_random import random_script
 from raw_script import play
 
 from instride.testing import LocalKafka
 from instride.wire import api
 
+SEEDS = range(int(os.environ.get("INSTRIDE_RANDOM_SCRIPTS", "24")))
+PATIENCE = (0.3, 1.0, 3.0)
 KEPT_WAITING = """\
 A join
 A join
@@ -48,6 +55,37 @@ def delayed_plays() -> Iterator[KafkaPlays]:
 def test_kafka_answers_as_the_script_says(name: str, request: pytest.FixtureRequest) -> None:
     plays: KafkaPlays = request.getfixturevalue("delayed_plays" if name in DELAYED else "plays")
     assert plays.result(name) == script(name)
+
+
+@pytest.mark.kafka
+def test_kafka_answers_random_scripts_as_the_model_does(kafka: LocalKafka) -> None:
+    """Who has no answer soon waits, so a busy broker is given more time before it is said to differ."""
+    topics = {seed: f"random-{seed}-{uuid.uuid4().hex[:8]}" for seed in SEEDS}
+    kafka.create_topics(dict.fromkeys(topics.values(), PARTITIONS))
+
+    def differs(seed: int) -> str:
+        expected, told = random_script(seed), ""
+        for soon in PATIENCE:
+            place = KafkaPlace(kafka.bootstrap_servers, topics[seed], f"group-{uuid.uuid4().hex}", soon=soon)
+            try:
+                told = play(expected, place)
+            finally:
+                place.close()
+            if told == expected:
+                return ""
+        return f"seed {seed}, Kafka:\n{told}\nthe model:\n{expected}"
+
+    with ThreadPoolExecutor(len(SEEDS)) as pool:
+        assert [each for each in pool.map(differs, SEEDS) if each] == []
+
+
+def test_random_scripts_are_worth_their_name() -> None:
+    """All states and most errors are met; each often."""
+    lines = [line for seed in range(24) for line in random_script(seed).splitlines()]
+    told = Counter(line.partition("-> ")[2].split(",")[0].partition(" of ")[0] for line in lines)
+    errors = ("NONE", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "MEMBER_ID_REQUIRED")
+    assert min(told[each] for each in (*errors, "waits", "generation 2")) >= 20, told
+    assert told["assigned 1"] >= 5, told
 
 
 def test_every_step_says_what_is_answered() -> None:

@@ -150,10 +150,9 @@ class GroupModel:
 
     def _rejoin(self, member: _Member, request: api.JoinGroup, reply: Reply) -> None:
         """Law 3."""
-        unchanged = member.protocols == request.protocols
         quiet = self._state == COMPLETING or (self._state == STABLE and member.id != self._leader)
         self._renew(member)
-        if quiet and unchanged:
+        if quiet and member.protocols == request.protocols:
             reply(self._join_answer(member))
             return
         if member.join is not None:  # an older Join of the same member, of a connection that broke
@@ -322,8 +321,10 @@ class GroupModel:
         member = self.members.get(member_id)
         if member is not None:
             self._remove(member, "it left")
-        elif member_id in self._pending:
-            self._forget_pending(member_id)
+        elif member_id in self._pending:  # it was no member, and yet Kafka starts a rebalance
+            self._pending.discard(member_id)
+            if self.members:
+                self._prepare()
         else:
             return _UNKNOWN_MEMBER_ID
         return 0
@@ -342,8 +343,7 @@ class GroupModel:
 
     def _enter(self, state: str) -> None:
         self._state = state
-        names = tuple(member.name for member in self.members.values())
-        self._history.add(BROKER, "group", state, self.generation, names)
+        self._history.add(BROKER, "group", state, self.generation, tuple(each.name for each in self.members.values()))
 
     # -- offsets
 
