@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, cast
 
+from instride import RebalanceListener
 from instride.commits import CommitSnapshot
-from instride.core.application.listener import RebalanceListener
 from instride.records import OffsetRange, TopicPartition
 from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits

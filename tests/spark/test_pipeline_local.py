@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import Counter
@@ -44,10 +43,11 @@ Topic = Callable[..., str]
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK_JVM}
+    # Not by the environment: a JVM of an earlier module's session goes on with its own.
+    conf["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parent)
     builder = SparkSession.builder.master("local[4]").appName("pipeline").config(map=conf)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session

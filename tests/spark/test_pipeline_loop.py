@@ -436,17 +436,20 @@ def test_a_hand_over_goes_on_while_the_pipeline_stops() -> None:
         yield from until(lambda: stage.runner.started)
         stage.consumer.ask(0)
 
-    scripted = script()
-    turns: list[int] = []
+    def while_it_stops() -> Script:
+        yield from until(lambda: len(stage.consumer.delays) > 2)
+        stage.runner.succeed(0, 0)
+        yield from until(lambda: tp(0) not in stage.consumer.owned)
+        stage.runner.succeed(0, 1)
+        stage.runner.end(0)
+        yield from until(lambda: False)
+
+    before, after = script(), while_it_stops()
 
     def stopping() -> bool:
-        if next(scripted, "over") is None:
+        if next(before, "over") is None:
             return False
-        turns.append(1)
-        if len(turns) == 4:
-            stage.runner.succeed(0, 0)
-        if tp(0) not in stage.consumer.owned:
-            stage.runner.finish(0)
+        next(after)
         return True
 
     stage.loop.run(stopping)

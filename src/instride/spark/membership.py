@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from instride import RebalanceListener
 from instride.consumer import RangeConsumer
-from instride.core.application.listener import RebalanceListener
 from instride.records import TopicPartition
 from instride.spark.events import PartitionChange, PartitionsChanged, PipelineEvent
 from instride.spark.sink import Sink
