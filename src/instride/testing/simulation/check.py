@@ -6,10 +6,12 @@ Laws (docs/rebalance.md; S and L numbers are the invariants of docs/simulation.m
 2. A commit never goes back (S5), never reaches beyond a record that nobody finished (S4), and is never taken from an
    assignment that is over: not an older epoch's (S6), not after a hand-over (S8).
 3. Offsets rise without a skip in each assignment, and begin at the committed offset (S3).
-4. Nothing is returned after the revoke was requested (S7), nor of what the same poll lost.
+4. Nothing is returned after the revoke was requested (S7), nor of what the same poll lost, nor while it is paused. A
+   poll tells what was lost of what earlier ones returned.
 5. No partition has two owners, unless the older one lost it (S11).
 6. In a history without faults what is not asked for goes on, whatever is held back (L1), no delay outlasts
-   max_poll_interval (L2), and nobody is evicted (L4). A calm one loses nothing.
+   max_poll_interval (L2), and nobody is evicted (L4). A calm one loses nothing, and
+   no commit of it fails: a rebalance is no reason. A rebalance waits for no delay.
 7. A listener hears of each assignment once, and once of its end.
 8. No thread dies or spins, and no call raises what the user cannot have caused.
 """
@@ -18,64 +20,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from instride.records import TopicPartition
 from instride.testing.simulation.history import Event
+from instride.testing.simulation.judged import Assignment, Violation
 
 __all__ = ["Violation", "check"]
 
 _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still (law 6): a long poll, round trips, a turn of the others."""
+_LONGEST_REBALANCE = 2.5
+"""Seconds in which all have joined: heartbeats, a commit budget, and round trips."""
 _LATE = 0.5
 """How much later than max_poll_interval a revoke's end may be told: the network thread's turn comes when it comes."""
 _SESSION, _BEAT = 2.5, 1.0
 """The session time-out and the longest heartbeat interval of all plans, each with the time that an answer takes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """law: which of the above is broken, in a word. time: virtual seconds."""
-
-    law: str
-    time: float
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.time:.3f} s: {self.law}: {self.text}"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Assignment:
-    """One partition at one member in one epoch. ended: "" while it is live."""
-
-    who: str
-    partition: TopicPartition
-    epoch: int
-    generation: int
-    start: int | None = None
-    next: int | None = None
-    done: int = 0
-    finished: set[int] = field(default_factory=set)
-    ended: str = ""
-    superseded: bool = False
-    asked: bool = False
-    asked_at: float = 0.0
-    undelayed: bool = False
-    excused: bool = False
-    waiting_since: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.partition} of {self.who} in epoch {self.epoch}"
-
-    def finish(self, offset: int) -> None:
-        self.finished.add(offset)
-        while self.start is not None and self.start + self.done in self.finished:
-            self.done += 1
-
-    def covers(self, offset: int) -> bool:
-        """Whether a commit at the offset speaks of what was finished here, and of nothing else."""
-        return self.start is not None and self.start <= offset <= self.start + self.done
 
 
 def check(history: Iterable[Event]) -> list[Violation]:
@@ -93,16 +52,19 @@ class _Checker:
         self.found: list[Violation] = []
         self._kind = "faults"
         self._longest_delay = float("inf")
-        self._assignments: dict[tuple[str, TopicPartition, int], _Assignment] = {}
-        self._newest: dict[TopicPartition, _Assignment] = {}
-        self._live: dict[str, dict[TopicPartition, _Assignment]] = defaultdict(dict)
-        self._delivered: dict[TopicPartition, dict[int, _Assignment]] = defaultdict(dict)
-        self._again: list[tuple[float, int, _Assignment, _Assignment]] = []
+        self._rebalancing_since: float | None = None
+        self._assignments: dict[tuple[str, TopicPartition, int], Assignment] = {}
+        self._newest: dict[TopicPartition, Assignment] = {}
+        self._live: dict[str, dict[TopicPartition, Assignment]] = defaultdict(dict)
+        self._delivered: dict[TopicPartition, dict[int, Assignment]] = defaultdict(dict)
+        self._again: list[tuple[float, int, Assignment, Assignment]] = []
         self._finished: dict[TopicPartition, set[int]] = defaultdict(set)
         self._prefix: dict[TopicPartition, int] = defaultdict(int)
         self._committed: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._untold: dict[str, list[TopicPartition]] = defaultdict(list)
+        self._to_tell: dict[str, list[tuple[float, Assignment]]] = defaultdict(list)
+        self._paused: dict[str, tuple[TopicPartition, ...]] = {}
         self._heard: dict[str, set[TopicPartition]] = defaultdict(set)
         self._steady: set[str] = set()
         self._evicted: dict[str, tuple[float, str]] = {}
@@ -112,6 +74,7 @@ class _Checker:
             "blind": self._blind_beat,
             "gave up": self._gave_up,
             "plan": self._plan,
+            "group": self._group,
             "started": self._started,
             "leaving": self._leaving,
             "died": self._died,
@@ -129,6 +92,7 @@ class _Checker:
             "on assigned": self._on_assigned,
             "on revoked": self._on_gone,
             "on lost": self._on_gone,
+            "still paused": self._still_paused,
             "poll": self._poll,
             "delay": self._delay,
             "done": self._done,
@@ -147,6 +111,15 @@ class _Checker:
     def _plan(self, event: Event) -> None:
         self._kind = event.detail[1]
         self._longest_delay = event.detail[2] + _LATE
+
+    def _group(self, event: Event) -> None:
+        if event.detail[0] == "PreparingRebalance":
+            self._rebalancing_since = event.time
+        elif self._rebalancing_since is not None:
+            waited = event.time - self._rebalancing_since
+            if self._kind != "faults" and waited > _LONGEST_REBALANCE:
+                self._wrong(event, "a rebalance waits for no delay", f"the members took {waited:.2f} s to join")
+            self._rebalancing_since = None
 
     def _started(self, event: Event) -> None:
         if event.detail[0]:
@@ -184,9 +157,10 @@ class _Checker:
 
     def _unsubscribed(self, event: Event) -> None:
         self._untold.pop(event.who, None)
+        self._to_tell.pop(event.who, None)
         self._gone(event)
 
-    def _over(self, each: _Assignment, how: str) -> None:
+    def _over(self, each: Assignment, how: str) -> None:
         each.ended = how
         self._live[each.who].pop(each.partition, None)
 
@@ -198,14 +172,14 @@ class _Checker:
             mine = self._live[event.who].get(partition)
             if mine is not None:
                 self._wrong(event, "one owner", f"{mine} is assigned again")
-            new = _Assignment(who=event.who, partition=partition, epoch=epoch, generation=generation)
+            new = Assignment(who=event.who, partition=partition, epoch=epoch, generation=generation)
             older = self._newest.get(partition)
             if older is not None and older.who == event.who and older.epoch >= epoch:
                 self._wrong(event, "epochs rise", f"{new} after {older}")
             self._assignments[event.who, partition, epoch] = self._live[event.who][partition] = new
             self._supersede(older, new)
 
-    def _supersede(self, older: _Assignment | None, new: _Assignment) -> None:
+    def _supersede(self, older: Assignment | None, new: Assignment) -> None:
         """An assignment of an older generation, of which a suspended member hears late, is over from the start."""
         if older is not None and older.generation > new.generation:
             new.superseded = True
@@ -214,7 +188,7 @@ class _Checker:
             older.superseded = True
         self._newest[new.partition] = new
 
-    def _each(self, event: Event) -> list[_Assignment]:
+    def _each(self, event: Event) -> list[Assignment]:
         return [self._assignments[event.who, partition, epoch] for partition, epoch in event.detail[0]]
 
     def _requested(self, event: Event) -> None:
@@ -248,8 +222,10 @@ class _Checker:
             self._in_time(event, each)
             self._over(each, "lost")
             self._untold[event.who].append(each.partition)
+            if each.next != each.start:
+                self._to_tell[event.who].append((event.time, each))
 
-    def _in_time(self, event: Event, each: _Assignment) -> None:
+    def _in_time(self, event: Event, each: Assignment) -> None:
         """Law 6: no delay is without end (L2)."""
         if each.asked and self._kind != "faults" and event.time - each.asked_at > self._longest_delay:
             self._wrong(event, "a delay ends", f"{each} was asked for {event.time - each.asked_at:.2f} s ago")
@@ -263,14 +239,21 @@ class _Checker:
         if owner is not None and owner.next is not None and not owner.asked and owner.waiting_since is None:
             owner.waiting_since = event.time
 
+    def _still_paused(self, event: Event) -> None:
+        self._paused[event.who] = event.detail[0]
+
     def _poll(self, event: Event) -> None:
         deliveries, asked, lost = event.detail
+        paused = self._paused.pop(event.who, ())
+        self._tells(event, lost)
         for partition in lost:
             if partition not in self._untold[event.who]:
                 self._wrong(event, "lost once", f"{event.who} was told that it lost {partition}, and had not")
             else:
                 self._untold[event.who].remove(partition)
         for partition, epoch, _, first, last in deliveries:
+            if partition in paused:
+                self._wrong(event, "nothing while paused", f"{partition} {first}-{last} was returned")
             if partition in asked or partition in lost:
                 self._wrong(event, "nothing after the request", f"{partition} {first}-{last} came with its revoke")
             self._delivery(event, self._assignments[event.who, partition, epoch], first, last)
@@ -279,7 +262,14 @@ class _Checker:
             if each is not None:
                 each.undelayed = True
 
-    def _delivery(self, event: Event, each: _Assignment, first: int, last: int) -> None:
+    def _tells(self, event: Event, lost: tuple[TopicPartition, ...]) -> None:
+        due = [each for time, each in self._to_tell[event.who] if time < event.time]
+        self._to_tell[event.who] = [later for later in self._to_tell[event.who] if later[1] not in due]
+        for each in due:
+            if each.partition not in lost:
+                self._wrong(event, "losses are told", f"{each} was lost, and this poll does not say so")
+
+    def _delivery(self, event: Event, each: Assignment, first: int, last: int) -> None:
         if each.ended == "revoked" or each.undelayed:
             self._wrong(event, "nothing after the request", f"{each}: {first}-{last} after its revoke")
         if each.superseded and not self._could_not_know(event):
@@ -327,7 +317,7 @@ class _Checker:
     def _blind_beat(self, event: Event) -> None:
         self._blind[event.who] = event.time
 
-    def _gap(self, event: Event, each: _Assignment) -> None:
+    def _gap(self, event: Event, each: Assignment) -> None:
         """Law 6."""
         if self._kind == "faults" or each.who not in self._steady or each.waiting_since is None or each.ended:
             return
@@ -361,6 +351,8 @@ class _Checker:
     # -- commits
 
     def _commit_failed(self, event: Event) -> None:
+        if self._kind in ("calm", "storm"):
+            self._wrong(event, "a calm commit succeeds", f"{event.who}: {event.detail[0]}")
         for each in self._live[event.who].values():
             each.excused = True
         for (who, _, _), each in self._assignments.items():

@@ -190,6 +190,12 @@ class SimulatedCluster:
                 process.crash()
             case "isolate":
                 self._isolate(process, fault.seconds)
+            case "absent":  # its loop does not come back until the group has thrown it out and taken it again
+                self._isolate(process, fault.seconds)
+                member.hold += 0.9 * self.plan.max_poll_interval
+            case "nervous":
+                self.history.add(process.name, "woken at each delay")
+                process.nervous = True
             case "narrow":
                 self._narrow(member, fault.seconds)
             case "resubscribe" | "resubscribe in haste":

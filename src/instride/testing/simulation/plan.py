@@ -31,6 +31,8 @@ FaultKind = Literal[
     "move leader",
     "down",
     "isolate",
+    "absent",
+    "nervous",
     "narrow",
     "resubscribe",
     "resubscribe in haste",
@@ -219,6 +221,8 @@ _KINDS: tuple[FaultKind, ...] = (
     "move leader",
     "down",
     "isolate",
+    "absent",
+    "nervous",
     "resubscribe in haste",
 )
 
@@ -235,6 +239,7 @@ def _fault(rng: random.Random, kinds: tuple[FaultKind, ...], members: tuple[Memb
         "down": rng.choice((0.3, 1.0, 2.5)),
         "wakeups": rng.choice((1.0, 3.0)),
         "isolate": rng.choice((1.0, 3.0, 6.0)),
+        "absent": 2.1,
         "narrow": rng.choice((0.1, 1.0, 3.0)),
     }.get(kind, 0.0)
     return Fault(time=rng.uniform(0.3, span), kind=kind, member=member, seconds=seconds, role=rng.choice(_ROLES))

@@ -96,6 +96,7 @@ class Process:
         self.history = history
         self.links: dict[ConnectionKey, Link] = {}
         self.suspended_until = 0.0
+        self.nervous = False  # a delay is followed by a wakeup
         self.crashed = False
         self.loop_ended = False
         self._connect = connect

@@ -61,6 +61,8 @@ class SimulatedConsumer:
                 (each.partition, each.epoch, each.seek_number, each.chunk.first_offset, each.chunk.last_offset)
                 for each in deliveries
             )
+            if paused := self._application.paused():
+                self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
             self._process.history.add(self._process.name, "poll", returned, tuple(sorted(asked)), tuple(sorted(lost)))
         return deliveries
 
@@ -75,6 +77,9 @@ class SimulatedConsumer:
         accepted = self._application.delay_revoke(wanted)
         if wanted:
             self._process.history.add(self._process.name, "delay", tuple(wanted), accepted)
+            if self._process.nervous:
+                scheduler = self._process.scheduler
+                scheduler.after(scheduler.jitter(0.1), self._process.wakeup)
         return accepted
 
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
