@@ -54,7 +54,8 @@ class Membership(RebalanceListener):
                 self._consumer.seek(partition, position)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        # One that nobody asked for in a poll of ours is given up by close.
+        # One that no poll was asked for is given up by close: asked for and handed over at once.
+        self._tell(PartitionChange.REVOKE_REQUESTED, set(partitions) - self._asked)
         self._gone(partitions, lost=False)
         self._tell(PartitionChange.REVOKED, partitions)
 
