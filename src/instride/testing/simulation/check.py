@@ -29,8 +29,9 @@ __all__ = ["Violation", "check"]
 
 _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still (law 6): a long poll, round trips, a turn of the others."""
-_LONGEST_REBALANCE = 2.5
-"""Seconds in which all have joined: heartbeats, a commit budget, and round trips."""
+_LONGEST_REBALANCE = 3.0
+"""Seconds in which all have joined: heartbeats, a commit budget, round trips. A member that goes before it has used the
+id that it was given is waited for until its session ends; so a rebalance during which one goes is not judged."""
 _LATE = 0.5
 """How much later than max_poll_interval a revoke's end may be told: the network thread's turn comes when it comes."""
 _SESSION, _BEAT = 2.5, 1.0
@@ -127,6 +128,7 @@ class _Checker:
 
     def _leaving(self, event: Event) -> None:
         self._steady.discard(event.who)
+        self._rebalancing_since = None
 
     def _died(self, event: Event) -> None:
         self._wrong(event, "nothing dies", f"{event.who}'s {event.detail[0]}: {event.detail[1]}")
@@ -151,6 +153,7 @@ class _Checker:
             self._over(each, "closed")
 
     def _unsubscribes(self, event: Event) -> None:
+        self._rebalancing_since = None
         for each in self._live[event.who].values():
             each.waiting_since = None
             each.excused |= event.detail[0] == "resubscribe in haste"
