@@ -487,3 +487,34 @@ def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: Netw
     assert script.committed() == {0: 5}
     assert "OffsetCommit" not in script.waits()
     assert sorted(answer.call for answer in script.take(Answered)) == calls
+
+
+@pytest.mark.rule("7")
+def test_an_application_that_does_not_poll_until_its_work_is_done_costs_nobody_anything(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    polled = script.now
+    asked_back(script, 1, keeps=(0,))
+    generation = 2
+    while script.now < polled + script.config.max_poll_interval - 20:
+        generation += 1
+        script.heartbeat(REBALANCE_IN_PROGRESS)  # others come and go meanwhile
+        assert script.joining_with().owned == (tp(0), tp(1))
+        script.rebalance(generation, 0)
+        script.commit({0: generation, 1: generation})
+        assert script.committed() == {0: generation, 1: generation}
+    assert script.take(Lost) == []
+    script.do(Polled())
+    script.complete(1)
+    assert script.joining_with().owned == (tp(0),)
+    assert script.take(Lost) == []
+
+
+@pytest.mark.rule("7")
+def test_only_the_poll_interval_bounds_it(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    asked_back(script, 1, keeps=(0,))
+    while not script.take(Lost):
+        script.pass_time(1.0)
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert script.now - 100.0 >= script.config.max_poll_interval - script.config.commit_budget
