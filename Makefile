@@ -7,12 +7,13 @@ CYTHON_SOURCES := $(wildcard $(addprefix src/instride/wire/,batch_reader.py reco
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean distclean
+.PHONY: help demo test check mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make check   format, lint, strict types, import contracts"
+	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
@@ -28,6 +29,9 @@ check: $(COMPILED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+mutants: $(COMPILED)
+	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 bench: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -1,0 +1,93 @@
+"""What `make mutants` runs: its definitions fit the code, it tells when they do not, and it fails when it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mutants.__main__ import status
+from mutants.catalogue import load
+from mutants.mutant import Edit, Mutant, StaleMutantError, apply, check_fresh
+from mutants.table import page
+from mutants.trial import Found, Outcome
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGE = PROJECT / "src" / "instride"
+
+
+def mutant(*edits: Edit, missed: str = "") -> Mutant:
+    return Mutant(name="a bug", suffers="a loss", edits=edits, missed=missed)
+
+
+def outcome(*, histories: int = 0, test: str = "", missed: str = "") -> Outcome:
+    return Outcome(
+        mutant=mutant(missed=missed),
+        histories=Found(by="one owner", histories=histories, seed=histories) if histories else None,
+        test=Found(by=test) if test else None,
+        seconds=1.0,
+    )
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "one.py").write_text("a = 1\nb = 2\nb = 2\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("each", load(), ids=lambda each: each.name)
+def test_no_mutant_is_stale(each: Mutant) -> None:
+    check_fresh(each, PACKAGE)
+
+
+def test_there_are_as_many_as_issue_5_asks_for() -> None:
+    assert len(load()) >= 25
+
+
+def test_each_is_in_the_table() -> None:
+    table = (PROJECT / "docs" / "mutants.md").read_text(encoding="utf-8")
+    missing = [each.name for each in load() if f"| {each.name} | {each.suffers} |" not in table]
+    assert missing == []
+
+
+def test_a_mutant_is_its_replacements(package: Path) -> None:
+    apply(mutant(Edit("one.py", "a = 1", "a = 3"), Edit("one.py", "a = 3\n", "a = 4\n")), package)
+    assert (package / "one.py").read_text() == "a = 4\nb = 2\nb = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (Edit("one.py", "c = 1", ""), "in one.py 0 times"),
+        (Edit("one.py", "b = 2", ""), "in one.py 2 times"),
+        (Edit("two.py", "a = 1", ""), "there is no two.py"),
+    ],
+)
+def test_a_stale_mutant_is_told_and_changes_nothing(package: Path, edit: Edit, why: str) -> None:
+    with pytest.raises(StaleMutantError, match=why):
+        apply(mutant(Edit("one.py", "a = 1", "a = 3"), edit), package)
+    assert (package / "one.py").read_text() == "a = 1\nb = 2\nb = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("each", "product", "expected"),
+    [
+        (outcome(histories=3), "", 0),
+        (outcome(test="test_it", missed="since"), "", 0),
+        (outcome(), "", 1),
+        (outcome(missed="since"), "", 1),
+        (outcome(test="test_it"), "", 1),
+        (outcome(histories=3, missed="since"), "", 1),
+        (outcome(histories=3), "one owner (seed 3)", 1),
+    ],
+)
+def test_the_exit_status(each: Outcome, product: str, expected: int) -> None:
+    assert status([each], product) == expected
+
+
+def test_the_table_says_what_found_it() -> None:
+    text = page([outcome(histories=7), outcome(test="test_rules.py::test_it", missed="it costs time only")], 1500)
+    assert "| a bug | a loss | 7 | one owner |" in text
+    assert "| a bug | a loss | none | `test_rules.py::test_it` |" in text
+    assert "- **a bug**: it costs time only" in text
+    assert "2 mutants: 1 found by histories, 1 by unit tests alone." in text

@@ -1,0 +1,90 @@
+"""``python -m mutants [NAME...]``: make each mutant, and see whether it is found.
+
+The exit status is 1 where one is stale, is found by nothing, or is found by unit tests alone though its definition
+does not say why; and where what finds the mutants finds something in the product as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mutants.catalogue import load
+from mutants.mutant import Mutant, StaleMutantError, check_fresh
+from mutants.table import page, row, summary
+from mutants.trial import Outcome, Snapshot, judge, snapshot, verify
+
+__all__ = ["main", "status"]
+
+_FOR_THE_MISSED = 100
+"""Histories for a mutant of which its definition says that none shows it; more would only take time."""
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these (all)")
+    parser.add_argument("--histories", type=int, default=1500, metavar="N", help="most for each mutant (1500)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="J", help="mutants at once (2)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table there, too")
+    chosen = parser.parse_args(arguments)
+    with snapshot(_PROJECT) as original:
+        try:
+            mutants = _chosen(chosen.names, original)
+        except (StaleMutantError, LookupError) as error:
+            _say(str(error))
+            return 1
+        outcomes = _judge_all(original, mutants, chosen.jobs, chosen.histories)
+        found_in_the_product = verify(original, outcomes)
+    _say(summary(outcomes))
+    if chosen.write is not None:
+        chosen.write.write_text(page(outcomes, chosen.histories), encoding="utf-8")
+    return status(outcomes, found_in_the_product)
+
+
+def _chosen(names: Sequence[str], original: Snapshot) -> list[Mutant]:
+    """Raises `StaleMutantError` for any that is stale, and LookupError for a name that is none."""
+    mutants = load()
+    if unknown := set(names) - {mutant.name for mutant in mutants}:
+        raise LookupError(f"no such mutant: {', '.join(sorted(unknown))}")
+    for mutant in mutants:
+        check_fresh(mutant, original.package)
+    return [mutant for mutant in mutants if not names or mutant.name in names]
+
+
+def _judge_all(original: Snapshot, mutants: Sequence[Mutant], jobs: int, histories: int) -> list[Outcome]:
+    def trial(mutant: Mutant) -> Outcome:
+        most = min(histories, _FOR_THE_MISSED) if mutant.missed else histories
+        outcome = judge(original, mutant, histories=most)
+        _say(row(outcome))
+        return outcome
+
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        return list(pool.map(trial, mutants))
+
+
+def status(outcomes: Sequence[Outcome], found_in_the_product: str) -> int:
+    wrong = [f"{each.mutant.name} is found by nothing" for each in outcomes if not each.killed]
+    for each in outcomes:
+        if each.killed and each.histories is None and not each.mutant.missed:
+            wrong.append(f"{each.mutant.name} is found by no history, and its definition does not say why")
+        if each.histories is not None and each.mutant.missed:
+            wrong.append(f"{each.mutant.name} is found by a history now: drop its `missed`")
+    if found_in_the_product:
+        wrong.append(f"the product itself is found wrong by what finds the mutants: {found_in_the_product}")
+    for line in wrong:
+        _say(line)
+    return 1 if wrong else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
