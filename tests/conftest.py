@@ -3,6 +3,8 @@
 So a plain mistake is reported within seconds, and the tests that share a kind of server run together.
 """
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -17,6 +19,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Offer the fixtures of `instride.testing` also where the package is on the path but not installed."""
     if not config.pluginmanager.is_registered(pytest_instride):
         config.pluginmanager.register(pytest_instride, "pytest_instride")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a script: then Ctrl-C would reach neither the tests nor the programs they start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
