@@ -24,6 +24,7 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
 )
 from instride.testing import LocalKafka, find_kafka, running
+from instride.testing.admin import Admin
 from instride.testing.ports import free_ports
 
 Eventually = Callable[[Callable[[], bool]], None]
@@ -54,6 +55,9 @@ def test_a_topic_is_ready_when_create_topic_returns(kafka: LocalKafka) -> None:
     assert kafka.topics()["ready"] == 5
     assert [kafka.leader("ready", partition) for partition in range(5)] == [1] * 5
     assert kafka.leader("ready", 5) is None
+    with Admin(int(kafka.bootstrap_servers.rpartition(":")[2]), timeout=10) as admin:
+        assert admin.leads({"ready": range(5)})
+        assert not admin.leads({"ready": [4, 5]}), "who does not lead says so"
     kafka.delete_topic("ready")
     assert "ready" not in kafka.topics()
     assert kafka.leader("ready") is None

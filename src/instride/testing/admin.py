@@ -21,11 +21,13 @@ from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.delete_topics.v6 import request as delete_request
 from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v7 import request as list_request
+from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 from kio.schema.metadata.v12 import request as metadata_request
 from kio.schema.metadata.v12.response import MetadataResponse
-from kio.schema.types import TopicName
+from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32, i32Timedelta
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from instride.errors import BrokerResponseError, TransportError, error_for_code
 
@@ -33,6 +35,7 @@ __all__ = ["Admin"]
 
 _CLIENT: Final = "instride-testing"
 _LENGTH: Final = struct.Struct(">i")
+_EARLIEST: Final = -2
 
 
 class Admin:
@@ -69,6 +72,19 @@ class Admin:
         )
         answer: MetadataResponse = self._call(request, MetadataResponse)
         return answer
+
+    def leads(self, partitions: Mapping[str, Sequence[int]]) -> bool:
+        """Whether this broker serves all of these as their leader. Metadata names a leader before it does."""
+        request = list_request.ListOffsetsRequest(
+            replica_id=BrokerId(-1),
+            isolation_level=i8(0),
+            topics=tuple(
+                list_request.ListOffsetsTopic(name=TopicName(name), partitions=tuple(map(_earliest, numbers)))
+                for name, numbers in partitions.items()
+            ),
+        )
+        answer: ListOffsetsResponse = self._call(request, ListOffsetsResponse)
+        return all(part.error_code is ErrorCode.none for topic in answer.topics for part in topic.partitions)
 
     def create_topics(
         self, topics: Mapping[str, int], *, replication: int, configs: Mapping[str, str] | None = None
@@ -132,6 +148,12 @@ class Admin:
                 raise ConnectionResetError("the broker closed the connection")
             data += part
         return bytes(data)
+
+
+def _earliest(number: int) -> list_request.ListOffsetsPartition:
+    return list_request.ListOffsetsPartition(
+        partition_index=i32(number), current_leader_epoch=i32(-1), timestamp=i64(_EARLIEST)
+    )
 
 
 def _check(code: ErrorCode, message: str) -> None:

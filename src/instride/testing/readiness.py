@@ -1,4 +1,7 @@
-"""When a cluster, or a topic on it, is ready: questions put to every node that serves, each about its own view."""
+"""When a cluster, or a topic on it, is ready: questions put to every node that serves, each about its own view.
+
+A broker's metadata names it as a leader a moment before it serves as one; so each leader is asked for an offset, too.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,23 @@ __all__ = ["all_ready", "topics_gone", "topics_ready"]
 def all_ready(running: Running) -> bool:
     """Whether all nodes that serve answer, know the controller, count each other as alive, and lead what they can."""
     serving = set(running.serving())
-    return bool(serving) and all(
-        answer.cluster_id == running.cluster_id  # else another process's Kafka took the port first
-        and _counts_all(answer, serving)
-        and _leads(answer, serving)
-        for answer in _answers(running, None)
+    answers = _answers(running, None)
+    return (
+        bool(serving)
+        and all(
+            answer.cluster_id == running.cluster_id  # else another process's Kafka took the port first
+            and _counts_all(answer, serving)
+            and _has_leaders(answer, serving)
+            for answer in answers
+        )
+        and _leaders_serve(running, answers[0])
     )
 
 
 def topics_ready(running: Running, topics: Mapping[str, int]) -> bool:
-    """Whether all nodes that serve know these topics with so many partitions, each with a leader."""
-    return all(_knows_all(answer, topics) for answer in _answers(running, tuple(topics)))
+    """Whether all nodes that serve know these topics with so many partitions, each with a leader that serves it."""
+    answers = _answers(running, tuple(topics))
+    return all(_knows_all(answer, topics) for answer in answers) and _leaders_serve(running, answers[0])
 
 
 def topics_gone(running: Running, names: tuple[str, ...]) -> bool:
@@ -48,13 +57,26 @@ def _counts_all(answer: MetadataResponse, serving: set[int]) -> bool:
     return answer.controller_id >= 0 and {int(broker.node_id) for broker in answer.brokers} >= serving
 
 
-def _leads(answer: MetadataResponse, serving: set[int]) -> bool:
+def _has_leaders(answer: MetadataResponse, serving: set[int]) -> bool:
     """A partition may be without a leader only where none of its in-sync replicas serves."""
     return all(
         _has_leader(part) or not serving.intersection(part.isr_nodes)
         for topic in answer.topics
         for part in topic.partitions
     )
+
+
+def _leaders_serve(running: Running, answer: MetadataResponse) -> bool:
+    """Whether every leader that serves gives an offset of each partition that it leads."""
+    led: dict[int, dict[str, list[int]]] = {}
+    for topic in answer.topics:
+        for part in topic.partitions:
+            led.setdefault(int(part.leader_id), {}).setdefault(str(topic.name), []).append(int(part.partition_index))
+    for number in set(led).intersection(running.serving()):
+        with running.probe(number) as admin:
+            if not admin.leads(led[number]):
+                return False
+    return True
 
 
 def _knows_all(answer: MetadataResponse, topics: Mapping[str, int]) -> bool:
