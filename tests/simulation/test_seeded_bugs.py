@@ -17,7 +17,7 @@ from instride.core.group.ownership import Ownership
 from instride.core.lease import Lease
 from instride.core.network.book import Book
 from instride.core.network.commits import Commits
-from instride.core.network.group import Group
+from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.held import HeldPartition
 from instride.ledger import OffsetLedger
 from instride.testing.simulation import check, plan_for, run
@@ -150,12 +150,12 @@ def _a_join_answered_between_polls_is_thrown_away(patch: pytest.MonkeyPatch) -> 
 
 
 def _no_heartbeat_while_the_application_works(patch: pytest.MonkeyPatch) -> None:
-    beat = Group._poll_heartbeat
+    beat = Heartbeats.poll
 
-    def some(group: Any, now: float) -> float:
-        return beat(group, now) if now - group._last_polled < 1.0 else now + 0.5
+    def some(heartbeats: Any, now: float) -> float:
+        return beat(heartbeats, now) if now - heartbeats._membership.last_polled < 1.0 else now + 0.5
 
-    patch.setattr(Group, "_poll_heartbeat", some)
+    patch.setattr(Heartbeats, "poll", some)
 
 
 def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:

@@ -428,7 +428,7 @@ def test_an_assignor_of_the_users_that_fails_is_told_with_its_own_error(script: 
         raise LookupError("the user's bug")
 
     script.subscribe()
-    script.machine._group._assignors[0].assign = broken  # type: ignore[assignment,method-assign]
+    script.machine._group._joining._assignors[0].assign = broken  # type: ignore[assignment,method-assign]
     leads(script)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, LookupError)

@@ -23,6 +23,7 @@ from typing import Protocol
 from instride.commits import CommitEntry
 from instride.core.events import Answered, Commit
 from instride.core.network.cluster import Cluster
+from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.errors import (
@@ -37,10 +38,6 @@ from instride.wire import api
 
 __all__ = ["CommitGroup", "Commits"]
 
-_ILLEGAL_GENERATION = 22
-_UNKNOWN_MEMBER_ID = 25
-_REBALANCE_IN_PROGRESS = 27
-_FENCED_INSTANCE_ID = 82
 _REDISCOVER = frozenset({7, 15, 16})
 _RETRY = frozenset({3, 7, 14, 15, 16})
 
@@ -260,8 +257,8 @@ class Commits:
         elif self._means_not_yet(code, flight):
             self._held_syncs = max(self._held_syncs, flight.syncs)
             if self._same(flight):
-                self.group.commit_refused(_REBALANCE_IN_PROGRESS, now)
-        elif code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER_ID, _FENCED_INSTANCE_ID) and self._same(flight):
+                self.group.commit_refused(REBALANCE_IN_PROGRESS, now)
+        elif code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) and self._same(flight):
             self.group.commit_refused(code, now)
 
     def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int) -> None:
@@ -281,9 +278,9 @@ class Commits:
 
     def _means_not_yet(self, code: int, flight: _Flight) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
-        if code == _REBALANCE_IN_PROGRESS:
+        if code == REBALANCE_IN_PROGRESS:
             return True
-        return code == _ILLEGAL_GENERATION and (self.group.rebalancing or not self._same(flight))
+        return code == ILLEGAL_GENERATION and (self.group.rebalancing or not self._same(flight))
 
     def _same(self, flight: _Flight) -> bool:
         return flight.generation == self.group.generation and flight.syncs == self.group.syncs
@@ -357,7 +354,7 @@ def _not_held(tp: TopicPartition) -> CommitFailedError:
 
 
 def _final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> Exception:
-    if code in (_ILLEGAL_GENERATION, _UNKNOWN_MEMBER_ID):
+    if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID):
         return CommitFailedError(
             f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
             "process less per poll, or raise max_poll_interval"

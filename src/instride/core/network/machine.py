@@ -77,8 +77,7 @@ class NetworkMachine:
         self._book = Book(self._context, self.protocol, self._commits, self._group.rejoin)
         self._commits.group = self._group
         self._commits.book = self._book
-        self._group.book = self._book
-        self._group.commits_held_back = self._commits.held_back
+        self._group.connect(self._book, self._commits.held_back)
         held = self._held_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, held)
         self._fetcher: Fetcher | RangeFetcher = (

@@ -1,0 +1,24 @@
+"""Kafka's error codes that the group's coordinator answers with, by Kafka's names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "FENCED_INSTANCE_ID",
+    "ILLEGAL_GENERATION",
+    "MEMBER_ID_REQUIRED",
+    "MOVED",
+    "REBALANCE_IN_PROGRESS",
+    "UNKNOWN_MEMBER_ID",
+]
+
+COORDINATOR_LOAD_IN_PROGRESS: Final = 14
+ILLEGAL_GENERATION: Final = 22
+UNKNOWN_MEMBER_ID: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
+MEMBER_ID_REQUIRED: Final = 79
+FENCED_INSTANCE_ID: Final = 82
+# COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR: look for it again.
+MOVED: Final = frozenset({15, 16})

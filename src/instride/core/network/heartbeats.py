@@ -1,0 +1,104 @@
+"""Heartbeats, and the lease that they renew.
+
+Laws
+1. They go on in every state that has a generation, whatever the application does.
+2. The lease ends session_timeout after the *sending* of the last heartbeat that was answered. A join or sync that is
+   pending renews it, as long as this thread is never away for that long and heartbeats do not fail. An expired lease is
+   not a loss: the next answer decides.
+3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none.
+"""
+
+from __future__ import annotations
+
+from instride.core.events import LeaseRenewed
+from instride.core.lease import Lease
+from instride.core.network.codes import ILLEGAL_GENERATION, MOVED, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from instride.core.network.context import Context
+from instride.core.network.coordinator import Coordinator
+from instride.core.network.ends import Ends
+from instride.core.network.membership import Membership
+from instride.errors import error_for_code
+from instride.wire import api
+
+__all__ = ["Heartbeats"]
+
+
+class Heartbeats:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self, context: Context, coordinator: Coordinator, membership: Membership, lease: Lease, ends: Ends
+    ) -> None:
+        self._context = context
+        self._config = context.config
+        self._coordinator = coordinator
+        self._membership = membership
+        self._lease = lease
+        self._ends = ends
+        self._due = 0.0
+        self._flying = False
+
+    def joined(self, now: float) -> None:
+        """The interval begins at the answered join."""
+        self._due = now + self._config.heartbeat_interval
+
+    def poll(self, now: float) -> float:
+        member = self._membership
+        if self._flying or member.generation < 0:
+            return float("inf")
+        if now < self._due:
+            return self._due
+        self._flying = True
+        self._due = now + self._config.heartbeat_interval
+        request = api.Heartbeat(
+            group_id=self._config.group_id or "", generation=member.generation, member_id=member.member_id
+        )
+        stamp = (member.number, member.generation)
+        # One that is stuck must leave time for another before the session ends.
+        timeout = min(self._config.request_timeout, self._config.session_timeout / 2)
+        self._coordinator.send(request, lambda result, then: self._beat(stamp, now, result, then), now, timeout=timeout)
+        return float("inf")
+
+    def _beat(self, stamp: tuple[int, int], sent: float, result: api.Answer | Exception, now: float) -> None:
+        member = self._membership
+        self._flying = False
+        self._context.touch()
+        if isinstance(result, Exception):
+            member.unheard = stamp[0] == member.number
+            self._coordinator.lost(result)
+            return
+        if not isinstance(result, api.HeartbeatAnswer) or stamp[0] != member.number:
+            return
+        member.unheard = False
+        error = result.error
+        harmless = error == ILLEGAL_GENERATION and (member.rebalancing or stamp[1] != member.generation)
+        if error in (0, REBALANCE_IN_PROGRESS) or harmless:
+            member.alive_at = max(member.alive_at, sent)
+        if error == REBALANCE_IN_PROGRESS and member.stable and stamp[1] == member.generation:
+            member.told_to_rejoin = True
+            member.rejoin("the group is rebalancing")
+        elif error not in (0, REBALANCE_IN_PROGRESS) and not harmless:
+            self._refused(error, now)
+
+    def _refused(self, error: int, now: float) -> None:
+        if error in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
+            name = "UNKNOWN_MEMBER_ID" if error == UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
+            self._ends.lost(f"{name} on a heartbeat", now, forget_id=error == UNKNOWN_MEMBER_ID)
+        elif error in MOVED:
+            self._coordinator.lost(error_for_code(error))
+        elif error_for_code(error).fatal:
+            self._ends.fail(error_for_code(error), now)
+
+    def update_lease(self, now: float) -> None:
+        """Law 2. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
+        suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
+        member = self._membership
+        before = self._lease.expires
+        if member.generation < 0:
+            self._lease.expires = float("inf")
+        elif member.request_pending and not member.unheard and self._lease.holds(now):
+            self._lease.expires = now + self._config.session_timeout
+        else:
+            self._lease.expires = member.alive_at + self._config.session_timeout
+        if before < now <= self._lease.expires:
+            self._context.deliver(LeaseRenewed())

@@ -1,0 +1,298 @@
+"""Joining and syncing: from the need for a rebalance to an assignment (docs/rebalance.md, C).
+
+Laws
+1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is held.
+2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
+3. An answer that was sent for under an older membership is ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from instride.core.assignors.api import Assignor
+from instride.core.group.membership import GroupInput, GroupState
+from instride.core.network.book import Book
+from instride.core.network.cluster import Cluster
+from instride.core.network.codes import (
+    COORDINATOR_LOAD_IN_PROGRESS,
+    ILLEGAL_GENERATION,
+    MEMBER_ID_REQUIRED,
+    MOVED,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
+from instride.core.network.context import Context
+from instride.core.network.coordinator import Coordinator
+from instride.core.network.ends import Ends
+from instride.core.network.heartbeats import Heartbeats
+from instride.core.network.leading import Leading
+from instride.core.network.membership import Membership
+from instride.errors import KafkaError, ProtocolError, error_for_code
+from instride.wire import api
+from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
+
+__all__ = ["Joining"]
+
+# A join is answered when the slowest member has joined; the broker's own timer may be later than ours by this.
+_JOIN_GRACE = 5.0
+
+
+class Joining:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        membership: Membership,
+        heartbeats: Heartbeats,
+        assignors: tuple[Assignor, ...],
+        ends: Ends,
+    ) -> None:
+        self._context = context
+        self._config = context.config
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._membership = membership
+        self._heartbeats = heartbeats
+        self._assignors = assignors
+        self._ends = ends
+        self._backoff = context.backoff()
+        self.book: Book
+        self.commits_held_back: Callable[[], bool] = lambda: False
+        self._leading: Leading | None = None
+        self._protocol = ""
+        self._claimed: frozenset[object] = frozenset()
+        self._joined_topics: frozenset[str] = frozenset()
+        self._last_join = float("-inf")
+        self._mixed = False
+        cluster.on_update.append(self._metadata_changed)
+
+    @property
+    def leading_topics(self) -> frozenset[str]:
+        """Topics whose metadata the leader needs besides its own."""
+        return self._leading.topics if self._leading is not None else frozenset()
+
+    def end_membership(self, now: float, *, forget_id: bool) -> None:
+        """What is pending at the broker is not waited for; its answer concerns nobody (law 3)."""
+        requesting = self._membership.requesting
+        self._membership.end(forget_id=forget_id)
+        if requesting:
+            self._coordinator.drop_join(now, "the membership has ended")
+        self._mixed = False
+        self._leading = None
+
+    # -- when
+
+    def poll(self, now: float) -> float:
+        if self._membership.requesting:
+            return float("inf")
+        if self._membership.state is GroupState.COMPLETING_REBALANCE:
+            self._try_sync(now)
+            return float("inf")
+        if not self._wants_to_join():
+            return float("inf")
+        ready_at = max(self._backoff.ready_at, self._spaced(now))
+        if now < ready_at:
+            return ready_at
+        self._send_join(now)
+        return float("inf")
+
+    def _wants_to_join(self) -> bool:
+        member = self._membership
+        if self.book.draining():
+            return False
+        if self.book.leaving and not (member.generation >= 0 and self.commits_held_back()):
+            return False  # leaving: a join is sent only where a commit can be sent in no other way
+        return member.wants_join or member.state in (GroupState.UNJOINED, GroupState.PREPARING_REBALANCE)
+
+    def _spaced(self, now: float) -> float:
+        """In a mixed group every heartbeat asks for a rejoin while anything is pending: follow it well spaced, which
+        re-arms the broker's timer, or the two would spin (docs/protocol-facts.md)."""
+        if not (self._mixed and self._membership.told_to_rejoin and self.book.anything_pending()):
+            return now
+        return self._last_join + self._config.max_poll_interval / 3
+
+    # -- the join
+
+    def _send_join(self, now: float) -> None:
+        member = self._membership
+        member.move(GroupInput.JOIN)
+        member.requesting, member.wants_join = True, False
+        self._claimed, self._joined_topics = frozenset(self.book.claimed()), member.topics
+        self._last_join = now
+        request = api.JoinGroup(
+            group_id=self._config.group_id or "",
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.max_poll_interval,
+            member_id=member.member_id,
+            protocols=tuple(
+                api.GroupProtocol(name=each.name, metadata=self._metadata(each)) for each in self._assignors
+            ),
+            reason=member.reason,
+        )
+        self._context.log(logging.INFO, f"joining group {self._config.group_id!r}: {member.reason}")
+        number = member.number
+        self._send(request, lambda result, then: self._joined(number, result, then), now)
+
+    def _send(self, request: api.Request, on_done: Callable[[api.Answer | Exception, float], None], now: float) -> None:
+        timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
+        self._coordinator.send_join(request, on_done, now, timeout=timeout)
+
+    def _metadata(self, assignor: Assignor) -> bytes:
+        """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
+        topics, owned = self._membership.topics, self.book.claimed()
+        generation = self._membership.generation if owned else -1
+        userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
+        return write_subscription(
+            Subscription(topics=tuple(topics), owned=tuple(owned), generation=generation, userdata=userdata)
+        )
+
+    def _joined(self, number: int, result: api.Answer | Exception, now: float) -> None:
+        member = self._membership
+        if number != member.number:
+            return
+        member.requesting = False
+        self._context.touch()
+        if not isinstance(result, api.JoinGroupAnswer):
+            self._request_failed(result, now)
+        elif result.error == 0:
+            self._join_answered(result, now)
+        elif result.error == MEMBER_ID_REQUIRED:
+            member.member_id = result.member_id
+            member.rejoin(member.reason)
+        else:
+            self._refused("JoinGroup", result.error, now)
+
+    def _join_answered(self, answer: api.JoinGroupAnswer, now: float) -> None:
+        member = self._membership
+        self._backoff.succeeded()
+        self._mixed = member.told_to_rejoin and answer.generation == member.generation
+        member.told_to_rejoin = False
+        member.generation, member.member_id = answer.generation, answer.member_id
+        self._protocol = answer.protocol or ""
+        self._heartbeats.joined(now)
+        self._leading = Leading(answer, self._cluster) if answer.leader == answer.member_id else None
+        member.move(GroupInput.JOINED)
+        role = "leader" if self._leading else "member"
+        self._context.log(
+            logging.INFO, f"joined group {self._config.group_id!r} in generation {member.generation} as {role}"
+        )
+
+    # -- the sync
+
+    def _try_sync(self, now: float) -> None:
+        member = self._membership
+        assignments: dict[str, bytes] = {}
+        if self._leading is not None:
+            if not self._leading.ready():
+                return
+            made = self._make_assignments(self._leading, now)
+            if made is None:
+                return
+            assignments = made
+        member.requesting = True
+        request = api.SyncGroup(
+            group_id=self._config.group_id or "",
+            generation=member.generation,
+            member_id=member.member_id,
+            protocol=self._protocol,
+            assignments=assignments,
+        )
+        number = member.number
+        self._send(request, lambda result, then: self._synced(number, now, result, then), now)
+
+    def _make_assignments(self, leading: Leading, now: float) -> dict[str, bytes] | None:
+        assignor = self._assignor()
+        if assignor is None:
+            self._ends.fail(
+                ProtocolError(f"the group chose assignor {self._protocol!r}, which this member did not offer"), now
+            )
+            return None
+        try:
+            return leading.assign(assignor)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._ends.fail(error, now)
+            return None
+
+    def _synced(self, number: int, sent: float, result: api.Answer | Exception, now: float) -> None:
+        member = self._membership
+        if number != member.number:
+            return
+        member.requesting = False
+        self._context.touch()
+        if not isinstance(result, api.SyncGroupAnswer):
+            self._request_failed(result, now)
+        elif result.error == 0:
+            self._sync_answered(result, sent, now)
+        else:
+            self._refused("SyncGroup", result.error, now)
+
+    def _sync_answered(self, answer: api.SyncGroupAnswer, sent: float, now: float) -> None:
+        member = self._membership
+        self._backoff.succeeded()
+        member.alive_at = sent
+        member.syncs += 1
+        member.move(GroupInput.SYNCED)
+        try:
+            partitions = read_assignment(answer.assignment).partitions if answer.assignment else ()
+        except ProtocolError as error:
+            self._ends.fail(error, now)
+            return
+        if any(tp.topic not in member.topics for tp in partitions):
+            if member.topics == self._joined_topics:
+                self._backoff.failed(now)  # a leader that errs each time must not make us spin
+            member.rejoin("the assignment does not fit the subscription, which changed during the join")
+            return
+        assignor = self._assignor()
+        if assignor is not None:
+            assignor.on_assignment(partitions, member.generation)
+        target = frozenset(partitions)
+        self.book.apply(target, member.generation, now)
+        if self._claimed - self.book.held.keys() - target:
+            member.rejoin("a revoke was completed during the join")
+        self._metadata_changed(now)  # what changed since the deal
+
+    def _assignor(self) -> Assignor | None:
+        return next((each for each in self._assignors if each.name == self._protocol), None)
+
+    def _metadata_changed(self, now: float) -> None:
+        """A leader answers for the group's partitions: when their number changes, it joins again."""
+        if self._leading is not None and self._membership.stable and self._leading.outdated():
+            self._membership.rejoin("the partitions of the group's topics changed")
+
+    # -- what goes wrong
+
+    def _request_failed(self, result: object, now: float) -> None:
+        error = result if isinstance(result, Exception) else TypeError(f"unexpected answer {type(result)}")
+        if not isinstance(error, KafkaError) or not error.retriable:
+            self._ends.fail(error, now)
+            return
+        self._backoff.failed(now)
+        self._restart()
+        self._coordinator.lost(error)
+
+    def _refused(self, what: str, code: int, now: float) -> None:
+        """An error code on Join or Sync (Java's table)."""
+        self._context.log(logging.INFO, f"{what} was answered with error code {code}")
+        if code == UNKNOWN_MEMBER_ID:
+            self._ends.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
+        elif code in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION):
+            self._restart()
+        elif code in MOVED or code == COORDINATOR_LOAD_IN_PROGRESS:
+            self._backoff.failed(now)
+            self._restart()
+            if code in MOVED:
+                self._coordinator.lost(error_for_code(code))
+        else:
+            self._ends.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
+
+    def _restart(self) -> None:
+        """Law 1: at Join, with what was kept."""
+        self._leading = None
+        self._membership.wants_join = True
+        if self._membership.state is GroupState.COMPLETING_REBALANCE:
+            self._membership.move(GroupInput.RESTART)
