@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from instride import Consumer, ConsumerConfig, OffsetLedger
+from instride import Consumer, ConsumerConfig, OffsetAndMetadata, OffsetLedger, TopicPartition
 from instride.testing import LocalKafka
 
 ROOT = Path(__file__).parents[2]
@@ -23,12 +23,14 @@ def examples(path: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
 
 
-def run(code: str, servers: str, topic: str) -> list[object]:
-    """Run an example until it has handled every record; what it handled."""
+def run(code: str, servers: str, topic: str, *, fails_at: int | None = None) -> list[object]:
+    """Run an example until it has handled every record; what it handled. fails_at: the offset that no handler likes."""
     handled: list[object] = []
     lock = threading.Lock()
 
     def handle(value: Any) -> None:
+        if fails_at is not None and value.offset == fails_at:
+            raise ValueError(f"record {fails_at}")
         with lock:
             handled.extend(value.to_pylist() if hasattr(value, "to_pylist") else [value.value])
             if len(handled) >= RECORDS:
@@ -81,6 +83,16 @@ def test_the_readmes_loop(kafka: LocalKafka, flights: str) -> None:
     assert sorted(handled, key=lambda value: int(str(value, "ascii"))) == [  # type: ignore[call-overload]
         str(each).encode() for each in range(RECORDS)
     ]
+
+
+@pytest.mark.kafka
+def test_the_readmes_loop_commits_what_was_finished_when_a_handler_fails(kafka: LocalKafka, flights: str) -> None:
+    (code,) = examples("README.md")
+    with pytest.raises(ValueError, match="record 7"):
+        run(code, kafka.bootstrap_servers, flights, fails_at=7)
+    partition = TopicPartition(flights, 0)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=flights) as consumer:
+        assert consumer.committed(partition)[partition] == OffsetAndMetadata(offset=7, leader_epoch=0)
 
 
 def test_every_setting_is_told_of() -> None:
