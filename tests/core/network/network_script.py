@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from instride.commits import CommitEntry
@@ -40,11 +40,13 @@ class NetworkScript:
     Everything else waits in `waiting` until the test answers it.
     """
 
-    def __init__(self, *, topics: dict[str, int] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, topics: dict[str, int] | None = None, random: Callable[[], float] = lambda: 0.5, **settings: Any
+    ) -> None:
         defaults: dict[str, Any] = {"bootstrap_servers": "test:9092", "group_id": "g", "auto_offset_reset": "earliest"}
         self.config = ConsumerConfig(**{**defaults, **settings})
         self.lease = Lease()
-        self.machine = NetworkMachine(self.config, lease=self.lease, random=lambda: 0.5)
+        self.machine = NetworkMachine(self.config, lease=self.lease, random=random)
         self.topics = topics if topics is not None else {"t": 4}
         self.now = 100.0
         self.reachable = True

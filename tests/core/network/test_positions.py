@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+from typing import Any
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -14,8 +17,8 @@ from instride.wire import api
 class Finding(NetworkScript):
     """OffsetFetch waits for the test."""
 
-    def __init__(self, **settings: object) -> None:
-        super().__init__(**settings)  # type: ignore[arg-type]
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.committed_offset = None
 
     def found(self, offset: int, partition: int = 0, *, error: int = 0, leader_epoch: int = -1) -> None:
@@ -119,12 +122,10 @@ def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
 
 
 def test_an_answer_of_an_older_epoch_is_dropped(script: Finding) -> None:
-    old = script.asked(api.OffsetFetch)
     script.heartbeat(25)
     assert len(script.take(Lost)) == 1
     script.rebalance(2, 0)
-    assert script.waits().count("OffsetFetch") == 2
-    assert old.partitions == (tp(0),)
+    assert script.asked(api.OffsetFetch).partitions == (tp(0),), "the old one, which is under way"
     script.found(7)
     assert script.take(Positioned) == [], "that was the old epoch's"
     script.found(8)
@@ -186,3 +187,41 @@ def test_partitions_are_asked_for_together() -> None:
     script = Finding()
     script.member_of(1, 0, 1, 2)
     assert script.asked(api.OffsetFetch).partitions == (tp(0), tp(1), tp(2))
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> None:
+    """Law 3. Each partition's jitter is its own, and a coordinator that loads refuses for a while."""
+    jitter = cycle((0.0, 0.3, 0.6, 0.99))
+    script = Finding(random=lambda: next(jitter))
+    script.member_of(1, 0, 1, 2, 3)
+    for _ in range(5):
+        asked = script.asked(api.OffsetFetch)
+        assert asked.partitions == (tp(0), tp(1), tp(2), tp(3))
+        script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code))
+        script.pass_time(2.0)
+    found = {each: api.CommittedOffset(offset=3) for each in script.asked(api.OffsetFetch).partitions}
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=found))
+    assert len(script.take(Positioned)) == 4
+
+
+def test_partitions_that_come_while_a_question_is_under_way_are_asked_for_next(script: Finding) -> None:
+    script.heartbeat(27)
+    script.rebalance(2, 0, 1)
+    assert script.asked(api.OffsetFetch).partitions == (tp(0),)
+    script.found(7)
+    assert script.asked(api.OffsetFetch).partitions == (tp(1),)
+
+
+def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
+    jitter = cycle((0.0, 0.3, 0.6, 0.99))
+    script = Finding(random=lambda: next(jitter))
+    script.member_of(1, 0, 1, 2, 3)
+    nothing: dict[api.Partition, api.CommittedOffset] = {tp(number): api.CommittedOffset() for number in range(4)}
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=nothing))
+    for _ in range(5):
+        asked = script.asked(api.ListOffsets)
+        refused = {each: api.ListedOffset(error=6) for each in asked.timestamps}
+        script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=refused))
+        script.pass_time(2.0)
+    assert len(script.asked(api.ListOffsets).timestamps) >= 1

@@ -3,7 +3,8 @@
 Laws
 1. The reset policy applies only when the broker says "no offset" or "out of range", never after an error.
 2. An answer applies only if the partition is still in the epoch and fetch number it was asked for in.
-3. A question to the coordinator, or to a leader, asks for all that need it and were not asked for yet.
+3. A question to the coordinator, or to a leader, asks for all that need it; one is under way at a time. If it fails as
+   a whole, all of it is asked again, after one back-off.
 4. An offset out of range is reset by a seek of the application side, once all before it was returned: the seek number
    must rise, since the new position may be a lower one.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from instride.core.events import EARLIEST, LATEST, Parked, Positioned
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
@@ -46,18 +48,22 @@ class Positions:
         self._cluster = cluster
         self._coordinator = coordinator
         self._held = held
+        self._committed_backoff = context.backoff()
+        self._asking_committed = False
+        self._leader_backoff: dict[int, Backoff] = {}
+        self._asking_leaders: set[int] = set()
 
     def poll(self, now: float) -> float:
         waiting = [each for each in self._held().values() if self._needs(each)]
         ready = [each for each in waiting if each.backoff.ready(now)]
+        wake = min((each.backoff.ready_at for each in waiting if each.backoff.ready_at > now), default=float("inf"))
         committed = [each for each in ready if each.phase is Phase.FIND_COMMITTED]
         if committed:
-            self._find_committed(committed, now)
+            wake = min(wake, self._find_committed(committed, now))
         offsets = [each for each in ready if each.phase is Phase.FIND_OFFSET]
         if offsets:
-            self._find_offsets(offsets, now)
-        later = (each.backoff.ready_at for each in waiting if each.backoff.ready_at > now)
-        return min(later, default=float("inf"))
+            wake = min(wake, self._find_offsets(offsets, now))
+        return wake
 
     def _needs(self, held: HeldPartition) -> bool:
         searching = held.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET)
@@ -65,13 +71,17 @@ class Positions:
 
     # -- the committed offset
 
-    def _find_committed(self, partitions: list[HeldPartition], now: float) -> None:
+    def _find_committed(self, partitions: list[HeldPartition], now: float) -> float:
+        """Returns when to be asked again."""
         if self._context.config.group_id is None:
             for held in partitions:
                 self._reset(held, NoOffsetForPartitionError)
-            return
-        if not self._coordinator.need():
-            return
+            return float("inf")
+        if self._asking_committed or not self._coordinator.need():
+            return float("inf")
+        if not self._committed_backoff.ready(now):
+            return self._committed_backoff.ready_at
+        self._asking_committed = True
         stamps = _ask(partitions)
         request = api.OffsetFetch(
             group_id=self._context.config.group_id,
@@ -79,11 +89,14 @@ class Positions:
             topic_ids=self._cluster.topic_ids({tp.topic for tp in stamps}),
         )
         self._coordinator.send(request, lambda result, then: self._committed(stamps, result, then), now)
+        return float("inf")
 
     def _committed(self, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         self._context.touch()
+        self._asking_committed = False
         current = self._current(stamps)
         if isinstance(result, api.OffsetFetchAnswer) and result.error == 0:
+            self._committed_backoff.succeeded()
             for held in current:
                 found = result.offsets.get(held.partition)
                 self._take_committed(held, found if found is not None else api.CommittedOffset(error=-1), now)
@@ -93,8 +106,7 @@ class Positions:
         self._context.log(logging.INFO, f"looking up committed offsets failed: {error}")
         if code in _MOVED or not code:
             self._coordinator.lost(error)
-        for held in current:
-            self._retry_or_park(held, error, now)
+        self._failed(self._committed_backoff, current, error, now)
 
     def _take_committed(self, held: HeldPartition, found: api.CommittedOffset, now: float) -> None:
         if found.error:
@@ -106,7 +118,8 @@ class Positions:
 
     # -- the ends of the log
 
-    def _find_offsets(self, partitions: list[HeldPartition], now: float) -> None:
+    def _find_offsets(self, partitions: list[HeldPartition], now: float) -> float:
+        """Returns when to be asked again."""
         by_leader: dict[int, list[HeldPartition]] = {}
         for held in partitions:
             leader = self._cluster.leader(held.partition)
@@ -115,11 +128,20 @@ class Positions:
                 self._cluster.miss(held.partition, now)
             else:
                 by_leader.setdefault(leader[0].node_id, []).append(held)
+        wake = float("inf")
         for node_id, group in by_leader.items():
-            self._ask_leader(node_id, group, now)
+            backoff = self._leader_backoff.setdefault(node_id, self._context.backoff())
+            if node_id in self._asking_leaders:
+                continue
+            if backoff.ready(now):
+                self._ask_leader(node_id, group, now)
+            else:
+                wake = min(wake, backoff.ready_at)
+        return wake
 
     def _ask_leader(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
         broker = self._cluster.brokers[node_id]
+        self._asking_leaders.add(node_id)
         stamps = _ask(partitions)
         request = api.ListOffsets(
             timestamps={held.partition: held.timestamp for held in partitions},
@@ -135,12 +157,15 @@ class Positions:
 
     def _listed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         self._context.touch()
-        for held in self._current(stamps):
-            if not isinstance(result, api.ListOffsetsAnswer):
-                self._cluster.suspect(node_id)
-                self._cluster.refresh()
-                self._retry_or_park(held, result, now)
-                continue
+        self._asking_leaders.discard(node_id)
+        current = self._current(stamps)
+        if not isinstance(result, api.ListOffsetsAnswer):
+            self._cluster.suspect(node_id)
+            self._cluster.refresh()
+            self._failed(self._leader_backoff[node_id], current, result, now)
+            return
+        self._leader_backoff[node_id].succeeded()
+        for held in current:
             found = result.offsets.get(held.partition)
             if found is None or found.error:
                 self._cluster.refresh()
@@ -180,11 +205,15 @@ class Positions:
             )
         )
 
+    def _failed(self, backoff: Backoff, partitions: list[HeldPartition], error: object, now: float) -> None:
+        """A question failed as a whole (law 3)."""
+        backoff.failed(now)
+        if not _is_passing(error):
+            for held in partitions:
+                self._retry_or_park(held, error, now)
+
     def _retry_or_park(self, held: HeldPartition, error: object, now: float) -> None:
-        retriable = isinstance(error, KafkaError) and (
-            error.retriable or getattr(error, "code", 0) in _RETRY or isinstance(error, TimeoutError)
-        )
-        if retriable:
+        if _is_passing(error):
             held.backoff.failed(now)
         else:
             self.park(held, error if isinstance(error, Exception) else TypeError(repr(error)))
@@ -211,6 +240,10 @@ class Positions:
         for held in current:
             held.asking = False
         return current
+
+
+def _is_passing(error: object) -> bool:
+    return isinstance(error, KafkaError) and (error.retriable or getattr(error, "code", 0) in _RETRY)
 
 
 def _ask(partitions: list[HeldPartition]) -> Stamps:
