@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from instride.core.group import membership
+from instride.core.group.membership import GroupInput, GroupState
 from instride.core.network.commits import Commits
+from instride.testing import simulate
 from instride.testing.simulate import main
 
 
@@ -12,7 +17,34 @@ def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--histories", "3", "--seed", "40"]) == 0
     said = capsys.readouterr().out
     assert "3 histories, none wrong" in said
-    assert "ownership: never taken" in said
+    assert "in each" in said
+    assert re.search(r"\d+  STABLE \+ JOIN", said)
+
+
+def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for jobs in ("1", "2"):
+        assert main(["--histories", "60", "--jobs", jobs]) == 0
+        first, *rows = capsys.readouterr().out.splitlines()
+        said.append([re.sub(r"in [0-9.]+ s of processor time, \d+", "", first), *rows])
+    assert said[0] == said[1]
+
+
+def test_a_row_that_is_never_taken_is_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = (GroupState.STABLE, GroupInput.SYNCED)
+    monkeypatch.setattr(membership, "TRANSITIONS", {**membership.TRANSITIONS, row: GroupState.STABLE})
+    monkeypatch.setattr(simulate, "_MANY", 20)
+    assert main(["--histories", "20"]) == 1
+    assert "group: STABLE + SYNCED" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_what_is_no_number_of_histories_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--histories", "0"], ["--jobs", "0"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+    assert "numbers from 1 on" in capsys.readouterr().err
 
 
 def test_a_wrong_history_ends_it_with_its_transcript_and_seed(

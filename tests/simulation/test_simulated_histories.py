@@ -1,4 +1,7 @@
-"""The flagship loop's promise, and the others of `simulation.check`, under thousands of seeded interleavings."""
+"""The flagship loop's promise, and the others of `simulation.check`, under hundreds of seeded interleavings.
+
+`make simulate` runs ten thousand.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,9 @@ from collections import Counter
 import pytest
 
 from instride.testing.simulation import History, check, plan_for, run, transcript
-from instride.testing.simulation.coverage import counted_transitions
 
-HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "2000"))
-SHARDS = 8
-
-# Rows that the tables have for safety, since two threads share them, though nobody can take them today.
-UNREACHED = {
-    "DOWN + CLOSED": "a machine starts when it is made",
-    "INITIALIZED + LOST": "who loses a coordinator looks first whether it is known",
-    "COORDINATOR_DISCOVERY + LOST": "the same",
-    "COORDINATOR_DISCOVERY + NEEDED": "one search is under way at a time",
-    "STABLE + NEEDED": "nobody looks for what is known",
-    "UNJOINED + TAKEN": "an assignment of a membership that is over has another generation",
-    "COMPLETING_REBALANCE + TAKEN": "two joins of one generation: only in a mixed group",
-    "OWNED + POLL_STARTED": "the step moves pending ones only",
-    "COMPLETING + POLL_STARTED": "the same",
-    "COMPLETING + LET_GO": "what completes is not let go of again",
-    "REVOKE_THEREAFTER + ASKED_FOR": "the network side asks once, until it gives back",
-    "REVOKE_THEREAFTER + DELAYED": "the loops delay once in a round",
-}
-# Taken in one history of some hundreds.
-SELDOM = {
-    "REVOKE_THEREAFTER + GIVEN_BACK",
-    "REVOKE_THEREAFTER + LET_GO",
-    "REVOKE_THEREAFTER + LOST",
-    "COMPLETING + ASKED_FOR",
-    "COMPLETING + GIVEN_BACK",
-    "OWNED + DELAYED",
-    "COORDINATOR_DISCOVERY + CLOSED",
-    "INITIALIZED + CLOSED",
-}
+HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "400"))
+SHARDS = 4
 
 
 def judged(seed: int) -> History:
@@ -74,15 +49,6 @@ def test_the_histories_are_worth_their_name() -> None:
     assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > 10, kinds
     assert kinds["faults"] > 50, kinds
     assert kinds["given back"] > 3, kinds
-
-
-def test_every_row_of_the_tables_is_taken() -> None:
-    """A row that is never taken is one that no history tests."""
-    with counted_transitions() as counts:
-        for seed in range(250):
-            run(plan_for(seed))
-    never = {row for rows in counts.never().values() for row in rows}
-    assert never <= UNREACHED.keys() | SELDOM
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:

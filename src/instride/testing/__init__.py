@@ -1,4 +1,5 @@
-"""A real Apache Kafka for tests: ``LocalKafka``. The pytest fixtures that offer it are in `pytest_instride`.
+"""For tests: a real Apache Kafka, ``LocalKafka`` (the pytest fixtures that offer it are in `pytest_instride`); and a
+whole group in virtual time, ``SimulatedCluster`` (docs/simulation.md).
 
     with LocalKafka() as kafka:
         kafka.create_topic("flights", partitions=12)
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from instride.testing.java import Java, find_java
     from instride.testing.kafka_home import KafkaHome, find_kafka
     from instride.testing.local_kafka import LocalKafka
+    from instride.testing.simulation.cluster import SimulatedCluster
 
-__all__ = ["LocalKafka", "Java", "KafkaHome", "find_java", "find_kafka"]
+__all__ = ["LocalKafka", "Java", "KafkaHome", "find_java", "find_kafka", "SimulatedCluster"]
 
 _HOMES: Final = {
     "LocalKafka": "local_kafka",
@@ -26,6 +28,7 @@ _HOMES: Final = {
     "find_java": "java",
     "KafkaHome": "kafka_home",
     "find_kafka": "kafka_home",
+    "SimulatedCluster": "simulation.cluster",
 }
 
 

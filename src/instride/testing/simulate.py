@@ -1,7 +1,7 @@
-"""``python -m instride.testing.simulate --histories N [--seed S]``: simulate N histories, one after the other.
+"""``python -m instride.testing.simulate --histories N [--seed S] [--jobs J]``: simulate N histories and judge each.
 
-Prints progress and a summary. On the first history that breaks a law it prints its transcript and its seed, and the
-exit status is 1.
+Prints progress, a summary, and how often each row of the transition tables was taken. The exit status is 1 where a
+history breaks a law, with its transcript and its seed; and where a run of many histories never takes one of the rows.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from instride.testing.simulation.check import Violation, check
+from instride.testing.simulation.campaign import Batch, batches
+from instride.testing.simulation.check import check
 from instride.testing.simulation.cluster import run
-from instride.testing.simulation.coverage import TransitionCounts, counted_transitions
-from instride.testing.simulation.plan import plan_for
+from instride.testing.simulation.coverage import never_taken
+from instride.testing.simulation.planning import plan_for
 from instride.testing.simulation.transcript import transcript
 
 __all__ = ["main"]
 
-_EVERY = 5.0
+_EVERY = 10.0
 """Seconds between lines of progress."""
+_MANY = 5000
+"""From so many histories on, a row that none of them takes is a failure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,38 +32,71 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m instride.testing.simulate", description=__doc__)
     parser.add_argument("--histories", type=int, default=1000, metavar="N", help="how many (1000)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's seed (0)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
     chosen = parser.parse_args(arguments)
+    if chosen.histories < 1 or chosen.jobs < 1:
+        parser.error("--histories and --jobs are numbers from 1 on")
     if chosen.transcript:
         _say(_transcript(chosen.seed))
         return 0
-    with counted_transitions() as counts:
-        return _simulate(range(chosen.seed, chosen.seed + chosen.histories), counts)
+    return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs)
 
 
-def _simulate(seeds: range, counts: TransitionCounts) -> int:
-    began, said, virtual = time.process_time(), time.monotonic(), 0.0
-    for done, seed in enumerate(seeds, start=1):
-        history = run(plan_for(seed))
-        virtual += history.events[-1].time
-        if violations := check(history):
-            _fail(seed, violations)
+class _Sum:
+    """What all batches so far have done."""
+
+    def __init__(self) -> None:
+        self.histories = 0
+        self.virtual = self.processor = 0.0
+        self.rows: dict[str, Counter[str]] = {}
+
+    def add(self, batch: Batch) -> None:
+        self.histories += batch.histories
+        self.virtual += batch.virtual
+        self.processor += batch.processor
+        for table, taken in batch.rows.items():
+            total = self.rows.setdefault(table, Counter())
+            for row, count in taken.items():
+                total[row] += count  # rows that were not taken are in it too
+
+
+def _simulate(seeds: range, jobs: int) -> int:
+    said, total = time.monotonic(), _Sum()
+    for batch in batches(seeds, jobs=jobs):
+        total.add(batch)
+        if batch.wrong is not None:
+            _fail(batch.wrong)
             return 1
         if time.monotonic() - said > _EVERY:
             said = time.monotonic()
-            _say(f"{done} of {len(seeds)} histories, none wrong")
-    spent = time.process_time() - began
-    _summarize(len(seeds), virtual, spent, counts)
+            _say(f"{total.histories} of {len(seeds)} histories, none wrong")
+    _summarize(total)
+    missed = never_taken(total.rows)
+    if missed and total.histories >= _MANY:
+        _say(f"never taken in {total.histories} histories, so nothing is known of it: {'; '.join(missed)}")
+        return 1
     return 0
 
 
-def _summarize(histories: int, virtual: float, spent: float, counts: TransitionCounts) -> None:
-    _say(f"{histories} histories, none wrong: {virtual:.0f} virtual seconds in {spent:.1f} s of processor time")
-    for table, never in counts.never().items():
-        _say(f"{table}: {'every row was taken' if not never else 'never taken: ' + ', '.join(never)}")
+def _summarize(total: _Sum) -> None:
+    rate = total.virtual / max(total.processor, 1e-9)
+    _say(
+        f"{total.histories} histories, none wrong: {total.virtual:.0f} virtual seconds in {total.processor:.1f} s of "
+        f"processor time, {rate:.0f} in each"
+    )
+    for table, taken in total.rows.items():
+        _report(table, taken)
 
 
-def _fail(seed: int, violations: Sequence[Violation]) -> None:
+def _report(table: str, taken: Mapping[str, int]) -> None:
+    _say(f"{table}:")
+    for row, count in sorted(taken.items(), key=lambda each: -each[1]):
+        _say(f"{count:12}  {row}")
+
+
+def _fail(seed: int) -> None:
+    violations = check(run(plan_for(seed)))
     _say(_transcript(seed))
     _say("")
     for violation in violations:

@@ -55,7 +55,7 @@ def test_the_protocols_differ_nowhere_else() -> None:
 
 
 def test_a_group_that_is_lost_is_unjoined_from_every_state() -> None:
-    for state in GroupState:
+    for state in GroupState:  # UNJOINED as well: who was given an id leaves without ever having joined
         assert next_group_state(state, GroupInput.LOST) is GroupState.UNJOINED
 
 

@@ -1,7 +1,8 @@
 """Who may do what with a partition: the KIP-983 table, one machine for each partition and assignment epoch.
 
 Laws
-1. The table below is the machine. A pair of state and input that it does not have is a bug and raises.
+1. The table below is the machine. A pair of state and input that it does not have is a bug and raises; a row that no
+   simulated history takes is no part of it.
 2. OWNED is the only state in which records are handed out.
 3. REVOKED and LOST are final. The same partition, assigned again, is a new machine with a higher epoch.
 4. Two owners share it: the application machine moves OWNED, REVOKE_NEXT and REVOKE_THEREAFTER; the network
@@ -51,7 +52,6 @@ _I = OwnershipInput
 _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
     (_S.OWNED, _I.ASKED_FOR): _S.REVOKE_NEXT,
     (_S.OWNED, _I.DELAYED): _S.OWNED,  # it was given back: nothing to delay
-    (_S.OWNED, _I.POLL_STARTED): _S.OWNED,
     (_S.OWNED, _I.LET_GO): _S.COMPLETING,
     (_S.OWNED, _I.GIVEN_BACK): _S.OWNED,
     (_S.OWNED, _I.LOST): _S.LOST,
@@ -60,14 +60,11 @@ _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
     (_S.REVOKE_NEXT, _I.POLL_STARTED): _S.COMPLETING,
     (_S.REVOKE_NEXT, _I.LET_GO): _S.COMPLETING,
     (_S.REVOKE_NEXT, _I.LOST): _S.LOST,
-    (_S.REVOKE_THEREAFTER, _I.ASKED_FOR): _S.REVOKE_THEREAFTER,
     (_S.REVOKE_THEREAFTER, _I.DELAYED): _S.REVOKE_THEREAFTER,
     (_S.REVOKE_THEREAFTER, _I.POLL_STARTED): _S.REVOKE_NEXT,
     (_S.REVOKE_THEREAFTER, _I.LET_GO): _S.COMPLETING,
     (_S.REVOKE_THEREAFTER, _I.LOST): _S.LOST,
     (_S.COMPLETING, _I.ASKED_FOR): _S.COMPLETING,
-    (_S.COMPLETING, _I.POLL_STARTED): _S.COMPLETING,
-    (_S.COMPLETING, _I.LET_GO): _S.COMPLETING,
     (_S.COMPLETING, _I.GIVEN_BACK): _S.COMPLETING,  # the revoke finishes; assigned anew in a new epoch
     (_S.COMPLETING, _I.COMPLETED): _S.REVOKED,
     (_S.COMPLETING, _I.LOST): _S.LOST,

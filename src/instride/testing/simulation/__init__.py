@@ -1,6 +1,6 @@
 """A whole consumer group in virtual time: real machines of the core, models of everything around them.
 
-    history = run(plan_for(seed))
+    history = SimulatedCluster(plan_for(seed), loop=my_loop).run()
     violations = check(history)
 
 Laws
@@ -16,16 +16,23 @@ from __future__ import annotations
 from instride.testing.simulation.check import check
 from instride.testing.simulation.cluster import SimulatedCluster, run
 from instride.testing.simulation.history import Event, History
-from instride.testing.simulation.plan import Fault, MemberPlan, Plan, plan_for
+from instride.testing.simulation.member import Loop, Member
+from instride.testing.simulation.plan import Fault, MemberPlan, Plan
+from instride.testing.simulation.planning import plan_for
+from instride.testing.simulation.process import Sleep, UserLoop
 from instride.testing.simulation.transcript import transcript
 
 __all__ = [
     "Event",
     "Fault",
     "History",
+    "Loop",
+    "Member",
     "MemberPlan",
     "Plan",
     "SimulatedCluster",
+    "Sleep",
+    "UserLoop",
     "check",
     "plan_for",
     "run",

@@ -8,7 +8,10 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 from instride.config import ConsumerConfig
 from instride.core.network.actions import ConnectionKey
@@ -16,7 +19,7 @@ from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.member import LOOPS, Loop, Member
-from instride.testing.simulation.plan import Fault, LoopKind, MemberPlan, Plan
+from instride.testing.simulation.plan import Fault, MemberPlan, Plan
 from instride.testing.simulation.process import Process
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.verbs import SimulatedConsumer
@@ -27,20 +30,31 @@ __all__ = ["SimulatedCluster", "run"]
 
 def run(plan: Plan, *, keep_logs: bool = False) -> History:
     """The plan's history."""
-    cluster = SimulatedCluster(plan, keep_logs=keep_logs)
-    cluster.run()
-    return cluster.history
+    return SimulatedCluster(plan, keep_logs=keep_logs).run()
 
 
 class SimulatedCluster:
-    """A group, its brokers and the network between, in virtual time. Runs once.
+    """A group, its brokers and the network between, in virtual time. Runs once, in the calling thread.
 
-    loops: what the members run; to try a loop of your own, put it in place of "flagship".
+    plan: what is to happen; `plan_for(seed)` makes one by chance.
+    loop: what every member runs, with one configuration; None: each the loop of its `MemberPlan`.
+    settings: of `ConsumerConfig`, in place of the plan's own.
+    keep_logs: whether the history has the machines' own words as well.
     """
 
-    def __init__(self, plan: Plan, *, keep_logs: bool = False, loops: Mapping[LoopKind, Loop] = LOOPS) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        loop: Loop | None = None,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        keep_logs: bool = False,
+    ) -> None:
+        if loop is not None:
+            plan = replace(plan, members=tuple(replace(each, loop="flagship") for each in plan.members))
         self.plan = plan
-        self._loops = loops
+        self._loop = loop
+        self._settings = settings
         self.scheduler = Scheduler(plan.seed)
         self.history = History(self.scheduler, keep_logs=keep_logs)
         self.brokers = BrokerModel(
@@ -56,10 +70,13 @@ class SimulatedCluster:
         self._closing = False
         self._all_topics = tuple(plan.topic_sizes())
 
-    def run(self) -> None:
+    def run(self) -> History:
+        """What happened, from the first join to the last close."""
         plan, at = self.plan, self.scheduler.at
         self.history.add(BROKER, "plan", plan.seed, plan.kind, plan.max_poll_interval)
-        for time, number, count in plan.produced:
+        from_the_start = {number for time, number, _ in plan.produced if not time}
+        empty = [(0.0, number, 0) for number in range(plan.partitions) if number not in from_the_start]
+        for time, number, count in [*plan.produced, *empty]:
             at(time, partial(self.brokers.produce, plan.partition(number), count))
         for member in plan.members:
             at(member.joins_at, partial(self._join, member))
@@ -70,6 +87,7 @@ class SimulatedCluster:
         at(plan.quiet_after, self._calm_down)
         self.scheduler.run(plan.ends_at, self._over)
         self.history.add(BROKER, "end")
+        return self.history
 
     # -- the end
 
@@ -103,7 +121,8 @@ class SimulatedCluster:
         )
         self.members[plan.name] = member
         steady = plan.loop in ("flagship", "changes") and plan.most_in_flight > 1000
-        process.start(self._loops[plan.loop](member), steady=steady)
+        loop = LOOPS[plan.loop] if self._loop is None else self._loop
+        process.start(loop(member), steady=steady and self._loop is None)
 
     def _leave(self, name: str) -> None:
         self.history.add(name, "leaving")
@@ -111,7 +130,7 @@ class SimulatedCluster:
 
     def _config(self, member: MemberPlan) -> ConsumerConfig:
         plan = self.plan
-        return ConsumerConfig(
+        config = ConsumerConfig(
             bootstrap_servers=tuple(f"{HOST}:{PORT + node}" for node in range(1, plan.nodes + 1)),
             group_id="g",
             client_id=member.name,
@@ -135,6 +154,7 @@ class SimulatedCluster:
             retry_backoff_max=0.5,
             reconnect_backoff_max=0.5,
         )
+        return replace(config, **self._settings)
 
     def _duration(self) -> float:
         shortest, longest, slow, chance = self.plan.handler

@@ -16,7 +16,10 @@ from instride.core.group import membership, ownership
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network import coordinator
 
-__all__ = ["TransitionCounts", "counted_transitions"]
+__all__ = ["Rows", "TransitionCounts", "counted_transitions", "never_taken"]
+
+Rows = Mapping[str, Mapping[str, int]]
+"""By table: how often each row, "STATE + INPUT", was taken; 0 for those that never were."""
 
 
 class _Counting(dict[Any, Any]):
@@ -42,18 +45,16 @@ class TransitionCounts:
             "ownership": _Counting(ownership.TRANSITIONS[RebalanceProtocol.COOPERATIVE]),
         }
 
-    def never(self) -> dict[str, list[str]]:
-        """The rows that were not taken, as "STATE + INPUT"."""
+    def rows(self) -> Rows:
         return {
-            name: [f"{state.name} + {given.name}" for state, given in table if not table.taken[state, given]]
+            name: {f"{state.name} + {given.name}": table.taken[state, given] for state, given in table}
             for name, table in self.tables.items()
         }
 
-    def rows(self) -> Iterator[tuple[str, str, int]]:
-        """(table, "STATE + INPUT", count) of every row."""
-        for name, table in self.tables.items():
-            for state, given in table:
-                yield name, f"{state.name} + {given.name}", table.taken[state, given]
+
+def never_taken(rows: Rows) -> list[str]:
+    """Those that no history took, each with its table."""
+    return [f"{table}: {row}" for table, taken in rows.items() for row, count in taken.items() if not count]
 
 
 @contextmanager

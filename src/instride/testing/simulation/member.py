@@ -34,9 +34,14 @@ Verb = Generator[Wait | Sleep, float, None]
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """What a loop works with. duration: of the next handler. topics: what it is to read now; subscribed: what it does.
+    """What a loop works with.
 
-    resubscribes: "", or how: "resubscribe", or "resubscribe in haste". hold: seconds that its next breath takes longer.
+    consumer: its verbs. topics: what it is to read now. stopping: whether it is to leave the group. duration: seconds
+    that the next handler takes. submit: handle a record in a pool of `plan.workers`; handle: in the loop itself.
+    did: write something down that `check` is to know.
+
+    For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
+    hold: seconds that its next breath takes longer.
     """
 
     plan: MemberPlan
@@ -55,12 +60,19 @@ class Member:
         held, self.hold = self.hold, 0.0
         return Sleep(held + self.process.scheduler.jitter(0.002))
 
+    def handle(self, record: ConsumerRecord) -> Verb:
+        """`yield from member.handle(record)`: the time that it takes, and then it is done."""
+        yield Sleep(self.duration())
+        self.did("done", record.topic_partition, record.offset, record.epoch)
+
     def submit(self, record: ConsumerRecord) -> SimulatedFuture:
+        """Handle it in the pool. The future is one for `OffsetLedger.watch`."""
         future = self.pool.submit(record)
         self.futures[record.topic_partition, record.epoch, record.offset] = future
         return future
 
     def cancel(self, record: ConsumerRecord) -> None:
+        """Do not begin with it, where that has not happened."""
         tp = record.topic_partition
         if self.futures[tp, record.epoch, record.offset].cancel():
             self.process.history.add(self.process.name, "cancelled", tp, record.offset, record.epoch)
@@ -112,6 +124,8 @@ def _changes(member: Member) -> UserLoop:
         yield member.breath()
         consumer.commit_async(ledger.committable())
         consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))
+        yield member.breath()
+        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))  # to say so twice changes nothing
         asked = frozenset() if member.resubscribes else changes.to_be_revoked
         yield member.breath()
         _retry_failures(member, ledger)
@@ -228,8 +242,7 @@ def _resubscribe(member: Member, ledger: OffsetLedger | None = None) -> Verb:
 
 def _handle(member: Member, records: Iterable[ConsumerRecord]) -> Verb:
     for record in records:
-        yield Sleep(member.duration())
-        member.did("done", record.topic_partition, record.offset, record.epoch)
+        yield from member.handle(record)
 
 
 def _commit(member: Member, offsets: Any) -> Verb:

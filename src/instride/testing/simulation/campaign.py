@@ -1,0 +1,57 @@
+"""Many histories, in one process or several.
+
+Laws
+1. Results come in the order of the seeds, however many processes there are: the first wrong history is always the same.
+2. A batch ends with its first wrong history.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from instride.testing.simulation.check import check
+from instride.testing.simulation.cluster import run
+from instride.testing.simulation.coverage import Rows, counted_transitions
+from instride.testing.simulation.planning import plan_for
+
+__all__ = ["Batch", "batches"]
+
+_BATCH = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Some histories. virtual, processor: seconds. rows: of the tables, how often each was taken. wrong: a seed."""
+
+    histories: int
+    virtual: float
+    processor: float
+    rows: Rows
+    wrong: int | None
+
+
+def simulate_batch(seeds: range) -> Batch:
+    began, virtual, done, wrong = time.process_time(), 0.0, 0, None
+    with counted_transitions() as counts:
+        for seed in seeds:
+            history = run(plan_for(seed))
+            virtual += history.events[-1].time
+            done += 1
+            if check(history):
+                wrong = seed
+                break
+    spent = time.process_time() - began
+    return Batch(histories=done, virtual=virtual, processor=spent, rows=counts.rows(), wrong=wrong)
+
+
+def batches(seeds: range, *, jobs: int) -> Iterator[Batch]:
+    """Law 1. jobs: how many processes; with 1, this one."""
+    parts = [seeds[first : first + _BATCH] for first in range(0, len(seeds), _BATCH)]
+    if jobs == 1:
+        yield from map(simulate_batch, parts)
+        return
+    with get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap(simulate_batch, parts)
