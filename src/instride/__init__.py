@@ -7,7 +7,7 @@ from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.listener import RebalanceListener
 from instride.errors import KafkaError
 from instride.ledger import OffsetLedger
-from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.records import Node, OffsetAndMetadata, OffsetAndTimestamp, OffsetRange, PartitionInfo, TopicPartition
 from instride.wire.decoder import ConsumerRecord
 from instride.wire.sasl.oauthbearer import OAuthToken
 
@@ -20,10 +20,13 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerRecords",
     "KafkaError",
+    "Node",
     "OAuthToken",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OffsetLedger",
     "OffsetRange",
+    "PartitionInfo",
     "RangeConsumer",
     "RebalanceListener",
     "TopicPartition",

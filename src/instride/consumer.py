@@ -23,7 +23,7 @@ from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.net.clock import now
 from instride.net.driver import Driver
-from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
+from instride.records import OffsetAndMetadata, OffsetAndTimestamp, OffsetRange, PartitionInfo, TopicPartition
 from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["Consumer", "RangeConsumer"]
@@ -71,6 +71,7 @@ class _Member:
             self._driver.run(self._application.unsubscribe(now(), self._timeout(timeout)))
 
     def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed; none where partitions are assigned by hand. Local."""
         with self._driver.use():
             return self._application.subscription()
 
@@ -137,7 +138,10 @@ class _Member:
     def committed(
         self, *partitions: TopicPartition, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets, from the broker; None where there is none."""
+        """The group's committed offsets of any partitions, from the broker; None where there is none.
+
+        Raises IllegalStateError without a group_id, KafkaTimeoutError, GroupAuthorizationFailedError.
+        """
         with self._driver.use():
             return dict(self._driver.run(self._application.committed(now(), partitions, self._timeout(timeout))))
 
@@ -171,6 +175,7 @@ class _Member:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
+        """The first offset that the log still has."""
         return self._offsets_for(dict.fromkeys(partitions, EARLIEST), timeout)
 
     def end_offsets(
@@ -183,8 +188,51 @@ class _Member:
         with self._driver.use():
             return dict(self._driver.run(self._application.offsets_for(now(), wanted, self._timeout(timeout))))
 
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Of each partition the first record whose timestamp is that or later; None where there is none.
+
+        timestamps: milliseconds since 1970, as records bear them. A negative one is a ValueError.
+        Raises KafkaTimeoutError (no leader, say), TopicAuthorizationFailedError.
+        """
+        with self._driver.use():
+            call = self._application.offsets_for_times(now(), timestamps, self._timeout(timeout))
+            return dict(self._driver.run(call))
+
+    # -- what there is
+
+    def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """The topic's partitions, by number; none where it does not exist. It is not created.
+
+        Asks a broker each time. Raises TopicAuthorizationFailedError, InvalidTopicError, KafkaTimeoutError.
+        """
+        return list(self._topics((topic,), timeout, internal=True).get(topic, ()))
+
+    def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, list[PartitionInfo]]:
+        """Every topic that we may describe, with its partitions. Asks a broker each time.
+
+        include_internal: also __consumer_offsets and its like. Raises KafkaTimeoutError.
+        """
+        found = self._topics(None, timeout, internal=include_internal)
+        return {topic: list(found[topic]) for topic in sorted(found)}
+
+    def _topics(
+        self, names: tuple[str, ...] | None, timeout: float | None, *, internal: bool
+    ) -> Mapping[str, tuple[PartitionInfo, ...]]:
+        with self._driver.use():
+            call = self._application.topics(now(), names, self._timeout(timeout), internal=internal)
+            return self._driver.run(call)
+
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the last high watermark seen; None while unknown. Local."""
+        """Records between the position and the partition's end as the last fetch saw it; None while unknown. Local.
+
+        The end is the high watermark, or with isolation_level "read_committed" the last stable offset. Offsets are
+        counted: those of markers and of records that compaction removed too. Raises ValueError where the partition
+        is not assigned.
+        """
         with self._driver.use():
             return self._application.lag(partition)
 
@@ -194,10 +242,12 @@ class _Member:
             self._application.pause(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause. What is not paused stays as it is."""
         with self._driver.use():
             self._application.resume(partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
+        """Those that `pause` holds back. A pause ends with its assignment (KIP-983's epoch)."""
         with self._driver.use():
             return self._application.paused()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["OffsetAndMetadata", "OffsetRange", "TopicPartition"]
+__all__ = ["Node", "OffsetAndMetadata", "OffsetAndTimestamp", "OffsetRange", "PartitionInfo", "TopicPartition"]
 
 
 class TopicPartition(NamedTuple):
@@ -30,6 +30,48 @@ class OffsetAndMetadata:
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetAndTimestamp:
+    """The first record at or after a time, as `Consumer.offsets_for_times` finds it.
+
+    timestamp: the record's, in milliseconds. leader_epoch: of the record, or -1 where unknown.
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A broker, as its cluster tells of it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """What the cluster says of one partition.
+
+    leader: None while there is none. replicas, in_sync_replicas, offline_replicas: numbers of nodes.
+    """
+
+    topic: str
+    partition: int
+    leader: Node | None
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

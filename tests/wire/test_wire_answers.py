@@ -79,7 +79,15 @@ def test_api_versions_answer() -> None:
 
 
 def test_metadata_answer() -> None:
-    partition = {"partition_index": 1, "error_code": 5, "leader_id": 7, "leader_epoch": 3, "replica_nodes": (7, 8)}
+    partition = {
+        "partition_index": 1,
+        "error_code": 5,
+        "leader_id": 7,
+        "leader_epoch": 3,
+        "replica_nodes": (7, 8),
+        "isr_nodes": (7,),
+        "offline_replicas": (8,),
+    }
     for version in versions_of(api.Metadata):
         entity = response(
             api.Metadata,
@@ -103,6 +111,8 @@ def test_metadata_answer() -> None:
                     leader=7,
                     leader_epoch=3 if version >= 7 else -1,
                     replicas=(7, 8),
+                    in_sync_replicas=(7,),
+                    offline_replicas=(8,) if version >= 5 else (),
                 ),
             ),
         )

@@ -37,6 +37,7 @@ __all__ = [
     "ErrorRaised",
     "FetchCommitted",
     "Fetched",
+    "FetchMetadata",
     "FetchOffsets",
     "GivenBack",
     "LeaseRenewed",
@@ -164,11 +165,26 @@ class FetchCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
-    """Ask for offsets by timestamp (ms, EARLIEST or LATEST). Answer: dict of partition to offset."""
+    """Ask for offsets by timestamp (ms, EARLIEST or LATEST). Answer: dict of partition to OffsetAndTimestamp; its
+    offset is -1 where no record is as late as that."""
 
     call: int
     deadline: float
     timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchMetadata:
+    """Ask for topics and their partitions. Answer: dict of topic to tuple of PartitionInfo; a topic that does not
+    exist is not in it.
+
+    topics: None for all of the cluster, internal ones where `internal` is True.
+    """
+
+    call: int
+    deadline: float
+    topics: tuple[str, ...] | None
+    internal: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +233,7 @@ ApplicationEvent = (
     | Commit
     | FetchCommitted
     | FetchOffsets
+    | FetchMetadata
     | CompleteRevoke
     | PartitionsRevoked
     | PartitionsAssigned
@@ -305,7 +322,10 @@ class Positioned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Records, or none where only the position moves (control and aborted batches). next_offset: after them."""
+    """Records, or none where only the position moves (control and aborted batches). next_offset: after them.
+
+    high_watermark: the end that the isolation level lets us read, -1 where unknown.
+    """
 
     partition: TopicPartition
     epoch: int

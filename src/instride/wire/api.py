@@ -97,6 +97,8 @@ class MetadataPartition:
     leader: int = -1
     leader_epoch: int = -1
     replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

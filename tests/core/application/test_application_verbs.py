@@ -16,6 +16,7 @@ from instride.core.events import (
     ErrorRaised,
     FetchCommitted,
     Fetched,
+    FetchMetadata,
     FetchOffsets,
     Parked,
     Pause,
@@ -25,7 +26,7 @@ from instride.core.events import (
     Subscribe,
 )
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, TransportError
-from instride.records import OffsetAndMetadata, TopicPartition
+from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 
 @pytest.fixture
@@ -259,7 +260,47 @@ def test_committed_offsets_are_the_answer(owner: Script) -> None:
 
 def test_offsets_by_time_are_the_answer(owner: Script) -> None:
     call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
-    assert answered(owner, call, FetchOffsets, result={tp(0): 3}) == {tp(0): 3}
+    found = {tp(0): OffsetAndTimestamp(offset=3, timestamp=-1)}
+    assert answered(owner, call, FetchOffsets, result=found) == {tp(0): 3}
+
+
+def test_offsets_for_times_are_none_where_no_record_is_as_late(owner: Script) -> None:
+    call = owner.machine.offsets_for_times(owner.now, {("t", 0): 5, ("t", 1): 6}, 10.0)  # type: ignore[dict-item]
+    early = OffsetAndTimestamp(offset=3, timestamp=7, leader_epoch=1)
+    found = {tp(0): early, tp(1): OffsetAndTimestamp(offset=-1, timestamp=-1)}
+    assert answered(owner, call, FetchOffsets, result=found) == {tp(0): early, tp(1): None}
+
+
+def test_a_time_before_1970_is_refused(owner: Script) -> None:
+    with pytest.raises(ValueError, match="t-0"):
+        owner.run(owner.machine.offsets_for_times(owner.now, {tp(0): -2}, 10.0))
+    assert owner.take_posted(FetchOffsets) == []
+
+
+@pytest.mark.parametrize("names", [None, ("t",)])
+def test_topics_are_the_answer(owner: Script, names: tuple[str, ...] | None) -> None:
+    found = {"t": (PartitionInfo(topic="t", partition=0, leader=None),)}
+    call = owner.machine.topics(owner.now, names, 10.0, internal=False)
+    owner.start(call)
+    (event,) = owner.take_posted(FetchMetadata)
+    assert event == FetchMetadata(call=event.call, deadline=owner.now + 10, topics=names, internal=False)
+    owner.up(Answered(call=event.call, result=found))
+    with pytest.raises(StopIteration) as end:
+        call.send(owner.now)
+    assert end.value.value == found
+
+
+@pytest.mark.parametrize("names", [("",), (1,)])
+def test_a_topic_that_is_looked_up_has_a_name(owner: Script, names: Any) -> None:
+    with pytest.raises(ValueError, match="name"):
+        owner.run(owner.machine.topics(owner.now, names, 10.0, internal=True))
+
+
+def test_committed_offsets_of_several_are_asked_for_once(owner: Script) -> None:
+    call = owner.machine.committed(owner.now, [tp(0), tp(1), tp(0)], 10.0)
+    owner.start(call)
+    (event,) = owner.take_posted(FetchCommitted)
+    assert event.partitions == (tp(0), tp(1))
 
 
 def test_an_answer_that_is_an_error_is_raised(owner: Script) -> None:

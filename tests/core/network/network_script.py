@@ -35,8 +35,8 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
 class NetworkScript:
     """One network machine against brokers that say what the test says.
 
-    Metadata, FindCoordinator and OffsetFetch are answered at once. Connections open at once, unless `reachable` is
-    False.
+    Metadata (unless `hold_metadata`), FindCoordinator and OffsetFetch are answered at once. Connections open at once,
+    unless `reachable` is False; then `refusal` says why. Topics that begin with __ are internal.
     Everything else waits in `waiting` until the test answers it.
     """
 
@@ -50,6 +50,9 @@ class NetworkScript:
         self.topics = topics if topics is not None else {"t": 4}
         self.now = 100.0
         self.reachable = True
+        self.refusal: Exception = TransportError("refused")
+        self.hold_metadata = False
+        self.topic_errors: dict[str, int] = {}
         self.committed_offset: int | None = 0
         self.coordinator_error = 0
         self.coordinator = 1
@@ -93,7 +96,7 @@ class NetworkScript:
             case OpenConnection() if self.reachable:
                 self.machine.opened(action.key, self.now)
             case OpenConnection():
-                self.machine.closed(action.key, TransportError("refused"), self.now)
+                self.machine.closed(action.key, self.refusal, self.now)
             case Transmit():
                 self.waiting.append(action)
                 self._answer_at_once(action)
@@ -108,7 +111,7 @@ class NetworkScript:
 
     def _answer_at_once(self, action: Transmit) -> None:
         request = action.request
-        if isinstance(request, api.Metadata):
+        if isinstance(request, api.Metadata) and not self.hold_metadata:
             self.answer(api.Metadata, self.metadata(request), settle=False)
         elif isinstance(request, api.FindCoordinator):
             node = self.coordinator
@@ -120,13 +123,16 @@ class NetworkScript:
 
     def metadata(self, request: api.Metadata) -> api.MetadataAnswer:
         def topic(name: str) -> api.MetadataTopic:
+            if name in self.topic_errors:
+                return api.MetadataTopic(name=name, error=self.topic_errors[name])
             if name not in self.topics:
                 return api.MetadataTopic(name=name, error=3)
             partitions = tuple(api.MetadataPartition(partition=p, leader=1) for p in range(self.topics[name]))
-            return api.MetadataTopic(name=name, partitions=partitions)
+            return api.MetadataTopic(name=name, partitions=partitions, is_internal=name.startswith("__"))
 
         broker = api.Broker(node_id=1, host="b", port=1)
-        return api.MetadataAnswer(brokers=(broker,), topics=tuple(topic(name) for name in request.topics or ()))
+        names = self.topics if request.topics is None else request.topics
+        return api.MetadataAnswer(brokers=(broker,), topics=tuple(topic(name) for name in names))
 
     # -- the brokers
 

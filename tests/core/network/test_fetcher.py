@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -289,3 +291,12 @@ def test_without_a_bound_on_records_only_bytes_count(prefetch: str) -> None:
     script.member_of(1, 0, 1)
     answer(script, p0=data(0, 0, 6000), p1=data(1, 0, 4000))
     assert set(fetches(script)) == {0, 1}
+
+
+@pytest.mark.parametrize(("isolation", "end"), [("read_uncommitted", 10_000), ("read_committed", 7)])
+def test_the_end_that_is_told_is_the_one_that_may_be_read(isolation: str, end: int) -> None:
+    made = NetworkScript(isolation_level=isolation)
+    made.member_of(1, 0)
+    answer(made, p0=replace(data(0, 0, 5), last_stable_offset=7))
+    (event,) = made.take(Fetched)
+    assert event.high_watermark == end

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, Answered, FetchCommitted, FetchOffsets
-from instride.errors import KafkaTimeoutError, TopicAuthorizationFailedError, TransportError
-from instride.records import OffsetAndMetadata, TopicPartition
+from instride.core.events import EARLIEST, Answered, FetchCommitted, FetchMetadata, FetchOffsets
+from instride.errors import (
+    AuthenticationError,
+    BrokerResponseError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+    TransportError,
+)
+from instride.records import Node, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.wire import api
 
 
@@ -26,6 +32,16 @@ def ask_committed(script: NetworkScript, *partitions: int, timeout: float = 10.0
 
 def ask_offsets(script: NetworkScript, *partitions: TopicPartition, timeout: float = 10.0) -> None:
     script.do(FetchOffsets(call=2, deadline=script.now + timeout, timestamps=dict.fromkeys(partitions, EARLIEST)))
+    script.pass_time(0.5)
+
+
+def offsets_of(answer: Answered) -> dict[TopicPartition, int]:
+    return {tp: each.offset for tp, each in answer.result.items()}
+
+
+def ask_topics(script: NetworkScript, *names: str, internal: bool = True, timeout: float = 10.0) -> None:
+    """Without names: all topics. Answered by the test, once the brokers are known."""
+    script.do(FetchMetadata(call=3, deadline=script.now + timeout, topics=names or None, internal=internal))
     script.pass_time(0.5)
 
 
@@ -52,7 +68,8 @@ def test_committed_offsets_come_with_their_metadata_and_none_for_none(script: Ne
 @pytest.mark.parametrize("code", [14, 15, 16, 88])
 def test_a_passing_error_is_asked_again(script: NetworkScript, code: int) -> None:
     ask_committed(script)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code))
+    left_out: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(error=-1)}
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code, offsets=left_out))
     assert script.take(Answered) == []
     script.pass_time(3.0)
     found: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=5)}
@@ -85,7 +102,7 @@ def test_offsets_come_from_the_leaders(script: NetworkScript) -> None:
     }
     script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
     answer = the_answer(script)
-    assert (answer.call, answer.result) == (2, {tp(0): 3, tp(1): 4})
+    assert (answer.call, offsets_of(answer)) == (2, {tp(0): 3, tp(1): 4})
 
 
 def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
@@ -98,7 +115,7 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
     script.pass_time(3.0)
     assert script.asked(api.ListOffsets).timestamps == {tp(1): EARLIEST}
     script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(1): api.ListedOffset(offset=4)}))
-    assert the_answer(script).result == {tp(0): 3, tp(1): 4}
+    assert offsets_of(the_answer(script)) == {tp(0): 3, tp(1): 4}
 
 
 def test_one_final_error_answers_once(script: NetworkScript) -> None:
@@ -116,6 +133,108 @@ def test_a_leader_that_does_not_answer_is_asked_again(script: NetworkScript) -> 
     script.answer(api.ListOffsets, TransportError("gone"))
     script.pass_time(3.0)
     script.asked(api.ListOffsets)
+
+
+def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> None:
+    script.do(FetchOffsets(call=2, deadline=script.now + 10, timestamps={tp(0): 1_700_000_000_000}))
+    script.pass_time(0.5)
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): 1_700_000_000_000}
+    listed = api.ListedOffset(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): listed}))
+    found = OffsetAndTimestamp(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
+    assert the_answer(script).result == {tp(0): found}
+
+
+def test_a_topic_that_may_not_be_read_ends_the_question_at_once_and_not_the_next_once_it_may(
+    script: NetworkScript,
+) -> None:
+    script.topic_errors["t"] = 29
+    ask_offsets(script, tp(0))
+    assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
+    del script.topic_errors["t"]
+    ask_offsets(script, tp(0))
+    assert script.take(Answered) == [], "what is known is of before the question"
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=3)}))
+    assert offsets_of(the_answer(script)) == {tp(0): 3}
+
+
+# --- topics -------------------------------------------------------------------------------------------------
+
+
+def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript) -> None:
+    script.topics = {"t": 2, "other": 1}
+    ask_topics(script, "t")
+    leader = Node(node_id=1, host="b", port=1)
+    infos = tuple(PartitionInfo(topic="t", partition=number, leader=leader) for number in (0, 1))
+    answer = the_answer(script)
+    assert (answer.call, answer.result) == (3, {"t": infos})
+
+
+def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: NetworkScript) -> None:
+    script.pass_time(0.5)
+    script.hold_metadata = True
+    ask_topics(script, "nowhere")
+    request = script.asked(api.Metadata)
+    assert request == api.Metadata(topics=("nowhere",), allow_auto_topic_creation=False)
+    script.answer(api.Metadata, script.metadata(request))
+    assert the_answer(script).result == {}
+
+
+def test_all_topics_leave_internal_ones_out_unless_asked_for(script: NetworkScript) -> None:
+    script.topics = {"t": 1, "__consumer_offsets": 1}
+    for internal, expected in ((False, {"t"}), (True, {"t", "__consumer_offsets"})):
+        ask_topics(script, internal=internal)
+        assert set(the_answer(script).result) == expected
+
+
+@pytest.mark.parametrize("code", [29, 17])
+def test_a_topic_that_may_not_be_described_is_an_error(script: NetworkScript, code: int) -> None:
+    script.topic_errors["t"] = code
+    ask_topics(script, "t")
+    error = the_answer(script).error
+    assert isinstance(error, BrokerResponseError)
+    assert error.code == code
+    assert "'t'" in str(error)
+
+
+def test_a_topic_whose_leaders_are_not_known_yet_is_asked_again(script: NetworkScript) -> None:
+    script.topic_errors["t"] = 5
+    ask_topics(script, "t")
+    assert script.take(Answered) == []
+    del script.topic_errors["t"]
+    script.pass_time(3.0)
+    assert set(the_answer(script).result) == {"t"}
+
+
+def test_a_broker_that_breaks_off_is_asked_again(script: NetworkScript) -> None:
+    script.pass_time(0.5)
+    script.hold_metadata = True
+    ask_topics(script, "t")
+    first = script.waiting[0].key
+    script.answer(api.Metadata, TransportError("gone"))
+    script.pass_time(1.0)
+    assert script.waiting[0].key != first, "another broker, or a bootstrap server where there is none"
+    script.answer(api.Metadata, TransportError("gone"))
+    script.hold_metadata = False
+    script.pass_time(3.0)
+    assert set(the_answer(script).result) == {"t"}
+
+
+def test_topics_are_waited_for_until_the_deadline(script: NetworkScript) -> None:
+    script.reachable = False
+    ask_topics(script, timeout=5.0)
+    script.pass_time(6.0)
+    error = the_answer(script).error
+    assert isinstance(error, KafkaTimeoutError)
+    assert "refused" in str(error)
+
+
+def test_refused_credentials_end_a_question_about_topics_at_once(script: NetworkScript) -> None:
+    script.reachable = False
+    script.refusal = AuthenticationError("who are you")
+    ask_topics(script, timeout=60.0)
+    script.pass_time(3.0)
+    assert isinstance(the_answer(script).error, AuthenticationError)
 
 
 # --- the deadline -------------------------------------------------------------------------------------------
@@ -150,6 +269,13 @@ def test_the_deadline_names_a_cluster_that_was_never_reached(script: NetworkScri
     error = the_answer(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert "refused" in str(error)
+
+
+def test_the_deadline_of_offsets_too_names_a_cluster_that_was_never_reached(script: NetworkScript) -> None:
+    script.reachable = False
+    ask_offsets(script, tp(0), timeout=5.0)
+    script.pass_time(6.0)
+    assert "refused" in str(the_answer(script).error)
 
 
 def test_the_deadline_names_a_topic_without_leader(script: NetworkScript) -> None:

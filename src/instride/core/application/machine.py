@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from instride.config import ConsumerConfig
-from instride.core.application import closing, committing, seeking
+from instride.core.application import asking, closing, committing, seeking
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
 from instride.core.application.listener import RebalanceListener
@@ -24,8 +24,6 @@ from instride.core.events import (
     ApplicationEvent,
     Assign,
     BackgroundEvent,
-    FetchCommitted,
-    FetchOffsets,
     Pause,
     Resume,
     Subscribe,
@@ -33,7 +31,7 @@ from instride.core.events import (
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
-from instride.records import OffsetAndMetadata, TopicPartition
+from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 __all__ = ["ApplicationMachine"]
 
@@ -194,30 +192,22 @@ class ApplicationMachine:
     def committed(
         self, now: float, partitions: Iterable[TopicPartition], timeout: float
     ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
-        if self._config.group_id is None:
-            raise IllegalStateError("committed needs a group_id")
-        wanted = tuple(TopicPartition(*tp) for tp in partitions)
-        if not wanted:
-            return {}
-        call = self._state.next_call()
-        deadline = now + timeout
-        self._state.post(FetchCommitted(call=call, deadline=deadline, partitions=wanted))
-        answer = yield from committing.await_answer(self._state, call, now, deadline, "committed")
-        found: Mapping[TopicPartition, OffsetAndMetadata | None] = answer.result
-        return found
+        return asking.committed(self._state, now, partitions, timeout)
 
     def offsets_for(
         self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> Call[Mapping[TopicPartition, int]]:
-        """timestamps: ms, EARLIEST or LATEST."""
-        if not timestamps:
-            return {}
-        call = self._state.next_call()
-        deadline = now + timeout
-        self._state.post(FetchOffsets(call=call, deadline=deadline, timestamps=dict(timestamps)))
-        answer = yield from committing.await_answer(self._state, call, now, deadline, "the offsets' look-up")
-        found: Mapping[TopicPartition, int] = answer.result
-        return found
+        return asking.offsets_for(self._state, now, timestamps, timeout)
+
+    def offsets_for_times(
+        self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
+    ) -> Call[Mapping[TopicPartition, OffsetAndTimestamp | None]]:
+        return asking.offsets_for_times(self._state, now, timestamps, timeout)
+
+    def topics(
+        self, now: float, names: tuple[str, ...] | None, timeout: float, *, internal: bool
+    ) -> Call[Mapping[str, tuple[PartitionInfo, ...]]]:
+        return asking.topics(self._state, now, names, timeout, internal=internal)
 
     # -- the end
 

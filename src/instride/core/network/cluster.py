@@ -83,6 +83,12 @@ class Cluster:
     def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
         return {topic: self.topic_id(topic) for topic in topics if self.topic_id(topic) != api.NO_TOPIC_ID}
 
+    def refusal(self, topic: str) -> Exception | None:
+        """Why the topic may not be used, where a broker said so."""
+        known = self.topics.get(topic)
+        refused = known is not None and known.error == _TOPIC_AUTHORIZATION_FAILED
+        return _topic_error(topic, _TOPIC_AUTHORIZATION_FAILED) if refused else None
+
     def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
         """Where to send what any broker can answer."""
         connections = self._context.connections

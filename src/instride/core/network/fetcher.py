@@ -198,7 +198,7 @@ class Fetcher:
                 fetch_number=held.fetch_number,
                 chunk=fetched.chunk,
                 next_offset=fetched.next_offset,
-                high_watermark=fetched.high_watermark,
+                high_watermark=held.known_end,
             )
         )
 

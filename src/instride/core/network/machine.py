@@ -21,6 +21,7 @@ from instride.core.events import (
     CompleteRevoke,
     Consumed,
     FetchCommitted,
+    FetchMetadata,
     FetchOffsets,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -111,7 +112,7 @@ class NetworkMachine:
                 self._book.listener_done(event.partitions)
             case PartitionsAssigned():
                 self._group.taken(event.generation)
-            case FetchCommitted() | FetchOffsets():
+            case FetchCommitted() | FetchOffsets() | FetchMetadata():
                 self._lookups.add(event)
             case Subscribe():
                 self._closing.cut_short(now)

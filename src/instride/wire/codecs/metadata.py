@@ -65,6 +65,8 @@ def _partition(fields: Fields) -> MetadataPartition:
         leader=fields["leader_id"],
         leader_epoch=fields.get("leader_epoch", -1),
         replicas=fields["replica_nodes"],
+        in_sync_replicas=fields["isr_nodes"],
+        offline_replicas=fields.get("offline_replicas", ()),
     )
 
 
