@@ -86,6 +86,7 @@ class ConsumerConfig:
     fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
     commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives.
+    exclude_internal_topics: leave __consumer_offsets and its like out of a subscription by pattern.
     enable_auto_commit: commit what earlier polls returned; only for processing that ends before the next poll.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
         rebalance time-out and the longest delay of a revoke.
@@ -122,6 +123,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int = 1 << 20
     revoke_mode: RevokeMode = "two-step"
     commit_budget: float = 1.0
+    exclude_internal_topics: bool = True
     enable_auto_commit: bool = False
     auto_commit_interval: float = 5.0
     session_timeout: float = 45.0
@@ -179,6 +181,7 @@ class ConsumerSettings(TypedDict, total=False):
     max_partition_fetch_bytes: int
     revoke_mode: RevokeMode
     commit_budget: float
+    exclude_internal_topics: bool
     enable_auto_commit: bool
     auto_commit_interval: float
     session_timeout: float
@@ -216,8 +219,9 @@ def _check_types(config: ConsumerConfig) -> None:
         raise ConfigError("group_id must be a text that is not empty, or None for a consumer without a group")
     if not isinstance(config.client_id, str):
         raise ConfigError("client_id must be a text")
-    if not isinstance(config.enable_auto_commit, bool):
-        raise ConfigError("enable_auto_commit must be True or False")
+    for name in ("exclude_internal_topics", "enable_auto_commit"):
+        if not isinstance(getattr(config, name), bool):
+            raise ConfigError(f"{name} must be True or False")
     records = config.max_poll_records
     if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):
         raise ConfigError(f"max_poll_records must be 1 or more, or -1 for no bound; it is {records!r}")

@@ -9,6 +9,7 @@ Laws
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -46,14 +47,24 @@ class _Member:
 
     # -- what is read
 
-    def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
-        """Join the group for these topics; replaces an earlier subscription. Does not block.
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group for these topics, or for all that match; replaces an earlier subscription. Does not block.
 
+        pattern: a regular expression that matches the whole name of a topic (as in Java). It is matched at each
+        refresh of the metadata, so that topics that are made or deleted later are found within metadata_max_age.
+        Internal topics are left out unless exclude_internal_topics is False. `subscription` tells what matches now.
         listener: hears of rebalances (KIP-429), on this thread, inside poll, unsubscribe or close.
-        Raises ConfigError without a group_id, IllegalStateError after `assign`.
+        Raises ConfigError without a group_id, IllegalStateError after `assign`, TypeError unless either topics or a
+        pattern is given, ValueError for a pattern that is no regular expression.
         """
         with self._driver.use():
-            self._application.subscribe(topics, listener)
+            self._application.subscribe(topics, listener, pattern)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's membership. Does not block.
@@ -71,7 +82,7 @@ class _Member:
             self._driver.run(self._application.unsubscribe(now(), self._timeout(timeout)))
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed; none where partitions are assigned by hand. Local."""
+        """The topics that are subscribed, or that the pattern matches now; none after `assign`. Local."""
         with self._driver.use():
             return self._application.subscription()
 

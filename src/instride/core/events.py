@@ -10,6 +10,7 @@ Laws
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -53,6 +54,7 @@ __all__ = [
     "Revoked",
     "SetPosition",
     "Subscribe",
+    "SubscriptionMatched",
     "Unsubscribe",
     "Wakeup",
 ]
@@ -73,11 +75,13 @@ Epochs = Mapping[TopicPartition, int]
 class Subscribe:
     """Be a member of the group for these topics; replaces an earlier subscription. Needs the coordinator.
 
+    pattern: instead of topics, for those whose whole name matches; `SubscriptionMatched` tells which.
     listener: whether a rebalance listener waits for on_partitions_revoked before a revoke completes.
     """
 
     topics: frozenset[str]
     listener: bool = False
+    pattern: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +261,14 @@ class Wakeup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionMatched:
+    """The topics that the subscription's pattern means now."""
+
+    pattern: re.Pattern[str]
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeRequested:
     """The group asks for these back. deadline: by the machine's clock; after it they are lost."""
 
@@ -363,6 +375,7 @@ class Answered:
 BackgroundEvent = (
     ErrorRaised
     | Wakeup
+    | SubscriptionMatched
     | RevokeRequested
     | DeadlineMoved
     | GivenBack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from instride.core.events import (
     Resume,
     SetPosition,
     Subscribe,
+    SubscriptionMatched,
 )
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, TransportError
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
@@ -336,3 +338,66 @@ def test_an_interrupted_call_leaves_nothing_behind(owner: Script) -> None:
 def test_partitions_may_be_plain_tuples(owner: Script) -> None:
     owner.machine.pause([("t", 0)])  # type: ignore[list-item]  # any such tuple
     assert owner.machine.paused() == {TopicPartition("t", 0)}
+
+
+# --- patterns -----------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_told_and_its_topics_are_known_when_they_match() -> None:
+    script = Script()
+    script.machine.subscribe(None, None, "fl.*")
+    (event,) = script.take_posted(Subscribe)
+    assert event == Subscribe(topics=frozenset(), pattern=re.compile("fl.*"), listener=False)
+    assert script.machine.subscription() == set()
+    assert script.poll() == [], "a pattern is a subscription, whatever it matches"
+    script.up(SubscriptionMatched(pattern=re.compile("fl.*"), topics=frozenset({"flights"})))
+    assert script.machine.subscription() == {"flights"}
+    with pytest.raises(IllegalStateError):
+        script.machine.assign([tp(0)])
+
+
+def test_topics_of_a_pattern_that_is_over_are_not_the_subscription() -> None:
+    script = Script()
+    script.machine.subscribe(None, None, "fl.*")
+    script.machine.subscribe(["t"], None)
+    script.up(SubscriptionMatched(pattern=re.compile("fl.*"), topics=frozenset({"flights"})))
+    assert script.machine.subscription() == {"t"}
+
+
+def test_the_same_pattern_again_keeps_its_topics_and_another_does_not() -> None:
+    script = Script()
+    script.machine.subscribe(None, None, "fl.*")
+    script.up(SubscriptionMatched(pattern=re.compile("fl.*"), topics=frozenset({"flights"})))
+    script.poll()
+    script.machine.subscribe(None, RecordingListener(), "fl.*")
+    assert script.machine.subscription() == {"flights"}
+    script.machine.subscribe(None, None, "x.*")
+    assert script.machine.subscription() == set()
+
+
+def test_after_unsubscribe_a_pattern_is_gone() -> None:
+    script = Script()
+    script.machine.subscribe(None, None, "fl.*")
+    script.run(script.machine.unsubscribe(script.now, 1.0))
+    with pytest.raises(IllegalStateError, match="call subscribe"):
+        script.poll()
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "error"),
+    [
+        (None, None, TypeError),
+        (["t"], "t", TypeError),
+        (None, "(", ValueError),
+        (None, re.compile(b"t"), TypeError),
+        (["^fl.*"], None, ValueError),
+    ],
+)
+def test_a_wrong_pattern_changes_nothing(topics: Any, pattern: Any, error: type[Exception]) -> None:
+    script = Script()
+    script.subscribe()
+    script.take_posted(Subscribe)
+    with pytest.raises(error):
+        script.machine.subscribe(topics, None, pattern)
+    assert script.posted == []
+    assert script.machine.subscription() == {"t"}

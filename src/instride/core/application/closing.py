@@ -126,6 +126,7 @@ def _settle_the_rest(state: ApplicationState) -> None:
 def _forget(state: ApplicationState) -> None:
     state.lists.clear()
     state.topics = frozenset()
+    state.pattern = None
     state.assigned_by_hand = False
     state.inbox.changes.clear()
     state.inbox.completions.clear()

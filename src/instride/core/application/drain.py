@@ -19,6 +19,7 @@ from instride.core.events import (
     Positioned,
     Revoked,
     RevokeRequested,
+    SubscriptionMatched,
     Wakeup,
 )
 
@@ -45,6 +46,9 @@ def drain(state: ApplicationState) -> None:
                 _deadline_moved(state, event)
             case ErrorRaised():
                 inbox.errors.append(event.error)
+            case SubscriptionMatched():
+                if event.pattern == state.pattern:  # else of a subscription that is over
+                    state.topics = event.topics
             case Wakeup():
                 inbox.woken = True
             case LeaseRenewed():

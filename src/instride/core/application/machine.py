@@ -9,11 +9,12 @@ Laws
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from instride.config import ConsumerConfig
-from instride.core.application import asking, closing, committing, seeking
+from instride.core.application import asking, closing, committing, seeking, subscribing
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
 from instride.core.application.listener import RebalanceListener
@@ -26,7 +27,6 @@ from instride.core.events import (
     BackgroundEvent,
     Pause,
     Resume,
-    Subscribe,
 )
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
@@ -54,25 +54,19 @@ class ApplicationMachine:
 
     # -- what is read
 
-    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None) -> None:
-        state = self._state
-        if isinstance(topics, str):
-            raise TypeError("subscribe takes a list of topics, not one text")
-        wanted = frozenset(topics)
-        if self._config.group_id is None:
-            raise ConfigError("subscribe needs a group_id; without a group use assign")
-        if not wanted or not all(isinstance(topic, str) and topic for topic in wanted):
-            raise ValueError("subscribe needs at least one topic, each a text that is not empty")
-        if state.assigned_by_hand:
-            raise IllegalStateError("this consumer has partitions by assign; unsubscribe before subscribe")
-        state.topics = wanted
-        state.listener = listener
-        state.post(Subscribe(topics=wanted, listener=listener is not None))
+    def subscribe(
+        self,
+        topics: Iterable[str] | None,
+        listener: RebalanceListener | None,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """Topics, or a pattern. Changes nothing when it raises."""
+        subscribing.subscribe(self._state, topics, pattern, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these, without a membership. Those that were assigned before keep their position."""
         state = self._state
-        if state.topics:
+        if state.subscribed:
             raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
         wanted = [TopicPartition(*tp) for tp in partitions]
         held = state.lists.held
@@ -85,6 +79,7 @@ class ApplicationMachine:
         state.post(Assign(partitions={tp: each.epoch for tp, each in held.items()}))
 
     def subscription(self) -> frozenset[str]:
+        drain(self._state)
         return self._state.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -96,7 +91,7 @@ class ApplicationMachine:
 
     def poll(self, now: float, timeout: float, *, immediate: bool, limit: int) -> Call[list[Delivery]]:
         state = self._state
-        if not state.topics and not state.assigned_by_hand:
+        if not state.subscribed and not state.assigned_by_hand:
             raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
         return self._poller.poll(now, timeout, immediate=immediate, limit=limit)
 

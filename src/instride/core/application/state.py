@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 
@@ -44,6 +45,7 @@ class ApplicationState:
         self.fairness = Greedy() if config.fetch_fairness == "greedy" else Proportional()
         self.listener: RebalanceListener | None = None
         self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
         self.assigned_by_hand = False
         self.closed = False
         self.answers: dict[int, Answered] = {}
@@ -54,6 +56,11 @@ class ApplicationState:
         # The newest offset handed over for each partition, as (epoch, seek_number, offset): commits never rewind.
         self.handed_over: dict[TopicPartition, tuple[int, int, int]] = {}
         self._calls = 0
+
+    @property
+    def subscribed(self) -> bool:
+        """By topics, or by a pattern that may match nothing yet."""
+        return bool(self.topics) or self.pattern is not None
 
     def next_call(self) -> int:
         self._calls += 1

@@ -48,6 +48,7 @@ class Cluster:
         self._due_at = 0.0
         self._not_before = 0.0
         self._interest: frozenset[str] = frozenset()
+        self._everything = False
         self._failed_since: float | None = None
         self._failures: dict[Address, Exception] = {}
         self._missing_since: dict[str, float] = {}
@@ -57,6 +58,7 @@ class Cluster:
         self.brokers: dict[int, api.Broker] = {}
         self.topics: dict[str, api.MetadataTopic] = {}
         self.version = 0
+        self.knows_everything = False
         self.on_update: list[Callable[[float], None]] = []
 
     # -- what is known
@@ -114,8 +116,11 @@ class Cluster:
 
     # -- refreshing
 
-    def follow(self, topics: frozenset[str]) -> None:
-        """The topics whose metadata is wanted."""
+    def follow(self, topics: frozenset[str], *, everything: bool = False) -> None:
+        """The topics whose metadata is wanted. everything: that of all others too."""
+        if everything != self._everything:
+            self._everything = everything
+            self._due_at = self._not_before = 0.0
         if topics != self._interest:
             if topics - self._interest:
                 self._due_at = self._not_before = 0.0
@@ -147,20 +152,25 @@ class Cluster:
         if self._asking:
             return float("inf")
         due = max(self._due_at, self._not_before, self._backoff.ready_at)
-        if not self._interest and self.brokers:
+        if not (self._interest or self._everything) and self.brokers:
             return float("inf")
         if now < due:
             return due
         self._asking = True
         key, address = self.any_node(now)
-        request = api.Metadata(topics=tuple(sorted(self._interest)))
-        self._context.connections.send(
-            key, address, request, lambda result, then: self._answered(key, address, result, then), now
-        )
+        everything = self._everything
+        request = api.Metadata(topics=None if everything else tuple(sorted(self._interest)))
+
+        def done(result: api.Answer | Exception, then: float) -> None:
+            self._asking = False
+            self._answered(key, address, result, then, everything=everything)
+
+        self._context.connections.send(key, address, request, done, now)
         return float("inf")
 
-    def _answered(self, key: ConnectionKey, address: Address, result: api.Answer | Exception, now: float) -> None:
-        self._asking = False
+    def _answered(
+        self, key: ConnectionKey, address: Address, result: api.Answer | Exception, now: float, *, everything: bool
+    ) -> None:
         self._context.touch()
         if not isinstance(result, api.MetadataAnswer):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
@@ -169,6 +179,9 @@ class Cluster:
         self._failures.clear()
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
+        if everything:  # what is not in the answer does not exist
+            self.topics = {name: api.MetadataTopic(name=name, error=_UNKNOWN_TOPIC) for name in self._interest}
+        self.knows_everything = everything and self._everything
         for topic in result.topics:
             self.topics[topic.name] = topic
         self.version += 1
@@ -179,6 +192,8 @@ class Cluster:
             self._backoff.failed(now)
         else:
             self._backoff.succeeded()
+        if everything != self._everything:  # changed while it was asked
+            self._due_at = self._not_before = 0.0
         if key.role is Role.BOOTSTRAP and self.brokers:
             self._context.connections.close(key, TransportError("bootstrap is done"), now)
         for hook in self.on_update:
@@ -195,6 +210,8 @@ class Cluster:
                 self._missing_since.pop(name, None)
                 self._told.discard(name)
                 trouble |= any(each.leader < 0 for each in topic.partitions)
+            elif topic is None and self._everything:
+                pass  # it is gone, and what matches the pattern shrinks with it
             else:
                 trouble |= self._tell_topic(name, error, now)
         return trouble

@@ -49,6 +49,7 @@ class Group:
         self._membership = Membership(context)
         self._heartbeats = Heartbeats(context, coordinator, self._membership, lease, self)
         self._joining = Joining(context, cluster, coordinator, self._membership, self._heartbeats, assignors, self)
+        self.subscribed = False
         self._waits_for_poll = False
         self.failed: Exception | None = None
 
@@ -89,7 +90,7 @@ class Group:
         return self._membership.rebalancing
 
     def may_commit(self, now: float) -> bool:
-        if not self.topics:
+        if not self.subscribed:
             return True  # assign(): committed without a membership
         return self.generation >= 0 and not self.sync_pending and self._lease.holds(now)
 
@@ -100,12 +101,20 @@ class Group:
     # -- what the application says
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
-        member = self._membership
-        first = not member.topics
-        changed = topics != member.topics
-        member.topics = topics
+        self.forgive()
+        self._membership.last_polled = now
+        self.change_topics(topics, now)
+
+    def forgive(self) -> None:
+        """A new subscription tries a group again that could not be joined."""
         self.failed = None
-        member.last_polled = now
+
+    def change_topics(self, topics: frozenset[str], now: float) -> None:
+        """Be a member for these; there may be none, where no topic matches a pattern (now)."""
+        first = not self.subscribed
+        changed = topics != self.topics
+        self.subscribed = True
+        self._membership.topics = topics
         if changed and not first:
             self._book.ask_for_topics_outside(topics, now)
             self.rejoin("the subscription changed")
@@ -123,6 +132,7 @@ class Group:
             self._membership.move(GroupInput.TAKEN)
 
     def unsubscribed(self) -> None:
+        self.subscribed = False
         self._membership.topics = frozenset()
         self._membership.wants_join = False
 
@@ -132,7 +142,7 @@ class Group:
 
     def commit_refused(self, code: int, now: float) -> None:
         """A commit's answer told of the group before a heartbeat did."""
-        if not self.topics:
+        if not self.subscribed:
             return  # assign(): there is no membership to lose
         if code == REBALANCE_IN_PROGRESS:
             if self._membership.stable:
@@ -147,7 +157,7 @@ class Group:
     # -- time
 
     def poll(self, now: float) -> float:
-        if not self.topics or self.failed is not None:
+        if not self.subscribed or self.failed is not None:
             return float("inf")
         exceeded_at = self._membership.last_polled + self._config.max_poll_interval
         if now > exceeded_at and not self._waits_for_poll:

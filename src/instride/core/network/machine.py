@@ -45,6 +45,7 @@ from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Group
 from instride.core.network.held import HeldPartition
 from instride.core.network.lookups import Lookups
+from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
 from instride.errors import ConfigError
@@ -86,6 +87,7 @@ class NetworkMachine:
             if ranges
             else Fetcher(self._context, self._cluster, self._positions, held)
         )
+        self._pattern = PatternSubscription(self._context, self._cluster, self._group)
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
         self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits)
         self._coordinator.move(CoordinatorInput.STARTED)
@@ -117,13 +119,16 @@ class NetworkMachine:
             case Subscribe():
                 self._closing.cut_short(now)
                 self._book.listener = event.listener
-                self._group.subscribe(event.topics, now)
+                self._subscribe(event, now)
             case Assign():
+                self._pattern.stop()
                 self._closing.cut_short(now)
                 self._book.assign_by_hand(event.partitions)
             case Unsubscribe():
+                self._pattern.stop()
                 self._closing.unsubscribe(event, now)
             case Close():
+                self._pattern.stop()
                 self._closing.close(event, now)
         self._context.touch()
 
@@ -161,7 +166,7 @@ class NetworkMachine:
 
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
-        self._cluster.follow(self._interest())
+        self._cluster.follow(self._interest(), everything=self._pattern.active)
         times = [
             self._book.poll(now),
             self._group.poll(now),
@@ -182,6 +187,13 @@ class NetworkMachine:
 
     def _held_partitions(self) -> dict[TopicPartition, HeldPartition]:
         return self._book.held
+
+    def _subscribe(self, event: Subscribe, now: float) -> None:
+        if event.pattern is not None:
+            self._pattern.start(event.pattern, now)
+            return
+        self._pattern.stop()
+        self._group.subscribe(event.topics, now)
 
     def _consumed(self, event: Consumed) -> None:
         for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():

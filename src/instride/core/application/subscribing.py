@@ -1,0 +1,62 @@
+"""What a subscription may be: topics by name, or a pattern that is matched against every topic of the cluster.
+
+Laws
+1. A wrong one raises before anything is changed.
+2. A pattern means the topics whose whole name it matches, as in Java; which these are is told by the network side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.state import ApplicationState
+from instride.core.events import Subscribe
+from instride.errors import ConfigError, IllegalStateError
+
+__all__ = ["subscribe"]
+
+
+def subscribe(
+    state: ApplicationState,
+    topics: Iterable[str] | None,
+    pattern: str | re.Pattern[str] | None,
+    listener: RebalanceListener | None,
+) -> None:
+    """Raises TypeError, ValueError, ConfigError without a group_id, IllegalStateError after assign."""
+    if (topics is None) == (pattern is None):
+        raise TypeError("subscribe takes either topics or a pattern")
+    names = frozenset() if topics is None else _checked_names(topics)
+    compiled = None if pattern is None else _compiled(pattern)
+    if state.config.group_id is None:
+        raise ConfigError("subscribe needs a group_id; without a group use assign")
+    if state.assigned_by_hand:
+        raise IllegalStateError("this consumer has partitions by assign; unsubscribe before subscribe")
+    if compiled is None or compiled != state.pattern:
+        state.topics = names
+    state.pattern = compiled
+    state.listener = listener
+    state.post(Subscribe(topics=names, pattern=compiled, listener=listener is not None))
+
+
+def _checked_names(topics: Iterable[str]) -> frozenset[str]:
+    if isinstance(topics, str):
+        raise TypeError("subscribe takes a list of topics, not one text")
+    names = frozenset(topics)
+    if not names or not all(isinstance(topic, str) and topic for topic in names):
+        raise ValueError("subscribe needs at least one topic, each a text that is not empty")
+    for name in names:
+        if name.startswith("^"):
+            raise ValueError(f"{name!r} is no topic; a regular expression is given as subscribe(pattern=...)")
+    return names
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+    if not isinstance(compiled.pattern, str):
+        raise TypeError("the pattern must be a regular expression of text, not of bytes")
+    return compiled

@@ -1,0 +1,220 @@
+"""A subscription by pattern: which topics it means, and what happens when topics come and go."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import (
+    Assign,
+    Assigned,
+    Close,
+    CompleteRevoke,
+    ErrorRaised,
+    Lost,
+    PartitionsAssigned,
+    RevokeRequested,
+    Subscribe,
+    SubscriptionMatched,
+    Unsubscribe,
+)
+from instride.records import TopicPartition
+from instride.wire import api
+from instride.wire.consumer_protocol import Assignment, write_assignment
+
+FLIGHTS = re.compile(r"flights-\d+")
+
+
+def scripted(topics: dict[str, int], pattern: re.Pattern[str] = FLIGHTS, **settings: Any) -> NetworkScript:
+    """A consumer that has just subscribed to the pattern."""
+    script = NetworkScript(topics=topics, metadata_max_age=10.0, **settings)
+    script.do(Subscribe(topics=frozenset(), pattern=pattern))
+    return script
+
+
+def member(topics: dict[str, int], *partitions: TopicPartition, **settings: Any) -> NetworkScript:
+    """A stable member that holds these partitions."""
+    script = scripted(topics, **settings)
+    script.join(1)
+    sync(script, *partitions)
+    script.do(PartitionsAssigned(generation=1))
+    return script
+
+
+def sync(script: NetworkScript, *partitions: TopicPartition) -> None:
+    script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=write_assignment(Assignment(partitions=partitions))))
+
+
+def matched(script: NetworkScript) -> list[set[str]]:
+    return [set(event.topics) for event in script.take(SubscriptionMatched)]
+
+
+def asked_metadata(script: NetworkScript) -> api.Metadata:
+    script.hold_metadata = True
+    script.pass_time(10.5)
+    request = script.asked(api.Metadata)
+    script.hold_metadata = False
+    script.answer(api.Metadata, script.metadata(request))
+    return request
+
+
+def test_the_whole_name_must_match() -> None:
+    script = scripted({"flights-1": 1, "flights-22": 1, "flights-2-old": 1, "my-flights-3": 1, "other": 1})
+    assert matched(script) == [{"flights-1", "flights-22"}]
+    assert script.joining_with().topics == ("flights-1", "flights-22")
+
+
+def test_every_topic_is_asked_for_and_only_while_there_is_a_pattern() -> None:
+    script = member({"flights-1": 1, "other": 1}, tp(0, "flights-1"))
+    assert asked_metadata(script).topics is None
+    script.do(Subscribe(topics=frozenset({"other"})))
+    script.pass_time(1.0)
+    assert asked_metadata(script).topics == ("flights-1", "other")
+
+
+@pytest.mark.parametrize(("exclude", "expected"), [(True, {"flights"}), (False, {"flights", "__consumer_offsets"})])
+def test_internal_topics_are_left_out_unless_they_are_wanted(exclude: bool, expected: set[str]) -> None:
+    topics = {"flights": 1, "__consumer_offsets": 1}
+    script = scripted(topics, re.compile(".*"), exclude_internal_topics=exclude)
+    assert matched(script) == [expected]
+
+
+def test_nothing_is_joined_before_the_topics_are_known() -> None:
+    script = NetworkScript(topics={"flights-1": 1})
+    script.hold_metadata = True
+    script.do(Subscribe(topics=frozenset(), pattern=FLIGHTS))
+    script.pass_time(1.0)
+    assert not [each for each in script.waiting if isinstance(each.request, api.JoinGroup)]
+
+
+def test_an_answer_about_some_topics_does_not_decide() -> None:
+    """One that was asked for before there was a pattern."""
+    script = NetworkScript(topics={"flights-1": 1, "flights-2": 1})
+    script.hold_metadata = True
+    script.do(Subscribe(topics=frozenset({"flights-1"})))
+    script.do(Subscribe(topics=frozenset(), pattern=FLIGHTS))
+    request = script.asked(api.Metadata)
+    assert request.topics == ("flights-1",)
+    script.hold_metadata = False
+    script.answer(api.Metadata, script.metadata(request))
+    script.pass_time(1.0)
+    assert matched(script) == [{"flights-1", "flights-2"}]
+
+
+def test_a_pattern_that_matches_nothing_joins_without_topics_and_finds_one_that_is_made_later() -> None:
+    script = scripted({"other": 1})
+    assert matched(script) == [set()]
+    assert script.joining_with().topics == ()
+    script.rebalance(1)
+    script.do(PartitionsAssigned(generation=1))
+    script.topics["flights-1"] = 1
+    script.pass_time(10.5)
+    assert matched(script) == [{"flights-1"}]
+    assert script.joining_with().topics == ("flights-1",)
+
+
+@pytest.mark.rule("11")
+def test_a_topic_that_is_deleted_is_asked_for_and_the_others_go_on() -> None:
+    script = member({"flights-1": 1, "flights-2": 1}, tp(0, "flights-1"), tp(0, "flights-2"))
+    (assigned,) = script.take(Assigned)
+    del script.topics["flights-2"]
+    script.pass_time(10.5)
+    (asked,) = script.take(RevokeRequested)
+    assert asked.partitions == {tp(0, "flights-2"): assigned.partitions[tp(0, "flights-2")]}
+    said = script.joining_with()
+    assert said.topics == ("flights-1",)
+    assert said.owned == (tp(0, "flights-1"), tp(0, "flights-2")), "pending ones are still listed"
+    script.pass_time(20.0)
+    assert script.take(ErrorRaised) == [], "nobody subscribed to it by its name"
+    script.do(CompleteRevoke(partitions=asked.partitions))
+    script.join(2)
+    sync(script, tp(0, "flights-1"))
+    script.pass_time(35.0)
+    assert script.take(ErrorRaised) == []
+    assert script.take(Lost) == []
+
+
+def test_the_application_hears_of_the_topics_before_their_partitions() -> None:
+    script = member({"flights-1": 1}, tp(0, "flights-1"))
+    kinds = [type(event) for event in script.delivered]
+    assert kinds.index(SubscriptionMatched) < kinds.index(Assigned)
+
+
+def test_what_did_not_change_is_not_told_again() -> None:
+    script = member({"flights-1": 1}, tp(0, "flights-1"))
+    script.take(SubscriptionMatched)
+    script.pass_time(35.0)
+    assert matched(script) == []
+    assert not [each for each in script.waiting if isinstance(each.request, api.JoinGroup)]
+
+
+def test_a_refresh_is_no_sign_of_life_of_the_application() -> None:
+    script = member({"flights-1": 1}, tp(0, "flights-1"), max_poll_interval=25.0, session_timeout=1000.0)
+    for number in range(2, 5):
+        script.topics[f"flights-{number}"] = 1
+        script.pass_time(10.0)
+    assert len(script.take(Lost)) == 1
+
+
+def test_a_leader_knows_that_a_topic_of_another_member_does_not_exist() -> None:
+    """Every topic is known: one that the answer lacks is missing, and not waited for."""
+    script = scripted({"flights-1": 2})
+    request = script.asked(api.JoinGroup)
+    other = request.protocols[0].metadata.replace(b"flights-1", b"nowhere-1")
+    script.answer(
+        api.JoinGroup,
+        api.JoinGroupAnswer(
+            generation=1,
+            protocol="cooperative-sticky",
+            leader="me",
+            member_id="me",
+            members=(
+                api.GroupMember(member_id="me", metadata=request.protocols[0].metadata),
+                api.GroupMember(member_id="other", metadata=other),
+            ),
+        ),
+    )
+    script.pass_time(1.0)
+    assert set(script.asked(api.SyncGroup).assignments) == {"me", "other"}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Subscribe(topics=frozenset({"other"})),
+        Unsubscribe(call=1, deadline=1e9),
+        Assign(partitions={tp(0, "other"): 7}),
+        Close(call=1, deadline=1e9),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_a_pattern_ends_with_its_subscription(event: Any) -> None:
+    script = scripted({"flights-1": 1, "other": 1})
+    script.take(SubscriptionMatched)
+    script.topics["flights-2"] = 1
+    script.do(event)
+    script.pass_time(30.0)
+    assert matched(script) == []
+
+
+def test_another_pattern_replaces_the_first() -> None:
+    script = member({"flights-1": 1, "other": 1}, tp(0, "flights-1"))
+    script.take(SubscriptionMatched)
+    script.do(Subscribe(topics=frozenset(), pattern=re.compile("oth.r")))
+    script.pass_time(1.0)
+    assert matched(script) == [{"other"}]
+    assert len(script.take(RevokeRequested)) == 1
+    assert script.joining_with().topics == ("other",)
+
+
+def test_the_partitions_that_a_topic_gains_make_its_leader_join_again() -> None:
+    script = scripted({"flights-1": 1})
+    script.join(1, leader=True)
+    sync(script, tp(0, "flights-1"))
+    script.do(PartitionsAssigned(generation=1))
+    script.topics["flights-1"] = 3
+    script.pass_time(10.5)
+    assert script.asked(api.JoinGroup).reason == "the partitions of the group's topics changed"
