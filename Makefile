@@ -8,13 +8,14 @@ JOBS := $(shell getconf _NPROCESSORS_ONLN)
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check simulate mutants bench format clean distclean
+.PHONY: help demo test check docs simulate mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
 	@echo "make check   format, lint, strict types, import contracts"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
+	@echo "make docs    writes the pages that are made from the code and the tests"
 	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
@@ -34,6 +35,10 @@ check: $(COMPILED)
 
 simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
+
+docs: $(COMPILED)
+	$(BIN)/python tools/draw_tables.py
+	PYTHONPATH=tools $(BIN)/python -m conformance
 
 mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)

@@ -34,6 +34,7 @@ def settle(snapshot: CommitSnapshot, *, committed: bool = True, stale: bool = Fa
         snapshot.settle(partition, entry, committed=committed, stale=stale)
 
 
+@pytest.mark.requirement("KIP-983/8")
 def test_the_next_commit_is_behind_the_unbroken_finished_stretch() -> None:
     ledger = OffsetLedger()
     first, second, third = ledger.track(records(0, 1, 2))
@@ -142,6 +143,7 @@ def test_a_late_answer_to_an_old_commit_takes_nothing_back() -> None:
     assert ledger.uncommitted([P0]) == set()
 
 
+@pytest.mark.requirement("KIP-983/14")
 def test_uncommitted_asks_for_committed_and_not_only_finished() -> None:
     ledger = OffsetLedger()
     (only,) = ledger.track(records(0))
@@ -269,6 +271,7 @@ def test_a_second_attempt_that_is_cancelled_hides_no_failure() -> None:
         ledger.check()
 
 
+@pytest.mark.requirement("KIP-983/15")
 def test_forget_gives_back_what_is_under_way_and_ignores_how_it_ends() -> None:
     ledger = OffsetLedger()
     tracked = ledger.track([*records(0, 1, 2, 3), *records(0, partition=1)])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -166,6 +167,9 @@ def play(data: st.DataObject, *, losses: bool) -> tuple[World, OffsetLedger]:
     return world, ledger
 
 
+@pytest.mark.requirement("KIP-983/2")
+@pytest.mark.requirement("KIP-983/7")
+@pytest.mark.requirement("KIP-983/8")
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_without_a_loss_every_record_is_handled_exactly_once(data: st.DataObject) -> None:
@@ -178,6 +182,8 @@ def test_without_a_loss_every_record_is_handled_exactly_once(data: st.DataObject
     assert ledger.uncommitted(world.positions) == set()
 
 
+@pytest.mark.requirement("KIP-983/15")
+@pytest.mark.requirement("KIP-983/8")
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_with_losses_no_commit_is_of_an_older_epoch_or_beyond_a_gap(data: st.DataObject) -> None:

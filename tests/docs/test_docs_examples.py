@@ -76,6 +76,8 @@ def test_the_examples_of_the_consumers_page(kafka: LocalKafka, flights: str, num
     assert handled == [str(each).encode() for each in range(RECORDS)]
 
 
+@pytest.mark.requirement("KIP-983/3")
+@pytest.mark.requirement("KIP-983/19")
 @pytest.mark.kafka
 def test_the_readmes_loop(kafka: LocalKafka, flights: str) -> None:
     (code,) = examples("README.md")

@@ -23,6 +23,7 @@ Open = Callable[..., Consumer]
 Topic = Callable[..., str]
 
 
+@pytest.mark.requirement("KIP-983/5")
 def test_subscribe_poll_commit_and_go_on_where_it_stopped(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -167,6 +168,8 @@ def test_pause_stops_one_partition_and_loses_nothing_of_it(
     assert sorted(ids(before + during + after)) == written
 
 
+@pytest.mark.requirement("KIP-41/1")
+@pytest.mark.requirement("KIP-41/4")
 def test_max_poll_records_bounds_a_poll_and_loses_nothing(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -184,6 +187,7 @@ def test_max_poll_records_bounds_a_poll_and_loses_nothing(
     assert len(consumer.poll(timeout=5, max_records=2)) == 2
 
 
+@pytest.mark.requirement("threading/32")
 def test_iteration_goes_on_over_polls(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic()
     written = fill(kafka, topic, {0: 25})
@@ -332,6 +336,8 @@ def drain(consumer: Consumer, tp: TopicPartition) -> None:
         consumer.poll(timeout=0.1)
 
 
+@pytest.mark.requirement("KIP-983/5")
+@pytest.mark.vector(71)
 def test_auto_commit_commits_what_earlier_polls_returned(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -415,6 +421,7 @@ def test_subscribe_and_assign_exclude_each_other(kafka_topic: Topic, open_consum
         open_consumer().subscribe([topic])
 
 
+@pytest.mark.requirement("threading/24")
 def test_a_poll_without_records_ends_at_its_timeout(kafka_topic: Topic, open_consumer: Open) -> None:
     consumer = open_consumer()
     consumer.assign(tps(kafka_topic(), 0))
@@ -440,6 +447,7 @@ def test_close_is_idempotent_and_use_after_it_refused(
     assert "closed" in repr(consumer)
 
 
+@pytest.mark.requirement("threading/8")
 def test_building_and_closing_a_consumer_needs_no_broker() -> None:
     with Consumer(bootstrap_servers="localhost:1", group_id="g") as consumer:
         assert consumer.assignment() == set()

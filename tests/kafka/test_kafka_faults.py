@@ -72,6 +72,8 @@ def test_after_a_suspension_longer_than_the_session_nothing_of_the_lost_is_retur
     each_once(written, sleeper, other)
 
 
+@pytest.mark.requirement("KIP-41/5")
+@pytest.mark.requirement("threading/3")
 def test_a_handler_that_never_lets_go_of_the_processor_stays_a_member(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_delayed_partition_is_still_ours_after_the_broker_restarted(broker: Lo
         assert a.lost == []
 
 
+@pytest.mark.requirement("threading/11")
 def test_when_the_coordinator_is_killed_another_takes_over(kafka_cluster: LocalKafka, group: str) -> None:
     topic = "orphaned"
     kafka_cluster.create_topic(topic, 6)

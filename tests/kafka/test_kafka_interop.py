@@ -91,6 +91,8 @@ def test_a_peer_leads_and_we_come_and_go(
     assert ours.lost == theirs.lost == []
 
 
+@pytest.mark.requirement("KIP-983/13")
+@pytest.mark.requirement("KIP-429/7")
 @pytest.mark.parametrize("kind", LEADERS)
 def test_what_we_delay_is_ours_through_rebalances_that_a_peer_leads(
     kind: str,

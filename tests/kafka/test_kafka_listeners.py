@@ -17,6 +17,7 @@ Join = Callable[..., Member]
 MODES = ["two-step", "immediate"]
 
 
+@pytest.mark.vector(76)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_seek_when_assigned_decides_where_to_begin(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str, mode: str
@@ -34,6 +35,8 @@ def test_a_seek_when_assigned_decides_where_to_begin(
     assert sorted(ids(poll_until(consumer, 6))) == [each for each in written if each[1] >= 7]
 
 
+@pytest.mark.requirement("KIP-983/6")
+@pytest.mark.requirement("threading/6")
 @pytest.mark.parametrize("mode", MODES)
 def test_blocking_calls_within_a_listener_answer(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str, mode: str
@@ -141,6 +144,7 @@ def test_an_error_in_on_revoked_is_raised_once_and_the_partition_still_moves(
     each_once(written, a, b)
 
 
+@pytest.mark.requirement("KIP-983/5")
 def test_auto_commit_in_immediate_mode_hands_over_exactly_once(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:

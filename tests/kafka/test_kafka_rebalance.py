@@ -35,6 +35,7 @@ class Told(RebalanceListener):
         self.told.append(("lost", [each.partition for each in partitions]))
 
 
+@pytest.mark.requirement("threading/21")
 def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -59,6 +60,10 @@ def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves(
     assert a.lost == []
 
 
+@pytest.mark.requirement("KIP-983/1")
+@pytest.mark.requirement("KIP-983/13")
+@pytest.mark.requirement("KIP-429/15")
+@pytest.mark.vector(39)
 def test_a_delayed_partition_stays_until_released_and_the_others_go_on(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -117,6 +122,8 @@ def test_held_ones_are_given_back_when_the_peer_leaves(kafka: LocalKafka, kafka_
     a.consumer.commit()
 
 
+@pytest.mark.requirement("KIP-983/11")
+@pytest.mark.requirement("KIP-983/16")
 def test_a_delay_past_its_deadline_is_a_loss(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 10, 1: 10})
@@ -144,6 +151,8 @@ def test_a_delay_past_its_deadline_is_a_loss(kafka: LocalKafka, kafka_topic: Top
     assert ("revoked", [moving.partition]) not in told.told
 
 
+@pytest.mark.requirement("threading/28")
+@pytest.mark.requirement("KIP-429/1")
 def test_max_poll_interval_exceeded_loses_all_and_the_next_poll_joins_again(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -162,6 +171,9 @@ def test_max_poll_interval_exceeded_loses_all_and_the_next_poll_joins_again(
     assert b.records == []
 
 
+@pytest.mark.requirement("KIP-983/4")
+@pytest.mark.requirement("KIP-429/8")
+@pytest.mark.requirement("KIP-429/10")
 def test_immediate_mode_revokes_within_the_poll_and_calls_listeners_in_kip_429s_order(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -183,6 +195,7 @@ def test_immediate_mode_revokes_within_the_poll_and_calls_listeners_in_kip_429s_
     assert ("assigned", moved) in b_told.told
 
 
+@pytest.mark.requirement("KIP-983/6")
 def test_listener_may_commit_in_revoked_and_the_next_owner_goes_on_there(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -243,6 +256,8 @@ def test_close_commits_what_was_handed_over_and_releases_what_is_delayed(
     each_once(written, a, b)
 
 
+@pytest.mark.requirement("KIP-983/1")
+@pytest.mark.requirement("threading/2")
 def test_commits_are_taken_all_through_a_rebalance(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     """A rebalance is no reason to refuse a commit: every one of them succeeds while members come and go."""
     topic = kafka_topic(4)
@@ -264,6 +279,9 @@ def test_commits_are_taken_all_through_a_rebalance(kafka: LocalKafka, kafka_topi
     assert [each.exception() for each in futures if each.exception() is not None] == []
 
 
+@pytest.mark.requirement("KIP-983/2")
+@pytest.mark.requirement("KIP-983/3")
+@pytest.mark.requirement("KIP-983/19")
 def test_the_loop_with_a_ledger_and_a_pool_hands_over_exactly_once(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:

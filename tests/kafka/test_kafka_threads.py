@@ -54,6 +54,7 @@ def in_poll(idle: Consumer) -> Iterator[tuple[Consumer, Thread, list[BaseExcepti
     thread.join()
 
 
+@pytest.mark.requirement("threading/23")
 def test_wakeup_ends_a_poll_of_another_thread(in_poll: tuple[Consumer, Thread, list[BaseException]]) -> None:
     consumer, thread, raised = in_poll
     consumer.wakeup()
@@ -62,6 +63,8 @@ def test_wakeup_ends_a_poll_of_another_thread(in_poll: tuple[Consumer, Thread, l
     assert not consumer.poll(timeout=0), "it wakes one call"
 
 
+@pytest.mark.requirement("threading/14")
+@pytest.mark.requirement("threading/23")
 def test_wakeup_before_a_poll_ends_the_next_one(idle: Consumer) -> None:
     idle.wakeup()
     with pytest.raises(WakeupError):
@@ -80,6 +83,7 @@ def test_two_calls_at_once_are_refused_and_the_first_goes_on(
     assert raised == []
 
 
+@pytest.mark.requirement("KIP-983/20")
 def test_a_consumer_moves_from_thread_to_thread(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic()
     written = fill(kafka, topic, {0: 40})

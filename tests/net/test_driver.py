@@ -42,6 +42,7 @@ def driver_of(consumer: Consumer) -> Driver:
     return consumer._driver
 
 
+@pytest.mark.requirement("KIP-983/20")
 def test_a_second_thread_inside_a_call_is_refused_and_the_first_goes_on(consumer: Consumer) -> None:
     inside, done = threading.Event(), threading.Event()
 
@@ -62,6 +63,7 @@ def test_a_second_thread_inside_a_call_is_refused_and_the_first_goes_on(consumer
         consumer.poll(timeout=30)
 
 
+@pytest.mark.requirement("KIP-983/20")
 @pytest.mark.rule("full-speed")
 def test_a_consumer_may_move_from_thread_to_thread(consumer: Consumer) -> None:
     found: list[frozenset[TopicPartition]] = []

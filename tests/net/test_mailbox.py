@@ -68,6 +68,7 @@ def test_a_time_that_is_past_does_not_wait() -> None:
     Mailbox().wait(now() - 1)
 
 
+@pytest.mark.requirement("threading/29")
 def test_the_death_of_the_network_thread_is_raised_after_the_events_before_it() -> None:
     mailbox = Mailbox()
     mailbox.deliver([Wakeup()])

@@ -25,6 +25,7 @@ def nobody_answers() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.requirement("threading/8")
 def test_a_consumer_that_never_needed_the_network_leaves_no_socket_open() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -27,6 +27,8 @@ def judged(seed: int) -> History:
     return history
 
 
+@pytest.mark.requirement("KIP-983/2")
+@pytest.mark.requirement("threading/29")
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_history_keeps_every_promise(shard: int) -> None:

@@ -116,6 +116,7 @@ def test_header_names_that_are_not_utf_8_are_kept_readable() -> None:
 # about deserializers, which the wire does not know.
 
 
+@pytest.mark.vector(59)
 def test_parse_invalid_record_batch() -> None:
     good = batch(plain(0, 1))
     bad = bytearray(batch(plain(2, 3, 4)))
@@ -126,6 +127,7 @@ def test_parse_invalid_record_batch() -> None:
     assert "checksum" in str(error)
 
 
+@pytest.mark.vector(60)
 def test_read_committed_with_committed_and_aborted_transactions() -> None:
     """1 commits, 2 aborts, their records interleaved, and 1 begins and aborts one more."""
 
@@ -139,6 +141,7 @@ def test_read_committed_with_committed_and_aborted_transactions() -> None:
     assert read(b"".join(log), aborted=aborted) == ([0, 1, 2, 4, 6, 7, 9], 11)
 
 
+@pytest.mark.vector(61)
 def test_multiple_abort_markers() -> None:
     log = batch(plain(0), transactional=True, producer_id=1) + marker(1, 1, commit=False)
     log += marker(2, 1, commit=False) + batch(plain(3, 4), transactional=True, producer_id=1)
@@ -146,12 +149,14 @@ def test_multiple_abort_markers() -> None:
     assert read(log, read_committed=True, aborted=[(1, 0)]) == ([3, 4], 6)
 
 
+@pytest.mark.vector(62)
 def test_read_committed_abort_marker_with_no_data() -> None:
     log = marker(5, 1, commit=False) + batch(plain(6, 7, 8), transactional=True, producer_id=1)
     log += marker(9, 1, commit=True)
     assert read(log, 5, read_committed=True, aborted=[(1, 0)]) == ([6, 7, 8], 10)
 
 
+@pytest.mark.vector(63)
 def test_read_committed_with_compacted_topic() -> None:
     """The log cleaner took the first records of each transaction; what is aborted still begins before."""
 
@@ -164,19 +169,23 @@ def test_read_committed_with_compacted_topic() -> None:
     assert read(log, read_committed=True, aborted=aborted) == ([3, 4, 30, 31, 32], 41)
 
 
+@pytest.mark.vector(64)
 def test_consumer_position_updated_when_skipping_aborted_transactions() -> None:
     log = batch(plain(0, 1), transactional=True, producer_id=1) + marker(2, 1, commit=False)
     assert read(log, read_committed=True, aborted=[(1, 0)]) == ([], 3)
 
 
+@pytest.mark.vector(65)
 def test_update_position_with_last_record_missing_from_batch() -> None:
     assert read(batch(plain(0, 1, 2), last_delta=3)) == ([0, 1, 2], 4)
 
 
+@pytest.mark.vector(65)
 def test_update_position_on_empty_batch() -> None:
     assert read(batch([], base_offset=37, last_delta=17), 37) == ([], 55)
 
 
+@pytest.mark.vector(66)
 def test_empty_control_batch() -> None:
     empty = batch([], base_offset=1, control=True, transactional=True, producer_id=1)
     log = empty + batch(plain(2, 3), transactional=True, producer_id=1) + marker(4, 1, commit=True)
@@ -184,6 +193,7 @@ def test_empty_control_batch() -> None:
     assert read(log, 1, read_committed=True) == ([2, 3], 5)
 
 
+@pytest.mark.vector(48)
 def test_fetch_non_continuous_records() -> None:
     assert read(batch(plain(15, 20, 30)), 15) == ([15, 20, 30], 31)
 

@@ -120,6 +120,7 @@ def test_the_very_bytes_of_a_cooperative_sticky_member() -> None:
     )
 
 
+@pytest.mark.requirement("KIP-429/17")
 def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
     subscription = Subscription(topics=("t",), owned=(TopicPartition("t", 0),), generation=3, rack="r")
     data = struct.pack(">h", 9) + write_subscription(subscription)[2:] + b"what we do not know"
@@ -128,6 +129,7 @@ def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
     )
 
 
+@pytest.mark.requirement("KIP-429/17")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_missing_fields_at_the_end_have_their_defaults(version: int) -> None:
     head = struct.pack(">hih", version, 1, 1) + b"t"

@@ -128,6 +128,8 @@ class Network:
             self.seek(p)
 
 
+@pytest.mark.requirement("KIP-983/18")
+@pytest.mark.requirement("threading/29")
 @pytest.mark.rule("3")
 @pytest.mark.rule("8")
 @settings(max_examples=200)

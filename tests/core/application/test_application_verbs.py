@@ -98,6 +98,7 @@ def test_an_assignment_keeps_what_it_had_and_gives_the_new_new_epochs() -> None:
     assert script.take_posted(Assign)[0].partitions == {tp(1): 4}, "again: a new epoch"
 
 
+@pytest.mark.vector(47)
 def test_records_of_an_assignment_that_is_over_are_dropped() -> None:
     script = Script()
     script.machine.assign([tp(0)])
@@ -177,6 +178,7 @@ def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
 # --- pause and resume ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.vector(50)
 def test_what_is_buffered_survives_a_pause(owner: Script) -> None:
     owner.fetched(0, 0, 5)
     owner.fetched(1, 0, 2)
@@ -192,6 +194,7 @@ def test_what_is_buffered_survives_a_pause(owner: Script) -> None:
     assert owner.take_posted(Resume) == [Resume(partition=tp(0), epoch=1, fetch_number=2, offset=5)]
 
 
+@pytest.mark.vector(51)
 def test_after_a_seek_during_a_pause_nothing_of_before_is_returned(owner: Script) -> None:
     owner.fetched(0, 0, 5)
     owner.machine.pause([tp(0)])
@@ -201,6 +204,8 @@ def test_after_a_seek_during_a_pause_nothing_of_before_is_returned(owner: Script
     assert owner.poll() == []
 
 
+@pytest.mark.vector(53)
+@pytest.mark.vector(54)
 def test_an_error_of_a_partition_is_raised_once_when_all_before_it_was_returned(owner: Script) -> None:
     owner.fetched(0, 0, 2)
     owner.up(Parked(partition=tp(0), epoch=1, fetch_number=0, error=TransportError("no good")))
@@ -239,6 +244,7 @@ def test_delaying_is_refused_with_auto_commit() -> None:
         script.delay(0)
 
 
+@pytest.mark.requirement("KIP-983/16")
 @pytest.mark.rule("deadline")
 def test_past_its_deadline_a_delay_is_refused_even_before_a_poll_tells_of_it(owner: Script) -> None:
     owner.asked_for(0, 1)

@@ -58,6 +58,7 @@ def hand_over(script: Script, offsets: Any) -> Commit:
 # --- offsets by hand ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("KIP-41/6")
 @pytest.mark.rule("full-speed")
 def test_without_arguments_it_is_what_the_last_poll_returned(owner: Script) -> None:
     commit = hand_over(owner, None)
@@ -113,6 +114,7 @@ def test_without_a_group_there_is_nothing_to_commit_to() -> None:
 # --- snapshots ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("KIP-983/15")
 @pytest.mark.rule("full-speed")
 @pytest.mark.parametrize("stale", [entry(4, epoch=0), entry(4, epoch=2), entry(4, seek_number=1)])
 def test_what_was_finished_in_another_epoch_or_seek_never_reaches_a_commit(owner: Script, stale: CommitEntry) -> None:
@@ -192,6 +194,7 @@ def committing(owner: Script, timeout: float = 10.0, **options: Any) -> tuple[An
     return call, owner.take_posted(Commit)[-1]
 
 
+@pytest.mark.requirement("threading/4")
 def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
     call, commit = committing(owner)
     owner.up(Answered(call=commit.call, committed={tp(0): None}))
@@ -212,6 +215,7 @@ def test_another_calls_answer_does_not_end_it(owner: Script) -> None:
     assert call.send(owner.now).until == pytest.approx(owner.now + 10.5)
 
 
+@pytest.mark.requirement("threading/4")
 @pytest.mark.rule("T")
 def test_a_blocking_commit_whose_answer_never_comes_ends_soon_after_its_timeout(owner: Script) -> None:
     call, _ = committing(owner, timeout=10.0)
@@ -228,6 +232,7 @@ def call_rest(call: Any, owner: Script) -> Any:
         wait = call.send(now)
 
 
+@pytest.mark.requirement("threading/23")
 def test_a_wakeup_ends_a_blocking_commit_once(owner: Script) -> None:
     call, _ = committing(owner)
     owner.up(Wakeup())
@@ -236,6 +241,7 @@ def test_a_wakeup_ends_a_blocking_commit_once(owner: Script) -> None:
     assert owner.poll() == []
 
 
+@pytest.mark.requirement("KIP-429/16")
 def test_a_commit_that_may_not_wait_says_so(owner: Script) -> None:
     _, commit = committing(owner, carry_over=False)
     assert not commit.carry_over
@@ -245,6 +251,9 @@ def test_a_commit_that_may_not_wait_says_so(owner: Script) -> None:
 # --- auto-commit --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("KIP-983/5")
+@pytest.mark.vector(70)
+@pytest.mark.vector(71)
 def test_auto_commit_is_of_what_earlier_polls_returned_each_interval() -> None:
     script = Script(enable_auto_commit=True, auto_commit_interval=5.0)
     script.subscribe()
@@ -262,6 +271,8 @@ def test_auto_commit_is_of_what_earlier_polls_returned_each_interval() -> None:
     assert script.take_posted(Commit) == []
 
 
+@pytest.mark.requirement("threading/17")
+@pytest.mark.requirement("threading/26")
 @pytest.mark.rule("completing")
 def test_auto_commit_speaks_for_a_partition_before_its_revoke_completes() -> None:
     script = Script(enable_auto_commit=True, auto_commit_interval=3600.0)

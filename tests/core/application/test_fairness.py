@@ -37,6 +37,9 @@ class Buffers:
         return [(each.partition.partition, len(each.chunk)) for each in found]
 
 
+@pytest.mark.requirement("KIP-41/9")
+@pytest.mark.requirement("KIP-41/4")
+@pytest.mark.requirement("KIP-41/10")
 @pytest.mark.rule("M")
 def test_greedy_takes_all_of_one_then_the_next_and_begins_where_it_left_off() -> None:
     buffers, greedy = Buffers(250, 100, 300), Greedy()
@@ -45,6 +48,7 @@ def test_greedy_takes_all_of_one_then_the_next_and_begins_where_it_left_off() ->
     assert buffers.collect(greedy, 300) == [(2, 50)]
 
 
+@pytest.mark.requirement("KIP-41/7")
 @pytest.mark.rule("M")
 def test_a_turn_ends_with_what_was_retained_when_it_began() -> None:
     buffers, greedy = Buffers(100, 100), Greedy()
@@ -53,6 +57,7 @@ def test_a_turn_ends_with_what_was_retained_when_it_began() -> None:
     assert buffers.collect(greedy, 60) == [(0, 40), (1, 20)]
 
 
+@pytest.mark.requirement("KIP-41/8")
 @pytest.mark.rule("M")
 def test_proportional_gives_equal_shares_and_passes_on_what_one_lacks() -> None:
     assert dict(Buffers(300, 300, 300).collect(Proportional(), 300)) == {0: 100, 1: 100, 2: 100}
@@ -62,6 +67,7 @@ def test_proportional_gives_equal_shares_and_passes_on_what_one_lacks() -> None:
     assert {number: sum(c for n, c in got if n == number) for number in (0, 1)} == {0: 150, 1: 150}
 
 
+@pytest.mark.requirement("KIP-41/3")
 def test_no_bound_returns_everything() -> None:
     assert Buffers(3, 0, 7).collect(Greedy(), -1) == [(0, 3), (2, 7)]
     assert sorted(Buffers(3, 0, 7).collect(Proportional(), -1)) == [(0, 3), (2, 7)]
@@ -75,6 +81,8 @@ def test_a_paused_partition_stops_no_other_and_keeps_its_buffer() -> None:
     assert buffers.collect(greedy, 100) == [(0, 5)]
 
 
+@pytest.mark.requirement("KIP-41/1")
+@pytest.mark.requirement("KIP-41/7")
 @pytest.mark.rule("M")
 @given(
     refills=st.lists(st.lists(st.integers(0, 40), min_size=4, max_size=4), min_size=1, max_size=30),

@@ -20,6 +20,7 @@ from instride.core.events import (
 from instride.errors import ConfigError, IllegalStateError, WakeupError
 
 
+@pytest.mark.requirement("threading/14")
 @pytest.mark.rule("1")
 def test_when_an_error_is_raised_nothing_else_was_taken(script: Script) -> None:
     script.assigned(0, 1)
@@ -38,6 +39,7 @@ def test_when_an_error_is_raised_nothing_else_was_taken(script: Script) -> None:
     assert script.lost_partitions() == {1}
 
 
+@pytest.mark.requirement("threading/14")
 @pytest.mark.rule("1")
 def test_wakeup_comes_before_the_step(script: Script) -> None:
     script.assigned(0)
@@ -72,6 +74,7 @@ def test_a_poll_that_raised_after_its_step_is_continued_by_the_next(script: Scri
     assert script.take_posted(CompleteRevoke) == []
 
 
+@pytest.mark.requirement("KIP-983/26")
 @pytest.mark.rule("1")
 def test_losses_leave_the_lists_before_the_step(script: Script) -> None:
     script.assigned(0, 1)
@@ -84,6 +87,11 @@ def test_losses_leave_the_lists_before_the_step(script: Script) -> None:
     assert script.lost_partitions() == {0}
 
 
+@pytest.mark.requirement("KIP-983/10")
+@pytest.mark.requirement("KIP-983/24")
+@pytest.mark.requirement("KIP-983/25")
+@pytest.mark.requirement("KIP-983/21")
+@pytest.mark.requirement("KIP-983/22")
 @pytest.mark.rule("2")
 def test_the_step(script: Script) -> None:
     script.assigned(0, 1, 2)
@@ -99,6 +107,9 @@ def test_the_step(script: Script) -> None:
     assert (script.to_be_revoked(), script.lost_partitions()) == ({1}, set())
 
 
+@pytest.mark.requirement("KIP-983/18")
+@pytest.mark.requirement("threading/15")
+@pytest.mark.vector(52)
 @pytest.mark.rule("3")
 def test_from_the_request_on_no_record_of_it_is_returned(script: Script) -> None:
     script.assigned(0, 1)
@@ -121,6 +132,8 @@ def test_a_request_that_waits_in_the_queue_is_not_taken_yet(script: Script) -> N
         script.delay(0)
 
 
+@pytest.mark.requirement("KIP-983/17")
+@pytest.mark.requirement("KIP-41/2")
 @pytest.mark.rule("4")
 @pytest.mark.parametrize("news", ["record", "request", "loss"])
 def test_poll_returns_as_soon_as_anything_new_is_there(script: Script, news: str) -> None:
@@ -135,6 +148,8 @@ def test_poll_returns_as_soon_as_anything_new_is_there(script: Script, news: str
         call.send(script.now + 0.5)
 
 
+@pytest.mark.requirement("KIP-41/2")
+@pytest.mark.requirement("threading/24")
 @pytest.mark.rule("4")
 def test_poll_returns_at_its_timeout_otherwise(script: Script) -> None:
     script.assigned(0)
@@ -183,6 +198,8 @@ def test_an_assignment_that_was_lost_before_anybody_saw_it_is_not_told(listener:
     assert script.lost_partitions() == set()
 
 
+@pytest.mark.requirement("KIP-983/26")
+@pytest.mark.requirement("KIP-983/22")
 @pytest.mark.rule("5")
 def test_a_lost_partition_leaves_both_lists_and_is_lost_once(script: Script) -> None:
     script.assigned(0, 1)
@@ -198,6 +215,10 @@ def test_a_lost_partition_leaves_both_lists_and_is_lost_once(script: Script) -> 
     assert script.take_posted(CompleteRevoke) == []
 
 
+@pytest.mark.requirement("KIP-983/13")
+@pytest.mark.requirement("KIP-983/23")
+@pytest.mark.requirement("KIP-983/16")
+@pytest.mark.requirement("KIP-983/21")
 @pytest.mark.rule("6")
 def test_delay_revoke(script: Script) -> None:
     script.assigned(0, 1, 2, 3)
@@ -285,6 +306,9 @@ def test_given_back_while_completing_finishes_the_revoke(script: Script) -> None
     assert script.poll() == [(0, 0, 1)]
 
 
+@pytest.mark.requirement("KIP-983/4")
+@pytest.mark.requirement("KIP-983/29")
+@pytest.mark.requirement("KIP-429/8")
 @pytest.mark.rule("9")
 def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: RecordingListener) -> None:
     script = Script()
@@ -308,6 +332,7 @@ def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: Re
     assert listener.heard == [("revoked", [0]), ("assigned", [7])]
 
 
+@pytest.mark.requirement("KIP-983/27")
 @pytest.mark.rule("10")
 def test_listeners_in_two_steps(listener: RecordingListener) -> None:
     script = Script()
@@ -330,6 +355,7 @@ def test_listeners_in_two_steps(listener: RecordingListener) -> None:
     assert listener.heard[1:] == [("revoked", [0]), ("lost", [1])]
 
 
+@pytest.mark.requirement("KIP-429/10")
 @pytest.mark.rule("10")
 def test_immediate_mode_tells_of_empty_assignments(listener: RecordingListener) -> None:
     script = Script()
@@ -381,6 +407,7 @@ def test_polling_without_a_subscription_is_refused() -> None:
         Script().poll()
 
 
+@pytest.mark.vector(47)
 def test_data_of_an_assignment_that_is_over_is_dropped_and_not_kept(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from random import Random
 
+import pytest
 from assignor_group import Group, assert_valid, assignable, cluster, member, sizes
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -58,6 +59,7 @@ def test_every_group_gets_a_valid_assignment(counts: dict[str, int], members: li
     assert assignable(view, members) - granted <= listed
 
 
+@pytest.mark.requirement("KIP-429/13")
 @given(counts=COUNTS, members=CHAOS)
 def test_nothing_is_granted_that_another_claimant_holds(
     counts: dict[str, int], members: list[MemberSubscription]

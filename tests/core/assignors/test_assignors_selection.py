@@ -40,6 +40,8 @@ def mode(*chosen: str | Assignor) -> RebalanceProtocol:
     return common_protocol(pick_assignors(chosen))
 
 
+@pytest.mark.requirement("KIP-429/11")
+@pytest.mark.vector(24)
 @pytest.mark.rule("Protocols: the highest that all configured assignors support")
 def test_the_mode_is_the_highest_that_all_support() -> None:
     assert mode("cooperative-sticky") is RebalanceProtocol.COOPERATIVE
@@ -49,6 +51,8 @@ def test_the_mode_is_the_highest_that_all_support() -> None:
     assert mode(both, "cooperative-sticky") is RebalanceProtocol.COOPERATIVE
 
 
+@pytest.mark.requirement("KIP-429/11")
+@pytest.mark.vector(24)
 @pytest.mark.rule("Protocols: none in common is an error at construction")
 def test_nothing_in_common_is_an_error() -> None:
     with pytest.raises(NoAssignorInCommonError, match="range: eager; mine: cooperative"):

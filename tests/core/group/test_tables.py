@@ -59,6 +59,9 @@ def test_a_group_that_is_lost_is_unjoined_from_every_state() -> None:
         assert next_group_state(state, GroupInput.LOST) is GroupState.UNJOINED
 
 
+@pytest.mark.requirement("threading/18")
+@pytest.mark.requirement("threading/19")
+@pytest.mark.requirement("threading/21")
 def test_the_groups_way() -> None:
     state = GroupState.UNJOINED
     way = []
@@ -81,6 +84,9 @@ def test_every_pair_of_the_group_has_a_row_or_raises() -> None:
                 next_group_state(state, event)
 
 
+@pytest.mark.requirement("threading/8")
+@pytest.mark.requirement("threading/10")
+@pytest.mark.requirement("threading/11")
 def test_the_coordinators_way() -> None:
     table = coordinator.TRANSITIONS
     state = CoordinatorState.DOWN

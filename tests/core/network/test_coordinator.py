@@ -40,6 +40,7 @@ def script() -> Searching:
     return Searching()
 
 
+@pytest.mark.requirement("threading/9")
 @pytest.mark.rule("T")
 def test_it_stays_initialized_until_an_event_needs_a_coordinator() -> None:
     script = Searching(group_id=None)
@@ -49,6 +50,9 @@ def test_it_stays_initialized_until_an_event_needs_a_coordinator() -> None:
     assert "FindCoordinator" not in script.waits()
 
 
+@pytest.mark.requirement("threading/10")
+@pytest.mark.requirement("threading/11")
+@pytest.mark.requirement("threading/26")
 @pytest.mark.rule("T")
 def test_a_subscription_starts_the_search_and_the_answer_ends_it(script: Searching) -> None:
     script.subscribe()
@@ -61,6 +65,9 @@ def test_a_subscription_starts_the_search_and_the_answer_ends_it(script: Searchi
     assert key == ConnectionKey(Role.JOIN, 1)
 
 
+@pytest.mark.requirement("threading/10")
+@pytest.mark.requirement("threading/13")
+@pytest.mark.requirement("threading/25")
 @pytest.mark.rule("T")
 @pytest.mark.parametrize("how", ["an error code", "a broken connection", "the time-out"])
 def test_a_search_that_fails_goes_back_and_starts_again_after_a_back_off(script: Searching, how: str) -> None:
@@ -112,6 +119,7 @@ def test_a_group_that_is_refused_is_told_once_and_searched_on(script: Searching)
     assert script.take(Answered)[-1].error is None
 
 
+@pytest.mark.requirement("threading/11")
 def test_being_lost_is_told_to_nobody_and_searched_when_needed(script: Searching) -> None:
     script.subscribe()
     script.found()

@@ -50,6 +50,7 @@ def script() -> NetworkScript:
     return made
 
 
+@pytest.mark.requirement("KIP-41/11")
 def test_records_go_up_and_the_next_fetch_goes_on_after_them(script: NetworkScript) -> None:
     answer(script, p0=data(0, 0, 5), p1=data(1, 0, 0))
     (event,) = script.take(Fetched)
@@ -62,6 +63,7 @@ def test_records_go_up_and_the_next_fetch_goes_on_after_them(script: NetworkScri
     assert fetches(script)[0] == 5
 
 
+@pytest.mark.vector(64)
 def test_a_batch_without_records_to_return_moves_the_position_and_is_told(script: NetworkScript) -> None:
     answer(script, p0=data(0, 0, 0, skip_to=9))
     (event,) = script.take(Fetched)
@@ -75,6 +77,7 @@ def test_an_empty_answer_tells_nothing(script: NetworkScript) -> None:
     assert fetches(script) == {0: 0, 1: 0}
 
 
+@pytest.mark.requirement("threading/7")
 @pytest.mark.rule("3")
 @pytest.mark.parametrize("how", ["seek", "pause", "pause and resume"])
 def test_what_was_fetched_for_an_older_fetch_number_is_dropped(script: NetworkScript, how: str) -> None:
@@ -90,6 +93,8 @@ def test_what_was_fetched_for_an_older_fetch_number_is_dropped(script: NetworkSc
     assert fetches(script).get(0) == {"seek": 70, "pause": None, "pause and resume": 3}[how]
 
 
+@pytest.mark.vector(52)
+@pytest.mark.requirement("threading/15")
 @pytest.mark.rule("3")
 def test_what_is_in_flight_when_a_revoke_is_asked_for_is_dropped(script: NetworkScript) -> None:
     script.heartbeat(27)
@@ -112,6 +117,7 @@ def test_an_event_of_an_older_epoch_moves_nothing(script: NetworkScript) -> None
 # --- errors of a partition ----------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("threading/13")
 @pytest.mark.parametrize("code", [*STALE_METADATA, 7, 75, -1])
 def test_a_passing_error_is_tried_again_and_stops_no_other(script: NetworkScript, code: int) -> None:
     answer(script, p0=api.FetchedPartition(error=code), p1=data(1, 0, 4))
@@ -143,6 +149,7 @@ def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None
     assert fetches(script) == {1: 4}
 
 
+@pytest.mark.vector(55)
 def test_out_of_range_that_a_seek_overtook_is_ignored(script: NetworkScript) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=70))
     answer(script, p0=api.FetchedPartition(error=1))
@@ -250,6 +257,8 @@ def test_partitions_take_turns_at_the_head_of_a_request(script: NetworkScript) -
 # --- room -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("KIP-41/12")
+@pytest.mark.requirement("threading/30")
 @pytest.mark.rule("M")
 def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> None:
     script = NetworkScript(fetch_buffer_bytes=100)
@@ -263,6 +272,8 @@ def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> No
     assert set(fetches(script)) == {0, 1}
 
 
+@pytest.mark.requirement("KIP-41/12")
+@pytest.mark.requirement("KIP-41/13")
 @pytest.mark.rule("M")
 def test_heuristic_1_fetches_all_while_fewer_than_a_poll_are_retained() -> None:
     script = NetworkScript(prefetch="total", max_poll_records=10)
@@ -273,6 +284,7 @@ def test_heuristic_1_fetches_all_while_fewer_than_a_poll_are_retained() -> None:
     assert set(fetches(script)) == {0, 1}
 
 
+@pytest.mark.requirement("KIP-41/14")
 @pytest.mark.rule("M")
 def test_heuristic_2_fetches_each_partition_below_its_share() -> None:
     script = NetworkScript(prefetch="partition", max_poll_records=10)

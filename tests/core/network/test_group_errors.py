@@ -188,6 +188,8 @@ def test_a_heartbeat_code_that_means_nothing_here_is_let_pass(script: NetworkScr
     script.heartbeat()
 
 
+@pytest.mark.requirement("threading/3")
+@pytest.mark.requirement("threading/27")
 @pytest.mark.rule("full-speed")
 def test_heartbeats_go_on_while_a_join_and_a_sync_are_pending() -> None:
     script = rebalancing("join")
@@ -368,6 +370,8 @@ def wants(*topics: str) -> bytes:
     return write_subscription(Subscription(topics=topics))
 
 
+@pytest.mark.requirement("KIP-429/6")
+@pytest.mark.requirement("KIP-429/7")
 def test_a_leader_deals_out_every_partition_once(script: NetworkScript) -> None:
     script.subscribe()
     leads(script, wants("t"))
@@ -376,6 +380,7 @@ def test_a_leader_deals_out_every_partition_once(script: NetworkScript) -> None:
     assert len(made["me"]) == len(made["m0"]) == 2
 
 
+@pytest.mark.requirement("KIP-429/6")
 def test_a_follower_deals_out_nothing(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)

@@ -240,6 +240,7 @@ def test_refused_credentials_end_a_question_about_topics_at_once(script: Network
 # --- the deadline -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("threading/4")
 @pytest.mark.rule("T")
 def test_a_question_that_gets_no_answer_ends_at_its_deadline(script: NetworkScript) -> None:
     ask_committed(script, timeout=10.0)

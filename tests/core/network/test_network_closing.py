@@ -50,6 +50,7 @@ def test_a_member_that_wants_to_stay_says_nothing(script: NetworkScript) -> None
     assert script.waits() == [], "every connection is closed"
 
 
+@pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_with_no_time_at_all_the_group_is_told_still(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -60,6 +61,7 @@ def test_with_no_time_at_all_the_group_is_told_still(script: NetworkScript) -> N
     assert kinds[-1] == "Stop"
 
 
+@pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -73,6 +75,7 @@ def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: Netwo
     assert script.stopped
 
 
+@pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_without_a_coordinator_and_without_commits_nothing_is_awaited(script: NetworkScript) -> None:
     script.member_of(1, 0)

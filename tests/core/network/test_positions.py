@@ -121,6 +121,8 @@ def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     assert script.asked(api.Fetch).partitions[0].offset == 50
 
 
+@pytest.mark.vector(73)
+@pytest.mark.requirement("threading/7")
 def test_an_answer_of_an_older_epoch_is_dropped(script: Finding) -> None:
     script.heartbeat(25)
     assert len(script.take(Lost)) == 1
@@ -132,6 +134,7 @@ def test_an_answer_of_an_older_epoch_is_dropped(script: Finding) -> None:
     assert script.take(Positioned)[0].offset == 8
 
 
+@pytest.mark.vector(73)
 def test_a_pause_while_searching_asks_again_and_finds(script: Finding) -> None:
     script.do(Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1))
     script.found(7)
@@ -141,6 +144,7 @@ def test_a_pause_while_searching_asks_again_and_finds(script: Finding) -> None:
     assert "Fetch" not in script.waits()
 
 
+@pytest.mark.vector(73)
 def test_a_reset_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     script.found(-1)
     epoch = script.epoch(0)

@@ -38,6 +38,8 @@ def asked_back(script: NetworkScript, *partitions: int, generation: int = 2, kee
     assert {each.partition for each in event.partitions} == set(partitions)
 
 
+@pytest.mark.requirement("threading/21")
+@pytest.mark.requirement("KIP-429/7")
 @pytest.mark.rule("C")
 def test_a_cooperative_join_does_not_wait_and_lists_what_is_held(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -48,6 +50,8 @@ def test_a_cooperative_join_does_not_wait_and_lists_what_is_held(script: Network
     assert said.userdata == (1).to_bytes(4, "big"), "older Java leaders read the generation there"
 
 
+@pytest.mark.requirement("KIP-983/13")
+@pytest.mark.requirement("threading/16")
 @pytest.mark.rule("deadline")
 def test_a_delayed_partition_is_listed_as_owned_in_every_later_join(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -61,6 +65,8 @@ def test_a_delayed_partition_is_listed_as_owned_in_every_later_join(script: Netw
     assert script.joining_with().owned == (tp(0),), "told at once, without a heartbeat"
 
 
+@pytest.mark.requirement("KIP-983/11")
+@pytest.mark.requirement("KIP-983/16")
 @pytest.mark.rule("deadline")
 def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -128,6 +134,8 @@ def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: 
     assert script.take(Assigned)[-1].partitions == {tp(1): epoch + 1}
 
 
+@pytest.mark.requirement("threading/26")
+@pytest.mark.requirement("KIP-983/2")
 @pytest.mark.rule("completing")
 def test_a_revoke_completes_when_every_commit_of_it_is_answered(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -142,6 +150,9 @@ def test_a_revoke_completes_when_every_commit_of_it_is_answered(script: NetworkS
     assert script.joining_with().owned == (tp(0),)
 
 
+@pytest.mark.requirement("threading/16")
+@pytest.mark.requirement("threading/17")
+@pytest.mark.requirement("threading/26")
 @pytest.mark.rule("completing")
 def test_the_listener_comes_between_the_commits_and_the_group(script: NetworkScript) -> None:
     script.member_of(1, 0, 1, listener=True)
@@ -159,6 +170,7 @@ def test_the_listener_comes_between_the_commits_and_the_group(script: NetworkScr
     assert script.joining_with().owned == (tp(0),)
 
 
+@pytest.mark.requirement("KIP-429/8")
 @pytest.mark.rule("completing")
 def test_completions_while_a_join_is_pending_share_one_rejoin(script: NetworkScript) -> None:
     script.member_of(1, 0, 1, 2)
@@ -193,6 +205,7 @@ def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script:
 # --- memberships -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("KIP-429/1")
 @pytest.mark.rule("membership")
 @pytest.mark.parametrize(("code", "member_id"), [(UNKNOWN_MEMBER_ID, ""), (ILLEGAL_GENERATION, "me")])
 def test_a_membership_lost_in_a_stable_group_loses_everything(script: NetworkScript, code: int, member_id: str) -> None:
@@ -215,6 +228,7 @@ def test_illegal_generation_during_a_rebalance_is_no_loss(script: NetworkScript)
     assert script.take(Lost) == []
 
 
+@pytest.mark.requirement("threading/28")
 @pytest.mark.rule("membership")
 def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() -> None:
     script = NetworkScript(max_poll_interval=10.0, session_timeout=6.0, heartbeat_interval=1.0)
@@ -265,6 +279,7 @@ def test_a_pending_join_or_sync_counts_as_answered() -> None:
     assert script.lease.expires <= script.now + script.config.session_timeout
 
 
+@pytest.mark.requirement("threading/2")
 def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -272,6 +287,7 @@ def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScr
     assert script.take(Assigned)[-1].partitions.keys() == {tp(3)}
 
 
+@pytest.mark.requirement("threading/11")
 @pytest.mark.parametrize("what", [api.JoinGroup, api.SyncGroup])
 def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript, what: type[api.Request]) -> None:
     script.member_of(1, 0)
@@ -304,6 +320,7 @@ def test_the_subscription_that_changed_mid_join_is_joined_again_and_assigned_onc
     assert script.joining_with().topics == ("u",)
 
 
+@pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
 def test_partitions_of_topics_that_left_the_subscription_are_asked_for(script: NetworkScript) -> None:
     script.topics["u"] = 2
@@ -318,6 +335,8 @@ def test_partitions_of_topics_that_left_the_subscription_are_asked_for(script: N
 # --- commits -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("threading/2")
+@pytest.mark.vector(40)
 @pytest.mark.rule("full-speed")
 def test_while_joining_the_broker_accepts_the_present_generation(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -377,6 +396,7 @@ def test_illegal_generation_on_a_commit_in_a_stable_group_is_a_loss(script: Netw
     assert isinstance(answer.committed[tp(0)], CommitFailedError)
 
 
+@pytest.mark.requirement("KIP-429/16")
 @pytest.mark.rule("full-speed")
 def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -389,6 +409,8 @@ def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) ->
     assert "OffsetCommit" not in script.waits()
 
 
+@pytest.mark.requirement("KIP-429/16")
+@pytest.mark.requirement("threading/4")
 @pytest.mark.rule("full-speed")
 def test_a_held_commit_raises_rebalance_in_progress_when_its_time_ends_first(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -402,6 +424,7 @@ def test_a_held_commit_raises_rebalance_in_progress_when_its_time_ends_first(scr
     assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
 
 
+@pytest.mark.requirement("KIP-983/9")
 @pytest.mark.rule("full-speed")
 def test_one_commit_is_under_way_and_the_newest_offset_wins(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -423,6 +446,7 @@ def test_a_commit_never_goes_back_within_an_epoch_and_seek_number(script: Networ
     assert script.committed() == {0: 2}, "a seek says that going back is meant"
 
 
+@pytest.mark.requirement("KIP-983/15")
 @pytest.mark.rule("full-speed")
 def test_what_was_finished_in_an_earlier_epoch_never_becomes_a_commit(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -438,6 +462,7 @@ def test_what_was_finished_in_an_earlier_epoch_never_becomes_a_commit(script: Ne
 # --- leaving -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("threading/12")
 @pytest.mark.rule("12")
 @pytest.mark.parametrize("kind", [Close, Unsubscribe])
 def test_leaving_sends_what_was_handed_over_then_leaves(script: NetworkScript, kind: type[Close]) -> None:
@@ -468,6 +493,7 @@ def test_a_pending_sync_is_awaited_for_a_held_commit(script: NetworkScript) -> N
     script.asked(api.LeaveGroup)
 
 
+@pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_close_ends_at_its_deadline(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -489,6 +515,9 @@ def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: Netw
     assert sorted(answer.call for answer in script.take(Answered)) == calls
 
 
+@pytest.mark.requirement("KIP-983/12")
+@pytest.mark.requirement("threading/3")
+@pytest.mark.requirement("KIP-41/5")
 @pytest.mark.rule("7")
 def test_an_application_that_does_not_poll_until_its_work_is_done_costs_nobody_anything(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -509,6 +538,8 @@ def test_an_application_that_does_not_poll_until_its_work_is_done_costs_nobody_a
     assert script.take(Lost) == []
 
 
+@pytest.mark.requirement("KIP-983/12")
+@pytest.mark.requirement("threading/28")
 @pytest.mark.rule("7")
 def test_only_the_poll_interval_bounds_it(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)

@@ -1,0 +1,119 @@
+"""What writes docs/conformance.md: it reads every form of marker, tells what it does not know, and hides no gap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.__main__ import main
+from conformance.markers import Proof, proofs_in
+from conformance.page import conformance_page
+from conformance.requirements import Document, Requirement, read_documents
+
+TESTS = """
+import pytest
+pytestmark = [pytest.mark.kafka, pytest.mark.requirement("A/1")]
+@pytest.mark.vector(3)
+@pytest.mark.rule("full-speed")
+def test_one() -> None: ...
+class TestMore:
+    @pytest.mark.spark
+    @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.requirement("A/2"))])
+    def test_two(self) -> None: ...
+def helper() -> None: ...
+"""
+LIST = """
+title = "A"
+about = "About A."
+[[requirement]]
+id = "A/1"
+section = "first"
+text = "It works."
+[[requirement]]
+id = "A/2"
+section = "second"
+text = "It ends."
+[[requirement]]
+id = "A/3"
+section = "third"
+text = "It dances."
+not_ours = "a wish"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    requirements = tmp_path / "tests" / "conformance" / "requirements"
+    requirements.mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (requirements / "a.toml").write_text(LIST)
+    (tmp_path / "tests" / "test_a.py").write_text(
+        'import pytest\n@pytest.mark.requirement("A/1")\ndef test_it_works() -> None: ...\n'
+    )
+    return tmp_path
+
+
+def test_markers_are_read_wherever_they_stand(tmp_path: Path) -> None:
+    for folder in ("deep", "kafka"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "deep" / "test_it.py").write_text(TESTS)
+    (tmp_path / "kafka" / "test_so.py").write_text(
+        "import pytest\n@pytest.mark.vector(4)\ndef test_so() -> None: ...\n"
+    )
+    assert proofs_in(tmp_path) == [
+        Proof("deep/test_it.py", "test_one", "A/1", "kafka"),
+        Proof("deep/test_it.py", "test_one", "rule/full-speed", "kafka"),
+        Proof("deep/test_it.py", "test_one", "vector/3", "kafka"),
+        Proof("deep/test_it.py", "test_two", "A/1", "spark"),
+        Proof("deep/test_it.py", "test_two", "A/2", "spark"),
+        Proof("kafka/test_so.py", "test_so", "vector/4", "kafka"),
+    ]
+
+
+def test_an_argument_that_cannot_be_read_is_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import pytest\n@pytest.mark.vector(NUMBER)\ndef test_one() -> None: ...\n")
+    with pytest.raises(ValueError, match=r"test_it.py:2: the argument of the marker 'vector'"):
+        proofs_in(tmp_path)
+
+
+def test_an_id_is_given_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.toml").write_text(LIST)
+    with pytest.raises(ValueError, match="given twice: A/1, A/2, A/3"):
+        read_documents(tmp_path)
+
+
+def test_a_row_says_what_shows_it_or_that_nothing_does() -> None:
+    rows = [
+        Requirement(id="A/1", section="first", text="It works."),
+        Requirement(id="A/2", section="second", text="It ends."),
+        Requirement(id="A/3", section="third", text="It dances.", not_ours="a wish"),
+    ]
+    page = conformance_page(
+        [Document(title="A", about="About A.", requirements=tuple(rows))],
+        [Proof("x/test_a.py", "test_it_works", "A/1", "kafka"), Proof("test_b.py", "test_so", "A/1", "")],
+    )
+    assert "| [A](#a) | 3 | 1 | 1 | 1 |" in page
+    shown = "[so](../tests/test_b.py)<br>[it works](../tests/x/test_a.py) (Kafka)"
+    assert f"| A/1 | It works. | first | {shown} |" in page
+    assert "| A/2 | It ends. | second | **not yet** |" in page
+    assert "| A/3 | It dances. | third | none: a wish |" in page
+
+
+def test_a_page_that_is_out_of_date_is_found_and_written_anew(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--check"], root=project) == 1
+    assert "make docs" in capsys.readouterr().err
+    assert main([], root=project) == 0
+    assert main(["--check"], root=project) == 0
+    assert "[it works]" in (project / "docs" / "conformance.md").read_text()
+
+
+def test_a_marker_that_names_no_requirement_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "tests" / "test_b.py").write_text(
+        'import pytest\n@pytest.mark.requirement("A/9")\ndef test_it_flies() -> None: ...\n'
+    )
+    assert main([], root=project) == 2
+    assert "test_b.py::test_it_flies: A/9" in capsys.readouterr().err
