@@ -39,6 +39,7 @@ simulate: $(COMPILED)
 docs: $(COMPILED)
 	$(BIN)/python tools/draw_tables.py
 	PYTHONPATH=tools $(BIN)/python -m conformance
+	PYTHONPATH=tools $(BIN)/python -m api_reference
 
 mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)

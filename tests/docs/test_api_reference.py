@@ -1,0 +1,112 @@
+"""What writes docs/api: every public name is there with its signature and words, from the source alone."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from api_reference.__main__ import PUBLIC, main, pages
+from api_reference.page import page
+from api_reference.source import Source
+
+MODULE = '''
+"""A module of two."""
+from typing import Final, Protocol, TYPE_CHECKING
+if TYPE_CHECKING:
+    from other import Far
+__all__ = ["LIMIT", "Near", "Far", "both"]
+LIMIT: Final = 3
+"""The most of it."""
+class _Base:
+    def kept(self) -> None:
+        """From the base."""
+    def hidden(self) -> None:
+        """Of the base, and overridden."""
+class Near(_Base, Protocol):
+    """It is near."""
+    count: int = 1
+    _secret: str = ""
+    def hidden(self, a: int, /, b: int = 2, *c: str, d: "int | None" = None, **e: object) -> str:
+        """Overridden."""
+        return ""
+    def _private(self) -> None: ...
+    @property
+    def name(self) -> str:
+        """Who."""
+        return ""
+    @property
+    def place(self) -> "int | str": ...
+    def __init__(self, count: int) -> None: ...
+async def both(first_of_a_long_list: Near, second_of_a_long_list: Far, third_of_these: Near, *, last: Far) -> int:
+    """Of the two."""
+    return 0
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "one.py").write_text(MODULE)
+    (tmp_path / "other.py").write_text('"""Untyped."""\nclass Far:\n    """Not this."""\n')
+    (tmp_path / "other.pyi").write_text('class Far:\n    """It is far."""\n')
+    return tmp_path
+
+
+def test_what_is_public_is_told_with_its_signature_and_words(folder: Path) -> None:
+    text = page(Source(folder), "one")
+    assert "LIMIT: Final = 3" in text
+    assert "The most of it." in text
+    assert "class Near(Protocol)" in text
+    assert "| `count` | `int` | `1` |" in text
+    assert "Near.hidden(a: int, b: int = 2, *c: str, d: 'int | None' = None, **e: object) -> str" in text
+    assert "Near.name: str\n" in text
+    assert "| `place` | `'int \\| str'` |  |" in text
+    assert "Near(count: int)\n" in text
+    assert "From the base." in text
+    assert "It is far." in text, "the .pyi speaks for its module"
+    assert "both(\n    first_of_a_long_list: Near,\n" in text
+
+
+def test_what_is_private_or_overridden_is_not(folder: Path) -> None:
+    text = page(Source(folder), "one")
+    assert "_private" not in text
+    assert "_secret" not in text
+    assert "Of the base, and overridden." not in text
+
+
+def test_what_is_only_promised_is_an_error(folder: Path) -> None:
+    (folder / "bad.py").write_text('__all__ = ["nothing"]\n')
+    (folder / "silent.py").write_text("x = 1\n")
+    with pytest.raises(LookupError, match="bad has no nothing"):
+        page(Source(folder), "bad")
+    with pytest.raises(ValueError, match="silent has no __all__"):
+        page(Source(folder), "silent")
+    with pytest.raises(FileNotFoundError, match="no module gone"):
+        page(Source(folder), "gone")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_can_be_imported_and_has_its_entry(name: str) -> None:
+    if name.startswith("instride.spark"):
+        pytest.importorskip("pyspark")
+    module, text = importlib.import_module(name), pages(Source(Path(__file__).parents[2] / "src"))[f"{name}.md"]
+    for each in module.__all__:
+        assert hasattr(module, each)
+        assert f"\n## {each}\n" in text
+
+
+def test_pages_that_are_out_of_date_are_found_and_written_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api_reference.__main__.PUBLIC", ("one",))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "one.py").write_text('"""First."""\n__all__ = []\n')
+    assert main([], root=tmp_path) == 0
+    (tmp_path / "docs" / "api" / "gone.md").write_text("of a module that is gone")
+    assert main(["--check"], root=tmp_path) == 1
+    assert "make docs" in capsys.readouterr().err
+    assert main([], root=tmp_path) == 0
+    assert main(["--check"], root=tmp_path) == 0
+    assert sorted(path.name for path in (tmp_path / "docs" / "api").iterdir()) == ["index.md", "one.md"]
