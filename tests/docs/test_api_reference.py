@@ -39,7 +39,9 @@ class Near(_Base, Protocol):
     @property
     def place(self) -> "int | str": ...
     def __init__(self, count: int) -> None: ...
-async def both(first_of_a_long_list: Near, second_of_a_long_list: Far, third_of_these: Near, *, last: Far) -> int:
+async def both(
+    first_of_a_long_list: Near, second_of_a_long_list: Far, third_of_the_list: Near, *, last_of_the_list: Far
+) -> int:
     """Of the two."""
     return 0
 '''
