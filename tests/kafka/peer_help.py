@@ -113,9 +113,9 @@ def python_peer(
 
 
 def java_peer(kafka: LocalKafka, group: str, topic: str, name: str, folder: Path, *, protocol: str = "classic") -> Peer:
-    """The Java client of the Kafka under test. Java compiles the one source file itself as it starts."""
+    """The Java client of the version of the Kafka under test. Java compiles the one source file itself as it starts."""
     command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-cp", find_kafka().class_path, str(_HERE / "java" / "Peer.java")]
+    command += ["-cp", find_kafka(kafka.version or None).class_path, str(_HERE / "java" / "Peer.java")]
     command += [kafka.bootstrap_servers, group, topic, name, protocol]
     return Peer(name, topic, command, folder / f"{name}.log")
 

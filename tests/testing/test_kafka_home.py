@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from instride.errors import ChecksumMismatchError, KafkaNotFoundError
-from instride.testing import find_kafka, kafka_home
+from instride.errors import ChecksumMismatchError, ConfigError, KafkaNotFoundError
+from instride.testing import LocalKafka, find_kafka, kafka_home
 
 JARS = {"kafka-clients-4.3.1.jar": b"one", "kafka_2.13-4.3.1.jar": b"two", "slf4j-simple.jar": b"three"}
 FOLDER = "kafka-4.3.1"
@@ -41,8 +41,8 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.cache = folder / "cache" / "instride"
-        self.sums = folder / "sums"
-        self.sums.write_text("".join(f"{hashlib.sha256(v).hexdigest()}  {k}\n" for k, v in JARS.items()))
+        self.sums = folder
+        (folder / f"{FOLDER}.sha256").write_text("".join(f"{hashlib.sha256(v).hexdigest()}  {k}\n" for k, v in JARS.items()))
         self.trace = folder / "trace"
         self.module = folder / "modules" / "jgo.py"
         self.module.parent.mkdir()
@@ -162,6 +162,21 @@ def test_kafka_home_is_used_as_it_is(world: World, tmp_path: Path, monkeypatch: 
     assert world.fetches == []
 
 
+def test_a_version_that_is_asked_for_is_not_taken_from_kafka_home(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_HOME", str(tmp_path / "nothing"))
+    assert find_kafka("4.3.1").folder == world.cache / FOLDER
+
+
+def test_a_version_that_is_not_pinned_is_refused(world: World) -> None:
+    with pytest.raises(ConfigError, match=r"'2\.7\.0' .* known: 2\.8\.2, 3\.9\.1, 4\.3\.1"):
+        find_kafka("2.7.0")
+    with pytest.raises(ConfigError, match="not pinned"):
+        LocalKafka(version="2.7.0")
+    assert world.fetches == []
+
+
 def test_a_kafka_home_without_kafka_is_an_error(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_HOME", str(tmp_path / "nothing"))
     with pytest.raises(KafkaNotFoundError, match=r"KAFKA_HOME is .*nothing, but there is no libs/kafka-clients"):
@@ -169,7 +184,8 @@ def test_a_kafka_home_without_kafka_is_an_error(world: World, tmp_path: Path, mo
     assert world.fetches == []
 
 
-def test_the_list_that_is_shipped_names_kafka_whole() -> None:
-    sums = kafka_home.pinned_sums()
-    assert {"kafka_2.13-4.3.1.jar", "kafka-tools-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= set(sums)
+@pytest.mark.parametrize("version", list(kafka_home.VERSIONS))
+def test_the_lists_that_are_shipped_name_kafka_whole(version: str) -> None:
+    sums = kafka_home.pinned_sums(version)
+    assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar", "slf4j-simple-1.7.36.jar"} <= set(sums)
     assert all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in sums.values())

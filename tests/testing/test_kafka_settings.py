@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def test_each_node_knows_all_voters_and_listens_on_loopback_only() -> None:
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:1002,CONTROLLER://127.0.0.1:2002"
     assert settings["log.dirs"] == "/f/2/data"
     assert settings["offsets.topic.replication.factor"] == "3"
+
+
+def test_a_node_with_a_zookeeper_is_a_broker_only() -> None:
+    node = replace(NODES[1], zookeeper_port=3000)
+    settings = parsed(server_properties(node, (node,), {}))
+    assert settings["broker.id"] == "2"
+    assert settings["zookeeper.connect"] == "127.0.0.1:3000"
+    assert settings["listeners"] == settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1002"
+    assert not {"process.roles", "node.id", "controller.quorum.voters", "controller.listener.names"} & set(settings)
 
 
 def test_the_users_properties_win_over_the_defaults() -> None:

@@ -3,7 +3,7 @@
 Laws
 1. It speaks only to brokers that this process started itself. So it reads their answers with kio's reader, which must
    never be given bytes of a stranger.
-2. Message versions are fixed; every broker of the KRaft age (3.3 and later) speaks them.
+2. Message versions are fixed; every broker from 2.7 to 4.x speaks them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kio.schema.create_topics.v7 import request as create_request
-from kio.schema.create_topics.v7.response import CreateTopicsResponse
-from kio.schema.delete_topics.v6 import request as delete_request
-from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
+from kio.schema.create_topics.v5 import request as create_request
+from kio.schema.create_topics.v5.response import CreateTopicsResponse
+from kio.schema.delete_topics.v5 import request as delete_request
+from kio.schema.delete_topics.v5.response import DeleteTopicsResponse
 from kio.schema.errors import ErrorCode
-from kio.schema.list_offsets.v7 import request as list_request
-from kio.schema.list_offsets.v7.response import ListOffsetsResponse
-from kio.schema.metadata.v12 import request as metadata_request
-from kio.schema.metadata.v12.response import MetadataResponse
+from kio.schema.list_offsets.v5 import request as list_request
+from kio.schema.list_offsets.v5.response import ListOffsetsResponse
+from kio.schema.metadata.v9 import request as metadata_request
+from kio.schema.metadata.v9.response import MetadataResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
@@ -65,10 +65,13 @@ class Admin:
         names = (
             None
             if topics is None
-            else tuple(metadata_request.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
+            else tuple(metadata_request.MetadataRequestTopic(name=TopicName(name)) for name in topics)
         )
         request = metadata_request.MetadataRequest(
-            topics=names, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+            topics=names,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
         )
         answer: MetadataResponse = self._call(request, MetadataResponse)
         return answer
@@ -111,8 +114,8 @@ class Admin:
             _check(topic.error_code, f"topic {topic.name!r} was not created: {topic.error_message}")
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        states = tuple(delete_request.DeleteTopicState(name=TopicName(name), topic_id=None) for name in topics)
-        request = delete_request.DeleteTopicsRequest(topics=states, timeout=self._broker_timeout())
+        names = tuple(map(TopicName, topics))
+        request = delete_request.DeleteTopicsRequest(topic_names=names, timeout=self._broker_timeout())
         answer: DeleteTopicsResponse = self._call(request, DeleteTopicsResponse)
         for result in answer.responses:
             _check(result.error_code, f"topic {result.name!r} was not deleted: {result.error_message}")

@@ -1,4 +1,4 @@
-"""The command line of a broker's JVM, and of Kafka's format tool.
+"""The command line of a broker's JVM, of Kafka's format tool, and of ZooKeeper for brokers that need one.
 
 Laws
 1. Nothing is written outside of the cluster's folder, not even what a JVM leaves behind when it is killed.
@@ -59,6 +59,9 @@ class Jvm:
     def format_tool(self, settings: Path, cluster_id: str) -> list[str]:
         """In the form with ``=``, since an id may start with a dash, which the tool would take for an option."""
         return self._command("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(settings))
+
+    def zookeeper(self, settings: Path) -> list[str]:
+        return self._command("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(settings))
 
     def _command(self, *main: str) -> list[str]:
         return [

@@ -5,7 +5,7 @@ Laws
    there. This is looked at anew each time, not only after fetching.
 2. A cache folder is whole or absent: it is filled under another name and then renamed.
 3. Two processes that start at once fetch once: a file lock makes the second wait.
-4. ``KAFKA_HOME`` is the user's own choice; it is used as it is.
+4. ``KAFKA_HOME`` is the user's own choice; it is used as it is, where no version is asked for.
 """
 
 from __future__ import annotations
@@ -21,24 +21,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from instride.errors import ChecksumMismatchError, KafkaNotFoundError
+from instride.errors import ChecksumMismatchError, ConfigError, KafkaNotFoundError
 from instride.testing.fetching import fetched
 
-__all__ = ["KAFKA_VERSION", "KafkaHome", "cache_folder", "find_kafka", "pinned_sums", "verify"]
+__all__ = ["KAFKA_VERSION", "VERSIONS", "KafkaHome", "cache_folder", "find_kafka", "pinned_sums", "verify"]
 
 logger = logging.getLogger(__name__)
 
 KAFKA_VERSION: Final = "4.3.1"
-_ENDPOINT: Final = "+".join(
-    (
+# Kafka depends on no logger, and without one it writes no log.
+_LOGGER: Final = "org.slf4j:slf4j-simple:1.7.36"
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "2.8.2": ("org.apache.kafka:kafka_2.13:2.8.2", _LOGGER),
+    "3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1", _LOGGER),
+    KAFKA_VERSION: (
         f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
         f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
-        "org.slf4j:slf4j-simple:1.7.36",  # Kafka depends on no logger, and without one it writes no log
-    )
-)
-# For another version: run fetch_jars.py with the coordinates above and an empty folder, and put into this file what
-# `sha256sum *.jar` says in a folder that holds all the jars that came.
-_SUMS: Final = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
+        _LOGGER,
+    ),
+}
+"""The versions that can be asked for, with the Maven coordinates of each."""
+
+# For another version: run fetch_jars.py with its coordinates, joined by "+", and an empty folder, and put into
+# kafka-VERSION.sha256 here what `sha256sum *.jar` says in a folder that holds all the jars that came.
+_SUMS: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,11 @@ class KafkaHome:
         """As ``java -cp`` takes it: all jars."""
         return str(self.folder / "libs" / "*")
 
+    @property
+    def has_zookeeper(self) -> bool:
+        """Whether its brokers keep their cluster in ZooKeeper: those before 3.3, the first that KRaft was ready in."""
+        return self.version.startswith("2.")
+
 
 def cache_folder() -> Path:
     """``$XDG_CACHE_HOME/instride``, or ``~/.cache/instride``."""
@@ -60,25 +71,29 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "instride"
 
 
-def find_kafka() -> KafkaHome:
-    """The broker's jars; fetched (about 55 MB) when neither ``KAFKA_HOME`` nor the cache has them.
+def find_kafka(version: str | None = None) -> KafkaHome:
+    """The broker's jars; fetched (25 to 55 MB) when neither ``KAFKA_HOME`` nor the cache has them.
 
-    Raises KafkaNotFoundError where there is no way to them, ChecksumMismatchError where what came is not what is
-    pinned. Safe from several threads and processes at once.
+    version: one of `VERSIONS`; None takes ``KAFKA_HOME``, else the newest. Raises ConfigError for any other,
+    KafkaNotFoundError where there is no way to the jars, ChecksumMismatchError where what came is not what is pinned.
+    Safe from several threads and processes at once.
     """
     named = os.environ.get("KAFKA_HOME")
-    if named:
+    if named and version is None:
         return _named(Path(named))
-    folder, sums = cache_folder() / f"kafka-{KAFKA_VERSION}", pinned_sums()
+    version = version or KAFKA_VERSION
+    if version not in VERSIONS:
+        raise ConfigError(f"version {version!r} of Kafka is not pinned here; known: {', '.join(VERSIONS)}")
+    folder, sums = cache_folder() / f"kafka-{version}", pinned_sums(version)
     if not _is_whole(folder, sums):
         try:
-            _fill_once(folder, sums)
+            _fill_once(folder, version, sums)
         except OSError as error:
             raise KafkaNotFoundError(
                 f"Apache Kafka cannot be put into the cache {folder.parent}: {error}. "
                 "Set XDG_CACHE_HOME to another place"
             ) from error
-    return KafkaHome(folder=folder, version=KAFKA_VERSION)
+    return KafkaHome(folder=folder, version=version)
 
 
 def _named(folder: Path) -> KafkaHome:
@@ -90,9 +105,9 @@ def _named(folder: Path) -> KafkaHome:
     return KafkaHome(folder=folder)
 
 
-def pinned_sums() -> Mapping[str, str]:
+def pinned_sums(version: str = KAFKA_VERSION) -> Mapping[str, str]:
     """Jar name -> SHA-256 in hex, of the list in this package, which is in the format of ``sha256sum``."""
-    lines = _SUMS.read_text(encoding="ascii").splitlines()
+    lines = (_SUMS / f"kafka-{version}.sha256").read_text(encoding="ascii").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
@@ -120,10 +135,10 @@ def _is_whole(folder: Path, sums: Mapping[str, str]) -> bool:
     return True
 
 
-def _fill_once(folder: Path, sums: Mapping[str, str]) -> None:
+def _fill_once(folder: Path, version: str, sums: Mapping[str, str]) -> None:
     with _locked(folder.with_name(folder.name + ".lock")):
         if not _is_whole(folder, sums):  # another process may have filled it while this one waited
-            _fill(folder, sums)
+            _fill(folder, version, sums)
 
 
 @contextmanager
@@ -139,10 +154,10 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fill(folder: Path, sums: Mapping[str, str]) -> None:
+def _fill(folder: Path, version: str, sums: Mapping[str, str]) -> None:
     """Fetch, verify, rename. Called under the lock."""
-    logger.info("fetching Apache Kafka %s (about 55 MB, once) into %s", KAFKA_VERSION, folder)
-    with fetched(_ENDPOINT, folder.parent) as came:
+    logger.info("fetching Apache Kafka %s (25 to 55 MB, once) into %s", version, folder)
+    with fetched("+".join(VERSIONS[version]), folder.parent) as came:
         libs = came / "whole" / "libs"
         jars = list(came.rglob("*.jar"))
         libs.mkdir(parents=True)
@@ -151,4 +166,4 @@ def _fill(folder: Path, sums: Mapping[str, str]) -> None:
         verify(libs, sums)
         shutil.rmtree(folder, ignore_errors=True)
         libs.parent.rename(folder)
-    logger.info("Apache Kafka %s is there", KAFKA_VERSION)
+    logger.info("Apache Kafka %s is there", version)

@@ -20,7 +20,7 @@ from typing import Final, Self
 from instride.errors import BrokerStartError, ConfigError, LocalKafkaError
 from instride.testing.java import find_java
 from instride.testing.jvm import QUICK_JVM, Jvm
-from instride.testing.kafka_home import find_kafka
+from instride.testing.kafka_home import VERSIONS, find_kafka
 from instride.testing.processes import Processes
 from instride.testing.readiness import all_ready, topics_gone, topics_ready
 from instride.testing.running import Running, lay_out
@@ -41,7 +41,8 @@ class LocalKafka:
     listeners: besides that without TLS or SASL, name -> security protocol; `properties` configures them by
     ``listener.name.<name in small letters>.``. heap: of each node, as ``java -Xmx`` takes it. jvm_options: of the JVM;
     the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a start, and for each other
-    call that waits. folder: where the temporary folder is made; the system's place by default.
+    call that waits. folder: where the temporary folder is made; the system's place by default. version: of Kafka,
+    one of `kafka_home.VERSIONS` ("2.8.2" runs with a ZooKeeper); None takes ``KAFKA_HOME``, else the newest.
 
     Its calls may come from several threads, but not two at once on one node, nor with ``start`` or ``stop``.
     Calls that wait raise KafkaTimeoutError; those that need a cluster or node that is not there raise LocalKafkaError.
@@ -57,6 +58,7 @@ class LocalKafka:
         jvm_options: Sequence[str] = QUICK_JVM,
         timeout: float = 120.0,
         folder: str | os.PathLike[str] | None = None,
+        version: str | None = None,
     ) -> None:
         """Check the settings; nothing is started. Raises ConfigError."""
         if not 1 <= nodes <= MOST_NODES:
@@ -65,7 +67,10 @@ class LocalKafka:
             raise ConfigError(f"timeout must be more than 0 seconds, not {timeout}")
         if folder is not None and not Path(folder).is_dir():
             raise ConfigError(f"folder {os.fspath(folder)!r} is not there, or no folder")
+        if version is not None and version not in VERSIONS:
+            raise ConfigError(f"version {version!r} of Kafka is not pinned here; known: {', '.join(VERSIONS)}")
         self._count = nodes
+        self._version = version
         self._properties = checked(properties)
         self._listeners = checked_listeners(listeners)
         self._jvm_options = (f"-Xmx{heap}", *jvm_options)
@@ -94,14 +99,16 @@ class LocalKafka:
         return self
 
     def _start_once(self) -> None:
-        java, home = find_java(), find_kafka()
+        java, home = find_java(), find_kafka(self._version)
         processes = Processes(self._base)
         try:
             jvm = Jvm(java=java, home=home, options=self._jvm_options, folder=processes.folder)
             jvm.prepare()
-            nodes = lay_out(processes.folder, self._count, self._properties, self._listeners)
+            nodes = lay_out(
+                processes.folder, self._count, self._properties, self._listeners, zookeeper=home.has_zookeeper
+            )
             running = Running(processes, nodes, jvm, timeout=self._timeout)
-            running.format()
+            running.prepare()
             for number in self.nodes:
                 running.launch(number)
             running.wait("Kafka did not become ready", lambda: all_ready(running), needed=self.nodes)
@@ -139,6 +146,11 @@ class LocalKafka:
         return tuple(range(1, self._count + 1))
 
     @property
+    def version(self) -> str:
+        """Of Kafka, as "4.3.1"; "" for that of a ``KAFKA_HOME``, which is not asked."""
+        return self._running.version
+
+    @property
     def folder(self) -> Path:
         """The temporary folder of all nodes. Removed by ``stop``."""
         return self._running.processes.folder
@@ -169,14 +181,14 @@ class LocalKafka:
         """
         running = self._running
         copies = self._count if replication is None else replication
-        with running.admin() as admin:
+        with running.controller() as admin:
             admin.create_topics(topics, replication=copies, configs=configs)
         running.wait("the topics did not become ready", lambda: topics_ready(running, topics))
 
     def delete_topic(self, *names: str) -> None:
         """Delete topics and wait until no node that serves knows them. Raises UnknownTopicOrPartitionError."""
         running = self._running
-        with running.admin() as admin:
+        with running.controller() as admin:
             admin.delete_topics(names)
         running.wait("the topics did not go", lambda: topics_gone(running, names))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from instride.testing.running import Running
 
 if TYPE_CHECKING:
-    from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponsePartition
+    from kio.schema.metadata.v9.response import MetadataResponse, MetadataResponsePartition
 
 __all__ = ["all_ready", "topics_gone", "topics_ready"]
 
@@ -26,6 +26,7 @@ def all_ready(running: Running) -> bool:
             answer.cluster_id == running.cluster_id  # else another process's Kafka took the port first
             and _counts_all(answer, serving)
             and _has_leaders(answer, serving)
+            and {str(topic.name) for topic in answer.topics} >= running.stored_topics
             for answer in answers
         )
         and _leaders_serve(running, answers[0])

@@ -30,6 +30,7 @@ from instride.testing.jvm import Jvm
 from instride.testing.ports import free_ports
 from instride.testing.processes import Processes
 from instride.testing.settings import Node, server_properties
+from instride.testing.zookeeper import brokers, zookeeper_settings
 
 if TYPE_CHECKING:
     from instride.testing.admin import Admin
@@ -43,11 +44,16 @@ _PROBE_SECONDS: Final = 3.0
 _LOG_PART: Final = 2000
 _ERROR: Final = re.compile(r"^.*(?: ERROR | FATAL |Exception).*$", re.MULTILINE)
 _PORT_TAKEN: Final = "Address already in use"
+_ZOOKEEPER: Final = "zookeeper"
+_STORED: Final = re.compile(r"(.+)-\d+")
 
 
-def lay_out(folder: Path, count: int, properties: Mapping[str, str], listeners: Mapping[str, str]) -> tuple[Node, ...]:
+def lay_out(
+    folder: Path, count: int, properties: Mapping[str, str], listeners: Mapping[str, str], *, zookeeper: bool = False
+) -> tuple[Node, ...]:
     """Draw the ports and write the settings of all nodes. listeners: name -> security protocol."""
-    ports = free_ports((2 + len(listeners)) * count)
+    ports = free_ports((2 + len(listeners)) * count + 1)
+    zookeeper_port = ports.pop() if zookeeper else 0
     nodes = tuple(
         Node(
             node_id=number,
@@ -56,6 +62,7 @@ def lay_out(folder: Path, count: int, properties: Mapping[str, str], listeners: 
             folder=folder / f"node-{number}",
             log=folder / f"node-{number}.log",
             listeners={name: (protocol, ports.pop()) for name, protocol in listeners.items()},
+            zookeeper_port=zookeeper_port,
         )
         for number in range(1, count + 1)
     )
@@ -76,18 +83,65 @@ class Running:
         self._suspended: set[int] = set()
         self._pids: dict[int, int] = {}
         self._log_starts: dict[int, int] = {}
-        self.cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        self._cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
-    def format(self) -> None:
-        """Give every node its empty storage, all of one new cluster."""
+    @property
+    def version(self) -> str:
+        return self._jvm.home.version
+
+    @property
+    def _zookeeper_port(self) -> int:
+        """0 where there is none."""
+        return self.nodes[1].zookeeper_port
+
+    @property
+    def cluster_id(self) -> str:
+        """The id that this cluster's brokers tell. With ZooKeeper the first broker draws it; "" before that."""
+        if not self._zookeeper_port:
+            return self._cluster_id
+        written = _read(self.nodes[1].data / "meta.properties")
+        return next((line[11:].strip() for line in written.splitlines() if line.startswith("cluster.id=")), "")
+
+    def prepare(self) -> None:
+        """Give every node its empty storage, all of one new cluster; or start the ZooKeeper that will know them."""
+        if self._zookeeper_port:
+            self._start_zookeeper()
+            return
         for node in self.nodes.values():
-            command = self._jvm.format_tool(node.settings_file, self.cluster_id)
+            command = self._jvm.format_tool(node.settings_file, self._cluster_id)
             self.processes.start(f"format {node.name}", command, node.log)
         for node in self.nodes.values():
             if self._code_of(f"format {node.name}") != 0:
                 raise BrokerStartError(
                     f"node {node.node_id}: its storage was not formatted.\n{_trouble(_read(node.log))}"
                 )
+
+    def _start_zookeeper(self) -> None:
+        settings, log = (self.processes.folder / f"{_ZOOKEEPER}.{kind}" for kind in ("properties", "log"))
+        settings.write_text(zookeeper_settings(self.processes.folder, self._zookeeper_port), encoding="utf-8")
+        self.processes.start(_ZOOKEEPER, self._jvm.zookeeper(settings), log)
+
+        def answers() -> bool:
+            if self.processes.exit_code(_ZOOKEEPER) is not None:
+                text = _read(log)
+                message = f"ZooKeeper ended while it was to start.\n{_trouble(text)}"
+                raise BrokerStartError(message, port_taken=_PORT_TAKEN in text)
+            return brokers(self._zookeeper_port) is not None
+
+        self.wait("ZooKeeper did not answer", answers)
+
+    @property
+    def stored_topics(self) -> set[str]:
+        """With ZooKeeper: those that a node that serves has on its disk. It knows itself before it knows of these."""
+        if not self._zookeeper_port:
+            return set()
+        folders = (each.name for number in self.serving() for each in self.node(number).data.iterdir())
+        return {match[1] for name in folders if (match := _STORED.fullmatch(name))}
+
+    def _is_forgotten(self, number: int) -> bool:
+        """Whether ZooKeeper knows nothing of a broker that was killed, which else cannot come back."""
+        known = brokers(self._zookeeper_port)
+        return known is not None and number not in known
 
     def _code_of(self, name: str) -> int | None:
         self.wait(f"{name} did not end", lambda: self.processes.exit_code(name) is not None)
@@ -96,6 +150,8 @@ class Running:
     def launch(self, number: int) -> None:
         """Start the node's process; the node is ready later."""
         node = self.node(number)
+        if self._zookeeper_port:
+            self.wait(f"ZooKeeper did not forget node {number}", lambda: self._is_forgotten(number))
         self._log_starts[number] = node.log.stat().st_size if node.log.exists() else 0
         self._pids[number] = self.processes.start(node.name, self._jvm.broker(node.settings_file), node.log)
         logger.debug("node %d on %s is process %d", number, node.address, self._pids[number])
@@ -133,6 +189,14 @@ class Running:
         for number in self.serving():
             return self._connect(number, self._timeout)
         raise LocalKafkaError("no node is running, or all are suspended")
+
+    def controller(self) -> Admin:
+        """A connection to the controller, which alone takes changes of topics where there is a ZooKeeper."""
+        if not self._zookeeper_port:
+            return self.admin()
+        with self.admin() as admin:
+            number = int(admin.metadata().controller_id)
+        return self._connect(number, self._timeout)
 
     def probe(self, number: int) -> Admin:
         """A connection to that node for a question within a wait: with little patience, since the wait asks again."""

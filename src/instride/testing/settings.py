@@ -1,8 +1,8 @@
 """What a node's ``server.properties`` says.
 
 Laws
-1. Every node is broker and controller in one, and listens on 127.0.0.1 only: in plain text, and as the user's own
-   listeners say.
+1. Every node is broker and controller in one (before 3.3: a broker, with a ZooKeeper for all), and listens on
+   127.0.0.1 only: in plain text, and as the user's own listeners say.
 2. The user's properties win over the defaults here; those that make the cluster what it is are refused.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from instride.errors import ConfigError
+from instride.testing.zookeeper import SESSION_MS
 
 __all__ = ["Node", "checked", "checked_listeners", "server_properties"]
 
@@ -35,6 +36,7 @@ RESERVED: Final = frozenset(
         "metadata.log.dir",
         "node.id",
         "process.roles",
+        "zookeeper.connect",
     }
 )
 
@@ -47,7 +49,7 @@ _OWN_LISTENERS: Final = ("PLAINTEXT", "CONTROLLER")
 class Node:
     """One broker and controller. port: for clients. folder: all of the node's files but its log.
 
-    listeners: those besides, name -> (security protocol, port).
+    listeners: those besides, name -> (security protocol, port). zookeeper_port: 0 where the node is its own controller.
     """
 
     node_id: int
@@ -56,6 +58,7 @@ class Node:
     folder: Path
     log: Path
     listeners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    zookeeper_port: int = 0
 
     @property
     def name(self) -> str:
@@ -64,6 +67,10 @@ class Node:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
 
     @property
     def settings_file(self) -> Path:
@@ -102,16 +109,31 @@ def _identity(node: Node, nodes: tuple[Node, ...]) -> dict[str, str]:
     clients = [f"PLAINTEXT://{node.address}"]
     clients += [f"{name}://127.0.0.1:{port}" for name, (_, port) in node.listeners.items()]
     protocols = dict.fromkeys(_OWN_LISTENERS, "PLAINTEXT") | {name: it for name, (it, _) in node.listeners.items()}
+    own = {
+        "advertised.listeners": ",".join(clients),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": str(node.data),
+    }
+    return own | (_with_zookeeper(node, clients) if node.zookeeper_port else _with_quorum(node, nodes, clients))
+
+
+def _with_quorum(node: Node, nodes: tuple[Node, ...], clients: list[str]) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in nodes),
         "listeners": ",".join((*clients, f"CONTROLLER://127.0.0.1:{node.controller_port}")),
-        "advertised.listeners": ",".join(clients),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "log.dirs": str(node.folder / "data"),
+    }
+
+
+def _with_zookeeper(node: Node, clients: list[str]) -> dict[str, str]:
+    return {
+        "broker.id": str(node.node_id),
+        "zookeeper.connect": f"127.0.0.1:{node.zookeeper_port}",
+        "zookeeper.session.timeout.ms": str(SESSION_MS),
+        "listeners": ",".join(clients),
     }
 
 

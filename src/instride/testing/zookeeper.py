@@ -1,0 +1,50 @@
+"""The ZooKeeper that brokers before 3.3 keep their cluster in: its settings, and what it says of them.
+
+Laws
+1. It listens on 127.0.0.1 only, and forgets a broker that was killed within two seconds.
+2. A question that is not answered is answered "no": whoever asks polls.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Final
+
+__all__ = ["SESSION_MS", "brokers", "zookeeper_settings"]
+
+SESSION_MS: Final = 2000
+"""How long a broker that does not speak counts as alive."""
+
+_ASK_SECONDS: Final = 3.0
+_BROKER: Final = re.compile(rb"/brokers/ids/(\d+)")
+
+
+def zookeeper_settings(folder: Path, port: int) -> str:
+    """The text of its settings file."""
+    return "\n".join(
+        (
+            f"tickTime={SESSION_MS // 4}",
+            f"dataDir={folder / 'zookeeper-data'}",
+            f"clientPort={port}",
+            "clientPortAddress=127.0.0.1",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=dump",
+            "",
+        )
+    )
+
+
+def brokers(port: int) -> set[int] | None:
+    """The numbers of the brokers that are registered; None where ZooKeeper does not answer."""
+    answer = b""
+    try:
+        with socket.create_connection(("127.0.0.1", port), _ASK_SECONDS) as connection:
+            connection.sendall(b"dump")
+            while part := connection.recv(1 << 16):
+                answer += part
+    except OSError:
+        return None
+    return {int(number) for number in _BROKER.findall(answer)} if b"SessionTracker" in answer else None
