@@ -42,7 +42,9 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.cache = folder / "cache" / "instride"
         self.sums = folder
-        (folder / f"{FOLDER}.sha256").write_text("".join(f"{hashlib.sha256(v).hexdigest()}  {k}\n" for k, v in JARS.items()))
+        (folder / f"{FOLDER}.sha256").write_text(
+            "".join(f"{hashlib.sha256(v).hexdigest()}  {k}\n" for k, v in JARS.items())
+        )
         self.trace = folder / "trace"
         self.module = folder / "modules" / "jgo.py"
         self.module.parent.mkdir()

@@ -47,7 +47,7 @@ def test_the_examples_of_the_manual(tmp_path: Path) -> None:
     done = pytest_run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(examples)} passed" in done.stdout
-    assert len(examples) == 3
+    assert len(examples) == 4
 
 
 def test_the_fixtures_are_offered_with_their_purpose(tmp_path: Path) -> None:
