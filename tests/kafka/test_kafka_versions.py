@@ -63,9 +63,7 @@ def test_offsets_are_looked_up(kafka: LocalKafka, kafka_topic: Topic, open_consu
     consumer.assign([zero, one])
     consumer.commit({zero: OffsetAndMetadata(offset=3, metadata="half")}, timeout=PATIENCE)
     found = consumer.committed(zero, one, timeout=PATIENCE)
-    assert found[one] is None
-    assert found[zero] is not None
-    assert (found[zero].offset, found[zero].metadata) == (3, "half")
+    assert found == {zero: OffsetAndMetadata(offset=3, metadata="half"), one: None}
 
 
 def test_a_delayed_partition_is_handed_over_when_its_work_is_done(
