@@ -32,6 +32,7 @@
     ├── PipelineError                          the pipeline stopped; what was committed stays, nothing was skipped
     │   ├── RangeFailedError                   work on a range of offsets failed as often as it was to be tried
     │   └── OffsetsGoneError                   offsets that are due are not in the log any more
+    ├── HistoryError (also ValueError)         instride.testing: a recorded history that cannot be read
     └── LocalKafkaError                        instride.testing: the Kafka for tests, used wrongly or broken
         ├── JavaNotFoundError                  no Java that can run a broker
         ├── KafkaNotFoundError                 no Apache Kafka here, and none could be fetched
@@ -68,6 +69,7 @@ __all__ = [
     "ForkedConsumerError",
     "FrameTooLargeError",
     "GroupAuthorizationFailedError",
+    "HistoryError",
     "IllegalGenerationError",
     "IllegalStateError",
     "JavaNotFoundError",
@@ -261,6 +263,10 @@ class OffsetsGoneError(PipelineError):
     """Offsets that are to be read are not in the log any more: retention or deletion was quicker."""
 
     fatal = True
+
+
+class HistoryError(KafkaError, ValueError):
+    """A line is no event of a history, or events contradict each other: see docs/histories.md."""
 
 
 class LocalKafkaError(KafkaError):

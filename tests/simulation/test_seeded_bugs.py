@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from instride.commits import CommitEntry, CommitSnapshot
+from instride.commits import CommitSnapshot
 from instride.core.application import committing
 from instride.core.application.fairness import Greedy
 from instride.core.application.lists import RevokeLists
@@ -116,10 +117,7 @@ def _a_refused_commit_is_dropped(patch: pytest.MonkeyPatch) -> None:
 def _a_commit_may_go_back(patch: pytest.MonkeyPatch) -> None:
     def committable(ledger: OffsetLedger) -> CommitSnapshot:
         snapshot = original(ledger)
-        entries = {
-            tp: CommitEntry(offset=max(0, each.offset - 1), epoch=each.epoch, seek_number=each.seek_number)
-            for tp, each in snapshot.entries.items()
-        }
+        entries = {tp: replace(each, offset=max(0, each.offset - 1)) for tp, each in snapshot.entries.items()}
         return CommitSnapshot(entries, snapshot._on_settled)
 
     original = OffsetLedger.committable
@@ -130,10 +128,7 @@ def _a_commit_may_go_back(patch: pytest.MonkeyPatch) -> None:
 def _a_commit_reaches_beyond_a_gap(patch: pytest.MonkeyPatch) -> None:
     def committable(ledger: OffsetLedger) -> CommitSnapshot:
         snapshot = original(ledger)
-        entries = {
-            tp: CommitEntry(offset=each.offset + 1, epoch=each.epoch, seek_number=each.seek_number)
-            for tp, each in snapshot.entries.items()
-        }
+        entries = {tp: replace(each, offset=each.offset + 1) for tp, each in snapshot.entries.items()}
         return CommitSnapshot(entries, snapshot._on_settled)
 
     original = OffsetLedger.committable

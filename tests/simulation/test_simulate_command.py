@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from instride.core.group import membership
 from instride.core.group.membership import GroupInput, GroupState
 from instride.core.network.commits import Commits
 from instride.testing import simulate
+from instride.testing.check.__main__ import main as check_main
 from instride.testing.simulate import main
 
 
@@ -53,10 +55,18 @@ def test_a_wrong_history_ends_it_with_its_transcript_and_seed(
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     assert main(["--histories", "200"]) == 1
     said = capsys.readouterr().out
-    assert "***     exactly once" in said, "the violation stands in the transcript"
+    assert "***     S1, exactly once" in said, "the violation stands in the transcript"
     assert "again: python -m instride.testing.simulate --seed " in said
 
 
 def test_a_transcript_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--transcript", "--seed", "1"]) == 0
     assert "group is Stable, generation 1" in capsys.readouterr().out
+
+
+def test_a_history_is_written_the_same_each_time_and_judged(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    for path in (one, other):
+        assert main(["--seed", "3", "--write", str(path)]) == 0
+    assert one.read_bytes() == other.read_bytes()
+    assert check_main([str(one)]) == 0

@@ -1,4 +1,4 @@
-"""The flagship loop's promise, and the others of `simulation.check`, under hundreds of seeded interleavings.
+"""The flagship loop's promise, and the others of docs/histories.md, under hundreds of seeded interleavings.
 
 `make simulate` runs ten thousand.
 """
@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 
+from instride.testing.check import Terms
 from instride.testing.simulation import History, check, plan_for, run, transcript
 
 HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "400"))
@@ -46,7 +47,7 @@ def test_the_histories_are_worth_their_name() -> None:
         generations = sum(event.what == "group" and event.detail[0] == "Stable" for event in history)
         kinds.update(what for what in ("lost", "delay", "given back", "failed", "cancelled") if seen[what])
         kinds["two rebalances"] += generations >= 3
-        kinds[history.events[0].detail[1]] += 1
+        kinds[Terms.of(history.events[0].detail).kind] += 1
     assert kinds["two rebalances"] > 75, kinds
     assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > 10, kinds
     assert kinds["faults"] > 50, kinds

@@ -11,9 +11,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from instride.testing.check import check
 from instride.testing.simulation.campaign import Batch, batches
-from instride.testing.simulation.check import check
 from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import never_taken
 from instride.testing.simulation.planning import plan_for
@@ -34,9 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's seed (0)")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the first one as JSON lines, and no more")
     chosen = parser.parse_args(arguments)
     if chosen.histories < 1 or chosen.jobs < 1:
         parser.error("--histories and --jobs are numbers from 1 on")
+    if chosen.write is not None:
+        chosen.write.write_text(run(plan_for(chosen.seed)).lines(), encoding="utf-8")
+        return 0
     if chosen.transcript:
         _say(_transcript(chosen.seed))
         return 0

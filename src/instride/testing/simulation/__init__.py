@@ -13,7 +13,7 @@ Laws
 
 from __future__ import annotations
 
-from instride.testing.simulation.check import check
+from instride.testing.check import check
 from instride.testing.simulation.cluster import SimulatedCluster, run
 from instride.testing.simulation.history import Event, History
 from instride.testing.simulation.member import Loop, Member

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from instride.testing.simulation.check import check
+from instride.testing.check import check
 from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import Rows, counted_transitions
 from instride.testing.simulation.planning import plan_for

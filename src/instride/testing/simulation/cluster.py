@@ -15,6 +15,7 @@ from typing import Any
 
 from instride.config import ConsumerConfig
 from instride.core.network.actions import ConnectionKey
+from instride.testing.check.terms import Terms
 from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Link
@@ -26,6 +27,15 @@ from instride.testing.simulation.verbs import SimulatedConsumer
 from instride.testing.simulation.workers import WorkerPool
 
 __all__ = ["SimulatedCluster", "run"]
+
+_LONGEST_GAP = 2.5
+"""Seconds that a partition with records may stand still: a long poll, round trips, a turn of the others."""
+_LONGEST_REBALANCE = 3.0
+"""Seconds in which all have joined: heartbeats, a commit budget, round trips."""
+_LATE = 0.5
+"""How much later than its bound something may be told: the network thread's turn comes when it comes."""
+_BEAT = 1.0
+"""The longest heartbeat interval of all plans, with the time that an answer takes."""
 
 
 def run(plan: Plan, *, keep_logs: bool = False) -> History:
@@ -73,7 +83,7 @@ class SimulatedCluster:
     def run(self) -> History:
         """What happened, from the first join to the last close."""
         plan, at = self.plan, self.scheduler.at
-        self.history.add(BROKER, "plan", plan.seed, plan.kind, plan.max_poll_interval)
+        self.history.add(BROKER, "history", *self._terms())
         from_the_start = {number for time, number, _ in plan.produced if not time}
         empty = [(0.0, number, 0) for number in range(plan.partitions) if number not in from_the_start]
         for time, number, count in [*plan.produced, *empty]:
@@ -86,8 +96,23 @@ class SimulatedCluster:
             at(fault.time, partial(self._strike, fault))
         at(plan.quiet_after, self._calm_down)
         self.scheduler.run(plan.ends_at, self._over)
-        self.history.add(BROKER, "end")
+        self.history.add(BROKER, "end", True)
         return self.history
+
+    def _terms(self) -> Terms:
+        """What a history of this plan may be judged by."""
+        plan = self.plan
+        return Terms(
+            source=f"simulation of seed {plan.seed}",
+            kind=plan.kind,
+            view="broker",
+            reset="earliest",
+            gap=_LONGEST_GAP,
+            rebalance=_LONGEST_REBALANCE,
+            delay=plan.max_poll_interval + _LATE,
+            session=plan.session_timeout + _LATE,
+            beat=_BEAT,
+        )
 
     # -- the end
 

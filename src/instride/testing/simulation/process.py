@@ -18,19 +18,7 @@ from functools import partial
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Wait
 from instride.core.application.machine import ApplicationMachine
-from instride.core.events import (
-    ApplicationEvent,
-    Assigned,
-    BackgroundEvent,
-    CommitsSettled,
-    Epochs,
-    GivenBack,
-    Lost,
-    Positioned,
-    Revoked,
-    RevokeRequested,
-    Wakeup,
-)
+from instride.core.events import ApplicationEvent, BackgroundEvent, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.actions import (
     CloseConnection,
@@ -47,6 +35,7 @@ from instride.errors import TransportError
 from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.scheduler import Scheduler
+from instride.testing.witness import Witness
 from instride.wire.api import Answer
 
 __all__ = ["Process", "Sleep", "UserLoop"]
@@ -99,6 +88,7 @@ class Process:
         self.nervous = False  # a delay is followed by a wakeup
         self.crashed = False
         self.loop_ended = False
+        self._witness = Witness(partial(history.add, name), session_timeout=config.session_timeout)
         self._connect = connect
         self._latency = latency
         self._stopped = False
@@ -128,7 +118,7 @@ class Process:
     def start(self, loop: UserLoop, *, steady: bool) -> None:
         """steady: it never stops reading of its own will."""
         self._loop = loop
-        self.history.add(self.name, "started", steady)
+        self.history.add(self.name, "started", steady, "told", True)
         self._wake_application(self.scheduler.now)
 
     def crash(self) -> None:
@@ -229,8 +219,10 @@ class Process:
         elif what.closed:
             del self.links[key]
             what.link.close()
+            self._witness.closed(key, now)
             self.machine.closed(key, TransportError("the connection broke"), now)
         elif what.answer is not None:
+            self._witness.answered(what.request_id, what.answer, now)
             self.machine.answered(what.request_id, what.answer, now)
 
     def _act(self, now: float) -> None:
@@ -242,6 +234,7 @@ class Process:
                 case Transmit():
                     link = self.links.get(action.key)
                     if link is not None:
+                        self._witness.sent(action.key, action.request_id, action.request, now)
                         link.transmit(action.request_id, action.request)
                 case OpenConnection():
                     self._open(action)
@@ -249,6 +242,7 @@ class Process:
                     gone = self.links.pop(action.key, None)
                     if gone is not None:
                         gone.close()
+                    self._witness.closed(action.key, now)
                 case Log():
                     if self.history.keep_logs:
                         self.history.add(self.name, "log", action.level, action.message)
@@ -261,6 +255,7 @@ class Process:
         old = self.links.pop(action.key, None)
         if old is not None:
             old.close()
+            self._witness.closed(action.key, self.scheduler.now)
         link = self._connect(self, action.key, action.host, action.port)
         if link is not None:
             self.links[action.key] = link
@@ -286,28 +281,10 @@ class Process:
     # -- between them
 
     def _deliver(self, event: BackgroundEvent) -> None:
-        self._write_down(event)
+        self._witness.delivered(event)
         self._queue.append(event)
         if self._waits:
             self._wake_application(self.scheduler.now + self.scheduler.jitter(_TURN))
-
-    def _write_down(self, event: BackgroundEvent) -> None:
-        add = self.history.add
-        match event:
-            case Assigned():
-                add(self.name, "assigned", event.generation, _pairs(event.partitions))
-            case RevokeRequested():
-                add(self.name, "requested", _pairs(event.partitions))
-            case GivenBack():
-                add(self.name, "given back", _pairs(event.partitions))
-            case Lost():
-                add(self.name, "lost", _pairs(event.partitions))
-            case Revoked():
-                add(self.name, "revoked", _pairs(event.partitions))
-            case CommitsSettled():
-                add(self.name, "settled", _pairs(event.partitions))
-            case Positioned():
-                add(self.name, "positioned", event.partition, event.epoch, event.offset)
 
     # -- the application's thread
 
@@ -345,7 +322,3 @@ class Process:
         self._waits = True
         soon = now + self.scheduler.jitter(_TURN)
         self._wake_application(soon if self._queue else max(wait.until, now))
-
-
-def _pairs(partitions: Epochs) -> tuple[tuple[object, int], ...]:
-    return tuple(partitions.items())

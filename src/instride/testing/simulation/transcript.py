@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from instride.records import TopicPartition
-from instride.testing.simulation.check import Violation
-from instride.testing.simulation.history import Event
+from instride.testing.check import Event, Violation
 
 __all__ = ["transcript"]
 
@@ -26,7 +25,7 @@ def transcript(history: Iterable[Event], violations: Sequence[Violation] = ()) -
 
 
 def _violation(violation: Violation) -> str:
-    return f"{violation.time:8.3f}  ***     {violation.law}: {violation.text}"
+    return f"{violation.time:8.3f}  ***     {violation.number}, {violation.law}: {violation.text}"
 
 
 def _words(event: Event) -> str:
@@ -51,7 +50,7 @@ def _words(event: Event) -> str:
 
 
 def _records(deliveries: Sequence[Any]) -> str:
-    said = [f"{tp} {first}-{last} (epoch {epoch})" for tp, epoch, _, first, last in deliveries]
+    said = [f"{tp} {first}-{last} (epoch {epoch})" for tp, epoch, _, first, last, _ in deliveries]
     return ", ".join(said) or "no records"
 
 

@@ -58,7 +58,14 @@ class SimulatedConsumer:
         asked, lost = self._application.to_be_revoked(), self._application.lost()
         if deliveries or asked or lost:
             returned = tuple(
-                (each.partition, each.epoch, each.seek_number, each.chunk.first_offset, each.chunk.last_offset)
+                (
+                    each.partition,
+                    each.epoch,
+                    each.seek_number,
+                    each.chunk.first_offset,
+                    each.chunk.last_offset,
+                    each.chunk.leader_epoch,
+                )
                 for each in deliveries
             )
             if paused := self._application.paused():

@@ -1,0 +1,29 @@
+"""The one checker for histories: which of a group's invariants does what happened break (docs/histories.md)?
+
+    violations = check(events)          # or: python -m instride.testing.check FILE...
+
+Laws
+1. A history is a value: events in the order of time (`events`), whoever wrote them.
+2. Each invariant is a small pure function (`rules`) over a bookkeeping that they share (`book`).
+"""
+
+from __future__ import annotations
+
+from instride.testing.check.events import BROKER, Event, decode, encode, read_histories, write
+from instride.testing.check.judge import INVARIANTS, Judge, check
+from instride.testing.check.terms import Terms
+from instride.testing.check.violation import Violation
+
+__all__ = [
+    "BROKER",
+    "INVARIANTS",
+    "Event",
+    "Judge",
+    "Terms",
+    "Violation",
+    "check",
+    "decode",
+    "encode",
+    "read_histories",
+    "write",
+]

@@ -1,0 +1,82 @@
+"""What the bookkeeping keeps of one assignment: a partition at one member in one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from instride.records import TopicPartition
+
+__all__ = ["Assignment", "Delivered"]
+
+
+class Delivered(NamedTuple):
+    """A poll returned these offsets, both included. line: of the poll."""
+
+    first: int
+    last: int
+    leader_epoch: int
+    line: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Assignment:
+    """generation: None where the member cannot tell. ended: "" while it is live.
+
+    start, next: where it begins, and the offset that is due next. done: finished ones from `start` on, without a gap.
+    asked, asked_at: whether, and since when, its revoke is requested. undelayed: a poll showed that to the application,
+        which did not delay it.
+    superseded: another assignment of the partition is newer. excused: what it has returned may come again.
+    waiting_since: since when there are records that it could return.
+    failed_at: when a commit of it failed last, with nothing returned since.
+    answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
+    """
+
+    who: str
+    partition: TopicPartition
+    epoch: int
+    generation: int | None
+    start: int | None = None
+    next: int | None = None
+    seek: int | None = None
+    done: int = 0
+    finished: set[int] = field(default_factory=set)
+    committed: int = 0
+    ended: str = ""
+    superseded: bool = False
+    asked: bool = False
+    asked_at: float = 0.0
+    undelayed: bool = False
+    excused: bool = False
+    waiting_since: float | None = None
+    failed_at: float | None = None
+    answers: list[int | None] = field(default_factory=list)
+    reset: str = ""
+    lines: list[int] = field(default_factory=list)
+    deliveries: list[Delivered] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.partition} of {self.who} in epoch {self.epoch}"
+
+    def begin(self, offset: int) -> None:
+        """It reads from here; what was done before is of another place."""
+        self.start = self.next = self.committed = offset
+        self.done = 0
+
+    def finish(self, offset: int, holes: Set[int]) -> None:
+        self.finished.add(offset)
+        if self.start is None:
+            return
+        reached = self.start + self.done
+        while reached in self.finished or reached in holes:
+            reached += 1
+        self.done = reached - self.start
+
+    def covers(self, offset: int) -> bool:
+        """Whether a commit at the offset speaks of what was finished here, and of nothing else."""
+        return self.start is not None and self.start <= offset <= self.start + self.done
+
+    def delivery_of(self, offset: int) -> Delivered | None:
+        """The last one with that offset."""
+        return next((each for each in reversed(self.deliveries) if each.first <= offset <= each.last), None)

@@ -1,0 +1,139 @@
+"""The shared bookkeeping: what a history's events add up to. It judges nothing.
+
+Laws
+1. It is pure: the same events give the same book. It asks no clock and reads no file.
+2. Each event is folded by one function (`folds`), which first tells the rules (`ask`) and then changes the book.
+3. Where a member names an assignment that nothing was told of, the history is no history: HistoryError.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from instride.errors import HistoryError
+from instride.records import TopicPartition
+from instride.testing.check.assignment import Assignment
+from instride.testing.check.events import Event
+from instride.testing.check.steps import Again, Step
+from instride.testing.check.terms import Terms
+
+__all__ = ["Book"]
+
+Ask = Callable[[str, Step], None]
+Partitions = tuple[TopicPartition, ...]
+_FOREVER = float("inf")
+
+
+def _ask_nobody(name: str, step: Step) -> None:
+    """A book that is kept for its own sake."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Book:
+    """line: of the present event, the first being 1.
+
+    live, last: by member, what it has now, and what it had last, of each partition. newest: of each partition.
+    delivered: whose assignment returned the offset last. again: what was returned twice.
+    finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records.
+    committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
+    untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
+    heard: what the listener has. polled_at: when a poll returned last. alive: until when a member knows that it is one.
+    in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
+    """
+
+    ask: Ask = _ask_nobody
+    line: int = 0
+    ended: bool = False
+    terms: Terms | None = None
+    assignments: dict[tuple[str, TopicPartition, int], Assignment] = field(default_factory=dict)
+    of_member: defaultdict[str, list[Assignment]] = field(default_factory=lambda: defaultdict(list))
+    live: defaultdict[str, dict[TopicPartition, Assignment]] = field(default_factory=lambda: defaultdict(dict))
+    last: dict[tuple[str, TopicPartition], Assignment] = field(default_factory=dict)
+    newest: dict[TopicPartition, Assignment] = field(default_factory=dict)
+    delivered: defaultdict[TopicPartition, dict[int, Assignment]] = field(default_factory=lambda: defaultdict(dict))
+    again: list[Again] = field(default_factory=list)
+    finished: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    prefix: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    holes: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    sent: dict[TopicPartition, int] = field(default_factory=dict)
+    stored: dict[TopicPartition, int] | None = None
+    untold: defaultdict[str, list[TopicPartition]] = field(default_factory=lambda: defaultdict(list))
+    to_tell: defaultdict[str, list[tuple[float, Assignment]]] = field(default_factory=lambda: defaultdict(list))
+    paused: dict[str, Partitions] = field(default_factory=dict)
+    heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
+    polled_at: dict[str, float] = field(default_factory=dict)
+    steady: set[str] = field(default_factory=set)
+    taken_for_done: set[str] = field(default_factory=set)
+    commits_unseen: bool = False
+    alive: dict[str, float] = field(default_factory=dict)
+    in_flight: defaultdict[str, dict[int, dict[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(dict))
+    own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
+    evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
+    blind: dict[str, float] = field(default_factory=dict)
+    rebalancing_since: float | None = None
+    samples: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def judged_by(self) -> Terms:
+        if self.terms is None:
+            raise HistoryError('a history begins with the event "history", which says what it may be judged by')
+        return self.terms
+
+    def find(self, who: str, partition: TopicPartition, epoch: int) -> Assignment:
+        """Law 3."""
+        found = self.assignments.get((who, partition, epoch))
+        if found is None:
+            raise HistoryError(f"{who} was never assigned {partition} in epoch {epoch}")
+        return found
+
+    def each(self, who: str, epochs: tuple[tuple[TopicPartition, int], ...]) -> list[Assignment]:
+        return [self.find(who, partition, epoch) for partition, epoch in epochs]
+
+    def over(self, each: Assignment, how: str) -> None:
+        """The assignment has ended."""
+        each.ended = how
+        each.lines.append(self.line)
+        if self.live[each.who].get(each.partition) is each:
+            del self.live[each.who][each.partition]
+
+    def alive_until(self, who: str) -> float:
+        return self.alive.get(who, _FOREVER)
+
+    def start_of(self, partition: TopicPartition) -> int:
+        """Where the log begins."""
+        return self.starts.get(partition, 0)
+
+    def reached(self, partition: TopicPartition) -> int:
+        """The first offset that nobody has finished."""
+        return self.prefix.get(partition, self.start_of(partition))
+
+    def finish(self, partition: TopicPartition, offset: int) -> None:
+        finished, holes = self.finished[partition], self.holes.get(partition, ())
+        finished.add(offset)
+        reached = self.reached(partition)
+        while reached in finished or reached in holes:
+            reached += 1
+        self.prefix[partition] = reached
+
+    def begins_late(self, partition: TopicPartition, offset: int) -> None:
+        """The first that is known of a partition: what is before it is no concern of this history."""
+        if self.judged_by.reset != "earliest" and partition not in self.prefix and partition not in self.starts:
+            self.prefix[partition] = offset
+
+    def lines_of(self, *assignments: Assignment | None) -> tuple[int, ...]:
+        """Where the history speaks of these, and the present line."""
+        lines = {self.line}
+        for each in assignments:
+            if each is not None:
+                lines.update(each.lines)
+                lines.update(delivered.line for delivered in each.deliveries[-1:])
+        return tuple(sorted(lines))
+
+
+Fold = Callable[[Book, Event], None]
+Folds = Mapping[str, Fold]

@@ -1,0 +1,179 @@
+"""The logs, where each assignment reads, what polls return, and what becomes of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from instride.testing.check.assignment import Assignment, Delivered
+from instride.testing.check.book import Book, Folds
+from instride.testing.check.events import Event
+from instride.testing.check.steps import Again, Delivery, Place
+
+__all__ = ["FOLDS"]
+
+
+def _produced(book: Book, event: Event) -> None:
+    partition, end = event.detail
+    book.ends[partition] = end
+    owner = book.newest.get(partition)
+    if owner is not None and owner.next is not None and not owner.asked and owner.waiting_since is None:
+        owner.waiting_since = event.time
+
+
+def _log_starts(book: Book, event: Event) -> None:
+    partition, offset = event.detail
+    book.starts[partition] = offset
+
+
+def _hole(book: Book, event: Event) -> None:
+    partition, first, last = event.detail
+    book.holes[partition].update(range(first, last + 1))
+
+
+def _looked_up(book: Book, event: Event) -> None:
+    partition, offset, code = event.detail
+    each = book.live[event.who].get(partition)
+    if each is not None and not code:
+        each.answers.append(offset)
+        each.lines.append(book.line)
+
+
+def _out_of_range(book: Book, event: Event) -> None:
+    each = book.live[event.who].get(event.detail[0])
+    if each is not None:
+        each.reset = event.what
+        each.lines.append(book.line)
+
+
+def _seek(book: Book, event: Event) -> None:
+    """The user's own will: he may read again what he had, and commit less than he did."""
+    (partition,) = event.detail
+    each = book.live[event.who].get(partition)
+    if each is not None:
+        each.reset, each.start, each.next = event.what, None, None
+        each.excused = True
+        each.lines.append(book.line)
+
+
+def _positioned(book: Book, event: Event) -> None:
+    partition, epoch, offset = event.detail
+    each = book.find(event.who, partition, epoch)
+    book.ask("positioned", Place(event, each, offset))
+    _begin(book, each, offset)
+    if book.ends.get(partition, 0) > offset:
+        each.waiting_since = event.time
+
+
+def _begin(book: Book, each: Assignment, offset: int) -> None:
+    if each.start is None:
+        each.begin(offset)
+        book.begins_late(each.partition, offset)
+    if each.reset and each.next != offset:
+        each.begin(offset)
+        book.committed[each.partition] = min(offset, book.committed.get(each.partition, offset))
+
+
+def _still_paused(book: Book, event: Event) -> None:
+    book.paused[event.who] = event.detail[0]
+
+
+def _poll(book: Book, event: Event) -> None:
+    who = event.who
+    deliveries, asked, lost = event.detail
+    paused = book.paused.pop(who, ())
+    book.ask("poll", event)
+    book.to_tell[who] = [each for each in book.to_tell[who] if not is_due(book, event, each[0])]
+    for partition in lost:
+        if partition in book.untold[who]:
+            book.untold[who].remove(partition)
+    for partition, epoch, seek, first, last, leader_epoch in deliveries:
+        each = book.find(who, partition, epoch)
+        if each.next is None and book.judged_by.view == "clients":
+            _begin(book, each, first)  # a peer does not tell where it begins
+        flags = partition in asked, partition in lost, partition in paused
+        book.ask("delivery", Delivery(event, each, first, last, leader_epoch, *flags))
+        each.seek = seek
+        _delivered(book, event, each, Delivered(first, last, leader_epoch, book.line))
+    for partition in asked:
+        live = book.live[who].get(partition)
+        if live is not None:
+            live.undelayed = True
+    book.polled_at[who] = event.time
+
+
+def is_due(book: Book, event: Event, lost_at: float) -> bool:
+    """Whether this poll has to tell a loss of that time: it began after it."""
+    if book.judged_by.view == "broker":
+        return lost_at < event.time
+    return lost_at < book.polled_at.get(event.who, 0.0)
+
+
+def _delivered(book: Book, event: Event, each: Assignment, what: Delivered) -> None:
+    more = what.last + 1 < book.ends.get(each.partition, 0)
+    each.waiting_since = event.time if more and not each.asked else None
+    each.failed_at = None
+    each.next = what.last + 1
+    each.deliveries.append(what)
+    before = book.delivered[each.partition]
+    for offset in range(what.first, what.last + 1):
+        if offset in before and not each.superseded:
+            old = before[offset].delivery_of(offset)
+            lines = (old.line if old is not None else what.line, what.line)
+            book.again.append(Again(event, offset, before[offset], each, lines))
+        before[offset] = each
+    if each.who in book.taken_for_done:
+        _finish(book, each, what.first, what.last)
+
+
+def _finish(book: Book, each: Assignment, first: int, last: int) -> None:
+    holes: Set[int] = book.holes.get(each.partition, frozenset())
+    for offset in range(first, last + 1):
+        each.finish(offset, holes)
+        book.finish(each.partition, offset)
+
+
+def _delay(book: Book, event: Event) -> None:
+    for partition in event.detail[0]:
+        each = book.live[event.who].get(partition)
+        if each is not None:
+            each.undelayed = False
+
+
+def _done(book: Book, event: Event) -> None:
+    partition, offset, epoch = event.detail
+    _finish(book, book.find(event.who, partition, epoch), offset, offset)
+
+
+def _range_done(book: Book, event: Event) -> None:
+    partition, first, last, epoch = event.detail
+    _finish(book, book.find(event.who, partition, epoch), first, last)
+
+
+def _failed(book: Book, event: Event) -> None:
+    partition, _, epoch = event.detail
+    book.find(event.who, partition, epoch).excused = True
+
+
+def _gave_up(book: Book, event: Event) -> None:
+    for partition in event.detail[0]:
+        if partition in book.live[event.who]:
+            book.live[event.who][partition].excused = True
+
+
+FOLDS: Folds = {
+    "produced": _produced,
+    "log starts": _log_starts,
+    "hole": _hole,
+    "looked up": _looked_up,
+    "out of range": _out_of_range,
+    "seek": _seek,
+    "positioned": _positioned,
+    "still paused": _still_paused,
+    "poll": _poll,
+    "delay": _delay,
+    "done": _done,
+    "range done": _range_done,
+    "failed": _failed,
+    "cancelled": _failed,
+    "gave up": _gave_up,
+}

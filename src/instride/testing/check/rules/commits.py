@@ -1,0 +1,59 @@
+"""S4, S5 and S6: what may be committed."""
+
+from __future__ import annotations
+
+from instride.testing.check.book import Book
+from instride.testing.check.rules.rule import rule
+from instride.testing.check.steps import Commit
+
+
+@rule("S4", "no commit beyond a gap", "commit")
+def s4(commit: Commit, book: Book) -> str | None:
+    """Every commit is at or before the lowest offset that nobody has finished."""
+    reached = book.reached(commit.partition)
+    if commit.offset <= reached:
+        return None
+    who = commit.event.who
+    return f"{who}: {commit.partition} at {commit.offset}; {reached} is not done"
+
+
+@rule("S5", "commits rise", "commit")
+def s5_back(commit: Commit, book: Book) -> str | None:
+    """Committed offsets never go back: not within an assignment and, where the coordinator is seen, not in the group.
+    Only a seek of the user's leads back."""
+    if book.judged_by.view == "broker":
+        before = book.committed.get(commit.partition, 0)
+    else:
+        before = commit.each.committed if commit.each is not None else 0
+    if commit.offset >= before:
+        return None
+    return f"{commit.event.who} takes {commit.partition} back from {before} to {commit.offset}"
+
+
+@rule("S5", "commits carry the leader epoch", "commit sent")
+def s5_leader_epoch(commit: Commit, book: Book) -> str | None:
+    """A commit carries the leader epoch of the last record before its offset (KIP-320): without it, an offset that a
+    truncated log does not have looks as if it were out of range. What a user commits by numbers of his own, without an
+    epoch, is sent as he wrote it."""
+    each = commit.each
+    if each is None or (commit.leader_epoch < 0 and (commit.partition, commit.offset) in book.own[each.who]):
+        return None
+    last = each.delivery_of(commit.offset - 1)
+    if last is None or last.leader_epoch in (-1, commit.leader_epoch):
+        return None
+    told = f"leader epoch {commit.leader_epoch}; that of its last record is {last.leader_epoch}"
+    return f"{each.who} commits {commit.partition} at {commit.offset} with {told}"
+
+
+@rule("S6", "no commit of an older epoch", "commit")
+def s6(commit: Commit, book: Book) -> str | None:
+    """What was finished in an earlier assignment never reaches a commit: a commit speaks of offsets that were finished
+    in the sender's present assignment, and of nothing else. (What nobody has finished is S4.)"""
+    if commit.offset > book.reached(commit.partition):
+        return None
+    owner = book.newest.get(commit.partition) if book.judged_by.view == "broker" else commit.each
+    if owner is None or owner.who != commit.event.who or owner.covers(commit.offset):
+        return None
+    if owner.start is None and owner.reset == "seek":
+        return None
+    return f"{commit.offset} is none of {owner}, begun at {owner.start}"

@@ -1,0 +1,48 @@
+"""L3 and L4: it comes to an end, and nothing dies."""
+
+from __future__ import annotations
+
+from instride.testing.check.book import Book
+from instride.testing.check.events import Event
+from instride.testing.check.rules.rule import rule
+from instride.testing.check.steps import EndOf
+
+
+@rule("L3", "all is done", "end of")
+def l3(end: EndOf, book: Book) -> str | None:
+    """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
+    returned, finished and committed."""
+    if end.prefix < end.end:
+        returned = end.prefix in book.delivered.get(end.partition, ())
+        return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
+    stored = book.committed if book.stored is None else book.stored
+    if book.stored is None and (book.commits_unseen or book.judged_by.view == "clients"):
+        return None
+    if end.end and stored.get(end.partition) != end.end:
+        return f"{end.partition}: {stored.get(end.partition)} of {end.end} is committed"
+    return None
+
+
+@rule("L3", "a rebalance waits for no delay", "group")
+def l3_rebalance(event: Event, book: Book) -> str | None:
+    """Where nothing fails, all members have joined within `rebalance`, whatever they hold back."""
+    terms, since = book.judged_by, book.rebalancing_since
+    if event.detail[0] == "PreparingRebalance" or since is None or terms.rebalance is None or not terms.faultless:
+        return None
+    waited = event.time - since
+    return f"the members took {waited:.2f} s to join" if waited > terms.rebalance else None
+
+
+@rule("L4", "heartbeats go on", "evicted")
+def l4_beats(event: Event, book: Book) -> str | None:
+    """Heartbeats go on while a revoke is pending and handlers are slow: where nothing fails, nobody is evicted."""
+    (why,) = event.detail
+    return f"{event.who} was evicted: {why}" if book.judged_by.faultless and why != "it left" else None
+
+
+@rule("L4", "nothing dies", "died")
+def l4_lives(event: Event, book: Book) -> str | None:
+    """No thread dies or spins, and no call raises what the user cannot have caused; where one dies, its caller hears
+    of it at once."""
+    thread, error = event.detail
+    return f"{event.who}'s {thread}: {error}"

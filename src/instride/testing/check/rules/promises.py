@@ -1,0 +1,51 @@
+"""P1 to P5: what docs/rebalance.md promises besides."""
+
+from __future__ import annotations
+
+from instride.testing.check.book import Book
+from instride.testing.check.events import Event
+from instride.testing.check.rules.rule import rule
+from instride.testing.check.steps import Change, Delivery
+
+
+@rule("P1", "nothing while paused", "delivery")
+def p1(step: Delivery, book: Book) -> str | None:
+    """What is paused is not returned."""
+    if not step.paused:
+        return None
+    return f"{step.each.partition} {step.first}-{step.last} was returned"
+
+
+@rule("P2", "listeners hear once", "on assigned", "on gone", "gone")
+def p2(event: Event, book: Book) -> str | None:
+    """A listener hears of each assignment once, and once of its end; at the latest when the member has gone."""
+    heard = book.heard[event.who]
+    if event.what in ("closed", "unsubscribed"):
+        return f"{event.who}: nothing was told of {sorted(heard)}" if heard else None
+    for partition in event.detail[0]:
+        if event.what == "on assigned" and partition in heard:
+            return f"{event.who}: {partition} was assigned twice"
+        if event.what != "on assigned" and partition not in heard:
+            return f"{event.who}: {partition} {event.what}, and was not there"
+    return None
+
+
+@rule("P3", "a calm history loses nothing", "lost")
+def p3(step: Change, book: Book) -> str | None:
+    """Where nothing fails and nobody is late, nothing is lost."""
+    return f"{step.event.who} lost {step.each}" if book.judged_by.calm else None
+
+
+@rule("P4", "a calm commit succeeds", "commit failed")
+def p4(event: Event, book: Book) -> str | None:
+    """Where nothing fails and nobody is late, each commit succeeds: a rebalance is no reason."""
+    return f"{event.who}: {event.detail[0]}" if book.judged_by.calm else None
+
+
+@rule("P5", "epochs rise", "assigned")
+def p5(step: Change, book: Book) -> str | None:
+    """A partition that is assigned to the same member again has a higher epoch."""
+    older = step.older
+    if older is None or older.who != step.each.who or older.epoch < step.each.epoch:
+        return None
+    return f"{step.each} after {older}"

@@ -1,0 +1,19 @@
+"""S9: the reset policy."""
+
+from __future__ import annotations
+
+from instride.testing.check.book import Book
+from instride.testing.check.rules.rule import rule
+from instride.testing.check.steps import Place
+
+
+@rule("S9", "no reset after an error", "positioned")
+def s9(step: Place, book: Book) -> str | None:
+    """A partition is read from where the coordinator says that the group has committed. The reset policy applies only
+    where the coordinator says that there is no offset, or the leader that it is out of range; never after an error, and
+    never unasked."""
+    each = step.each
+    if each.reset or step.offset in each.answers or None in each.answers:
+        return None
+    said = f"the coordinator said {each.answers[-1]}" if each.answers else "no good answer had come"
+    return f"{each} is read from {step.offset}, and {said}"

@@ -1,0 +1,80 @@
+"""What rules are asked about: each event taken apart into what it says of one assignment or one partition.
+
+Laws
+1. A step is told before the bookkeeping has taken it in: the book is what was true until then.
+2. Its name (a key of `rules.RULES`) says when it is told; its type, what a rule finds in it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from instride.records import TopicPartition
+from instride.testing.check.assignment import Assignment
+from instride.testing.check.events import Event
+
+__all__ = ["Again", "Change", "Commit", "Delivery", "EndOf", "Place", "Step"]
+
+
+class Change(NamedTuple):
+    """Something happens to an assignment: "assigned", "requested", "given back", "revoked", "lost", "standing".
+
+    older: for "assigned", what was the newest assignment of the partition.
+    """
+
+    event: Event
+    each: Assignment
+    older: Assignment | None = None
+
+
+class Place(NamedTuple):
+    """ "positioned": an assignment is to be read from this offset."""
+
+    event: Event
+    each: Assignment
+    offset: int
+
+
+class Delivery(NamedTuple):
+    """ "delivery": a poll returned these offsets. asked, lost, paused: what else the poll says of the partition."""
+
+    event: Event
+    each: Assignment
+    first: int
+    last: int
+    leader_epoch: int
+    asked: bool
+    lost: bool
+    paused: bool
+
+
+class Commit(NamedTuple):
+    """ "commit sent", and "commit" that was taken. each: what the sender has, or had last, of the partition."""
+
+    event: Event
+    each: Assignment | None
+    partition: TopicPartition
+    offset: int
+    leader_epoch: int = -1
+
+
+class Again(NamedTuple):
+    """ "again": an offset was returned that had been returned before. Told at the end of the history."""
+
+    event: Event
+    offset: int
+    before: Assignment
+    after: Assignment
+    lines: tuple[int, ...]
+
+
+class EndOf(NamedTuple):
+    """ "end of": the history says that all was to be done. prefix: the first offset that nobody finished."""
+
+    event: Event
+    partition: TopicPartition
+    end: int
+    prefix: int
+
+
+Step = Event | Change | Place | Delivery | Commit | Again | EndOf

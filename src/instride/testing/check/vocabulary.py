@@ -1,0 +1,174 @@
+"""What a history can say: every kind of event, its fields, and what a field may hold.
+
+Laws
+1. One table. Writers, readers and docs/histories.md follow it; `VERSION` rises when a field changes its meaning.
+2. In memory a detail is a tuple in the order of the fields, made of texts, numbers, partitions and tuples of these. In
+   a file each field has its name.
+3. What is of another kind is told and never judged: a note. It has one field, `detail`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from instride.records import TopicPartition
+
+__all__ = ["KINDS", "VERSION", "Field", "note"]
+
+VERSION: Final = 1
+_LATEST: Final = 1e15
+
+Read = Callable[[Any], Any]
+"""From JSON to what is kept in memory. Raises ValueError or TypeError for what may not be there."""
+
+
+class Field(NamedTuple):
+    name: str
+    read: Read
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("true or false")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("a whole number")
+    return value
+
+
+def _offset(value: Any) -> int:
+    if _whole(value) < 0:
+        raise ValueError("an offset, which is not negative")
+    return int(value)
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _LATEST:
+        raise TypeError("a number")
+    return float(value)
+
+
+def _or_null(read: Read) -> Read:
+    return lambda value: None if value is None else read(value)
+
+
+def _one_of(*words: str) -> Read:
+    def read(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return str(value)
+
+    return read
+
+
+def _items(value: Any, count: int | None = None) -> list[Any]:
+    if not isinstance(value, list) or (count is not None and len(value) != count):
+        raise TypeError("a list" if count is None else f"a list of {count}")
+    return value
+
+
+def _partition(value: Any) -> TopicPartition:
+    topic, number = _items(value, 2)
+    return TopicPartition(_text(topic), _offset(number))
+
+
+def _tuple(*reads: Read) -> Read:
+    return lambda value: tuple(read(each) for read, each in zip(reads, _items(value, len(reads)), strict=True))
+
+
+def _list(read: Read) -> Read:
+    return lambda value: tuple(read(each) for each in _items(value))
+
+
+def note(value: Any) -> Any:
+    """Lists become tuples; anything else stays as it is."""
+    return tuple(note(each) for each in value) if isinstance(value, list) else value
+
+
+_PARTITIONS = _list(_partition)
+_EPOCHS = _list(_tuple(_partition, _whole))
+_CODES = _list(_tuple(_partition, _offset, _whole))
+_OFFSETS = _list(_tuple(_partition, _offset))
+_DELIVERIES = _list(_tuple(_partition, _whole, _whole, _offset, _offset, _whole))
+_LIMIT = _or_null(_seconds)
+
+
+def _kind(**fields: Read) -> tuple[Field, ...]:
+    return tuple(Field(name, read) for name, read in fields.items())
+
+
+KINDS: Final[dict[str, tuple[Field, ...]]] = {
+    # what the history is
+    "history": _kind(
+        version=_whole,
+        source=_text,
+        kind=_one_of("calm", "storm", "slow", "faults"),
+        view=_one_of("broker", "clients"),
+        reset=_or_null(_one_of("earliest", "latest")),
+        gap=_LIMIT,
+        rebalance=_LIMIT,
+        delay=_LIMIT,
+        session=_LIMIT,
+        beat=_LIMIT,
+    ),
+    "end": _kind(drained=_flag),
+    # the log
+    "produced": _kind(partition=_partition, end=_offset),
+    "log starts": _kind(partition=_partition, offset=_offset),
+    "hole": _kind(partition=_partition, first=_offset, last=_offset),
+    # a member's life
+    "started": _kind(steady=_flag, finishes=_one_of("told", "delivered"), commits=_flag),
+    "leaving": _kind(),
+    "crashed": _kind(),
+    "died": _kind(thread=_text, error=_text),
+    "closed": _kind(clean=_flag),
+    "unsubscribes": _kind(how=_text),
+    "unsubscribed": _kind(),
+    # what is assigned to it
+    "assigned": _kind(generation=_or_null(_whole), partitions=_EPOCHS),
+    "requested": _kind(partitions=_EPOCHS),
+    "given back": _kind(partitions=_EPOCHS),
+    "revoked": _kind(partitions=_EPOCHS),
+    "lost": _kind(partitions=_EPOCHS),
+    "on assigned": _kind(partitions=_PARTITIONS),
+    "on revoked": _kind(partitions=_PARTITIONS),
+    "on lost": _kind(partitions=_PARTITIONS),
+    # where it reads
+    "looked up": _kind(partition=_partition, offset=_or_null(_offset), code=_whole),
+    "out of range": _kind(partition=_partition),
+    "seek": _kind(partition=_partition),
+    "positioned": _kind(partition=_partition, epoch=_whole, offset=_offset),
+    # what its application does
+    "still paused": _kind(partitions=_PARTITIONS),
+    "poll": _kind(records=_DELIVERIES, to_be_revoked=_PARTITIONS, lost=_PARTITIONS),
+    "delay": _kind(partitions=_PARTITIONS, accepted=_flag),
+    "done": _kind(partition=_partition, offset=_offset, epoch=_whole),
+    "range done": _kind(partition=_partition, first=_offset, last=_offset, epoch=_whole),
+    "failed": _kind(partition=_partition, offset=_offset, epoch=_whole),
+    "cancelled": _kind(partition=_partition, offset=_offset, epoch=_whole),
+    "gave up": _kind(partitions=_PARTITIONS),
+    "commit failed": _kind(error=_text),
+    "own offsets": _kind(offsets=_OFFSETS),
+    # what it and the coordinator say to each other
+    "alive": _kind(until=_LIMIT),
+    "sends commit": _kind(number=_whole, offsets=_list(_tuple(_partition, _offset, _whole))),
+    "commit answered": _kind(number=_whole, offsets=_CODES),
+    # the coordinator's side
+    "commit": _kind(generation=_whole, offsets=_CODES),
+    "group": _kind(state=_text, generation=_whole, members=_list(_text)),
+    "evicted": _kind(why=_text),
+    "blind": _kind(),
+    "stored": _kind(offsets=_OFFSETS),
+    # resources
+    "sample": _kind(rss=_offset, files=_offset, threads=_offset, buffered=_offset, cap=_or_null(_offset)),
+}

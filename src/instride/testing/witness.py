@@ -1,0 +1,147 @@
+"""Writes down what a member's network side does: the events of docs/histories.md that its application cannot see.
+
+Laws
+1. It sees what the shell of `core.network` sees: events delivered, requests sent, answers, connections closed. The same
+   code watches the simulation's processes and a `Consumer`'s thread.
+2. It changes nothing and decides nothing. It takes no clock: `now` is given.
+3. Only a request that was put on a connection counts as sent. When the connection ends, its answer will not come: a
+   commit is then told as answered with code -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from instride.core.events import (
+    Assigned,
+    BackgroundEvent,
+    CommitsSettled,
+    Epochs,
+    GivenBack,
+    Lost,
+    Parked,
+    Positioned,
+    Revoked,
+    RevokeRequested,
+)
+from instride.core.network.actions import ConnectionKey
+from instride.errors import OffsetOutOfRangeError
+from instride.records import TopicPartition
+from instride.wire import api
+
+__all__ = ["Witness"]
+
+_NO_ANSWER = -1
+_FOREVER = float("inf")
+_WATCHED = (api.OffsetCommit, api.OffsetFetch, api.Heartbeat, api.JoinGroup, api.SyncGroup, api.LeaveGroup)
+
+
+class Witness:
+    """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe."""
+
+    def __init__(self, say: Callable[..., None], *, session_timeout: float) -> None:
+        self._say = say
+        self._session = session_timeout
+        self._sent: dict[int, tuple[ConnectionKey, api.Request, float]] = {}
+        self._pending = 0
+        self._alive = _FOREVER
+        self._said: float | None = None
+
+    # -- to the application
+
+    def delivered(self, event: BackgroundEvent) -> None:
+        match event:
+            case Assigned():
+                self._say("assigned", event.generation, _pairs(event.partitions))
+            case RevokeRequested():
+                self._say("requested", _pairs(event.partitions))
+            case GivenBack():
+                self._say("given back", _pairs(event.partitions))
+            case Lost():
+                self._say("lost", _pairs(event.partitions))
+            case Revoked():
+                self._say("revoked", _pairs(event.partitions))
+            case CommitsSettled():
+                self._say("settled", _pairs(event.partitions))
+            case Positioned():
+                self._say("positioned", event.partition, event.epoch, event.offset)
+            case Parked() if isinstance(event.error, OffsetOutOfRangeError):
+                self._say("out of range", event.partition)
+
+    # -- to the brokers
+
+    def sent(self, key: ConnectionKey, number: int, request: api.Request, now: float) -> None:
+        """The request was put on the connection."""
+        if not isinstance(request, _WATCHED):
+            return
+        self._sent[number] = key, request, now
+        if isinstance(request, api.OffsetCommit):
+            offsets = tuple(
+                (TopicPartition(*tp), each.offset, each.leader_epoch) for tp, each in sorted(request.offsets.items())
+            )
+            self._say("sends commit", number, offsets)
+        elif isinstance(request, api.JoinGroup | api.SyncGroup):
+            self._pending += 1
+            self._lives_until(self._alive)
+        elif isinstance(request, api.LeaveGroup):
+            self._leaves()
+
+    def answered(self, number: int, answer: api.Answer | Exception, now: float) -> None:
+        """Its answer came, or it is sure that none will."""
+        found = self._sent.pop(number, None)
+        if found is None:
+            return
+        _, request, sent_at = found
+        match request, answer:
+            case api.OffsetCommit(), api.OffsetCommitAnswer():
+                codes = tuple(
+                    (TopicPartition(*tp), each.offset, answer.errors.get(tp, _NO_ANSWER))
+                    for tp, each in sorted(request.offsets.items())
+                )
+                self._say("commit answered", number, codes)
+            case api.OffsetCommit(), _:
+                self._unanswered(number, request)
+            case api.OffsetFetch(), api.OffsetFetchAnswer():
+                self._looked_up(request, answer)
+            case api.Heartbeat(), api.HeartbeatAnswer(error=0 | 27):
+                self._lives_until(sent_at + self._session)
+            case ((api.JoinGroup() | api.SyncGroup()), _):
+                self._pending -= 1
+                good = isinstance(answer, api.JoinGroupAnswer | api.SyncGroupAnswer) and not answer.error
+                self._lives_until(now + self._session if good else self._alive)
+
+    def closed(self, key: ConnectionKey, now: float) -> None:
+        """Law 3."""
+        for number in [number for number, (on, _, _) in self._sent.items() if on == key]:
+            self.answered(number, ConnectionError(), now)
+
+    def _unanswered(self, number: int, request: api.OffsetCommit) -> None:
+        codes = ((TopicPartition(*tp), each.offset, _NO_ANSWER) for tp, each in sorted(request.offsets.items()))
+        self._say("commit answered", number, tuple(codes))
+
+    def _looked_up(self, request: api.OffsetFetch, answer: api.OffsetFetchAnswer) -> None:
+        for tp in sorted(request.partitions or ()):
+            found = answer.offsets.get(tp)
+            code = answer.error or (_NO_ANSWER if found is None else found.error)
+            offset = None if found is None or code or found.offset < 0 else found.offset
+            self._say("looked up", TopicPartition(*tp), offset, code)
+
+    def _leaves(self) -> None:
+        """There is no membership to know of any more."""
+        beats = [number for number, (_, request, _) in self._sent.items() if isinstance(request, api.Heartbeat)]
+        for number in beats:
+            del self._sent[number]
+        self._alive = _FOREVER
+        self._lives_until(_FOREVER)
+
+    def _lives_until(self, until: float) -> None:
+        """While a Join or Sync is under way, nobody outside can say what the member may believe: no bound then."""
+        self._alive = until if self._alive == _FOREVER else max(until, self._alive)
+        bound = None if self._pending or self._alive == _FOREVER else self._alive
+        if bound != self._said:
+            self._said = bound
+            self._say("alive", bound)
+
+
+def _pairs(partitions: Epochs) -> tuple[tuple[TopicPartition, int], ...]:
+    return tuple(partitions.items())

@@ -1,0 +1,277 @@
+"""The checker is checked: for each rule a history that breaks it, and nothing else; and the same history, kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stories import OWNS, READS, STARTED, P, Q, Say, commits, done, poll, tell
+
+from instride.testing.check import BROKER, INVARIANTS, check
+from instride.testing.check.rules import RULES
+
+END: Say = (BROKER, "end", True)
+OVER: Say = (BROKER, "end", False)
+TO_B: list[Say] = [("A", "revoked", ((P, 1),)), ("B", "assigned", 2, ((P, 7),))]
+B_BEGINS: list[Say] = [*TO_B, ("B", "looked up", P, 5, 0), ("B", "positioned", P, 7, 5)]
+ASKED: list[Say] = [("A", "requested", ((P, 1),)), ("A", "poll", (), (P,), ())]
+HANDED_OVER: list[Say] = [*READS, *commits("A", 5), *ASKED, *B_BEGINS]
+
+
+def sample(megabytes: int, files: int = 30, threads: int = 9, buffered: int = 0) -> Say:
+    return ("A", "sample", megabytes << 20, files, threads, buffered, 1000)
+
+
+Broken = tuple[str, str, list[Say | float], dict[str, Any]]
+BROKEN: list[Broken] = [
+    (
+        "S1",
+        "exactly once",
+        [
+            *READS,
+            *ASKED,
+            *TO_B,
+            ("B", "looked up", P, None, 0),
+            ("B", "positioned", P, 7, 0),
+            poll("B", 0, 4, epoch=7),
+            OVER,
+        ],
+        {},
+    ),
+    (
+        "S2",
+        "at least once",
+        [
+            *OWNS,
+            poll("A", 0, 9),
+            ("A", "crashed"),
+            ("B", "assigned", 2, ((P, 1),)),
+            ("B", "looked up", P, None, 0),
+            ("B", "positioned", P, 1, 0),
+            poll("B", 0, 9),
+            done("B", 0, 6),
+            *commits("B", 7),
+            END,
+        ],
+        {"kind": "faults"},
+    ),
+    ("S3", "no skip", [*READS, poll("A", 6, 9)], {}),
+    (
+        "S3",
+        "begins where committed",
+        [*HANDED_OVER[:-2], ("B", "looked up", P, 7, 0), ("B", "positioned", P, 7, 7), poll("B", 7, 9, epoch=7)],
+        {"kind": "faults"},
+    ),
+    ("S4", "no commit beyond a gap", [*OWNS, poll("A", 0, 4), done("A", 0, 2), done("A", 4, 4), *commits("A", 5)], {}),
+    ("S5", "commits rise", [*READS, *commits("A", 5), *commits("A", 4, number=2)], {}),
+    ("S5", "commits carry the leader epoch", [*READS, *commits("A", 5, leader_epoch=-1)], {}),
+    (
+        "S6",
+        "no commit of an older epoch",
+        [
+            *READS,
+            *commits("A", 3),
+            ("A", "lost", ((P, 1),)),
+            ("A", "assigned", 2, ((P, 2),)),
+            ("A", "looked up", P, 3, 0),
+            ("A", "positioned", P, 2, 3),
+            ("A", "poll", (), (), (P,)),
+            *commits("A", 5),
+        ],
+        {"kind": "faults"},
+    ),
+    ("S7", "nothing after the request", [*READS, *ASKED, poll("A", 5, 9)], {}),
+    (
+        "S7",
+        "commits are answered first",
+        [*READS, *ASKED, commits("A", 5)[0], ("A", "revoked", ((P, 1),))],
+        {},
+    ),
+    ("S7", "no commit after the revoke", [*READS, *ASKED, ("A", "revoked", ((P, 1),)), commits("A", 5)[0]], {}),
+    ("S8", "no commit after lost", [*READS, ("A", "lost", ((P, 1),)), commits("A", 5)[0]], {"kind": "slow"}),
+    (
+        "S8",
+        "no commit after a hand-over",
+        [*READS, commits("A", 5)[0], ("A", "crashed"), ("B", "assigned", 2, ((P, 7),)), commits("A", 5)[1]],
+        {"kind": "faults"},
+    ),
+    ("S8", "losses are told", [*READS, ("A", "lost", ((P, 1),)), ("A", "poll", (), (), ())], {"kind": "slow"}),
+    ("S8", "lost once", [*READS, ("A", "poll", (), (), (P,))], {}),
+    ("S9", "no reset after an error", [*OWNS[:-2], ("A", "looked up", P, None, 14), ("A", "positioned", P, 1, 0)], {}),
+    ("S10", "fences itself", [*READS, ("A", "alive", 1.0), 1.5, poll("A", 5, 9)], {}),
+    ("S10", "commits as a member only", [*READS, ("A", "alive", 1.0), 1.5, *commits("A", 5)], {}),
+    ("S11", "one owner", [*READS, *commits("A", 5), ("B", "assigned", 2, ((P, 7),))], {}),
+    (
+        "S11",
+        "one owner",
+        [*READS, *commits("A", 5), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],
+        {"kind": "slow"},
+    ),
+    ("S11", "one owner", [*READS, ("A", "assigned", 2, ((P, 2),))], {}),
+    ("L1", "the others go on", [*READS, 4.0, poll("A", 5, 9)], {}),
+    ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, ("A", "revoked", ((P, 1),))], {}),
+    ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, OVER], {}),
+    ("L3", "all is done", [*READS, *commits("A", 5), END], {}),
+    ("L3", "all is done", [*READS, poll("A", 5, 9), done("A", 5, 9), *commits("A", 5), END], {}),
+    (
+        "L3",
+        "a rebalance waits for no delay",
+        [(BROKER, "group", "PreparingRebalance", 1, ("A",)), 4.0, (BROKER, "group", "CompletingRebalance", 2, ("A",))],
+        {},
+    ),
+    ("L4", "heartbeats go on", [*READS, ("A", "evicted", "no heartbeat within the session time-out")], {}),
+    ("L4", "nothing dies", [*READS, ("A", "died", "network thread", "KeyError: 7")], {"kind": "faults"}),
+    ("L5", "a failed commit stops nothing", [*READS, *commits("A", 5, code=27), 4.0, poll("A", 5, 9)], {}),
+    ("R1", "buffers keep their caps", [*STARTED, sample(100, buffered=1001)], {}),
+    ("R1", "resources stay flat", [*STARTED, *(sample(100 + 5 * each) for each in range(12)), OVER], {}),
+    ("R1", "resources stay flat", [*STARTED, *(sample(100, files=30 + each) for each in range(12)), OVER], {}),
+    ("R1", "resources stay flat", [*STARTED, *(sample(100, threads=9 + each) for each in range(12)), OVER], {}),
+    ("P1", "nothing while paused", [*READS, ("A", "still paused", (P,)), poll("A", 5, 9)], {}),
+    ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "on assigned", (P,))], {}),
+    ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "on revoked", (P, Q))], {}),
+    ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "closed", True)], {}),
+    ("P3", "a calm history loses nothing", [*READS, ("A", "lost", ((P, 1),)), ("A", "poll", (), (), (P,))], {}),
+    ("P4", "a calm commit succeeds", [*READS, ("A", "commit failed", "CommitFailedError")], {}),
+    ("P5", "epochs rise", [*READS, ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 1),))], {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "law", "said", "terms"),
+    BROKEN,
+    ids=[f"{each[0]} {each[1]} {place}" for place, each in enumerate(BROKEN)],
+)
+def test_what_breaks_one_rule_is_reported_by_its_number_alone(
+    number: str, law: str, said: list[Say | float], terms: dict[str, Any]
+) -> None:
+    history = tell(*said, **terms)
+    found = check(history)
+    assert {(each.number, each.law) for each in found} == {(number, law)}, "\n".join(map(str, found))
+    for violation in found:
+        assert all(1 <= line <= len(history) for line in violation.lines), "each line is one of the history's"
+        assert violation.lines, "it says where"
+
+
+def test_each_rule_has_a_history_that_breaks_it() -> None:
+    assert {(each.number, each.law) for each in RULES} == {(number, law) for number, law, _, _ in BROKEN}
+    assert set(INVARIANTS) >= {f"S{n}" for n in range(1, 12)} | {f"L{n}" for n in range(1, 6)} | {"R1"}
+
+
+def test_each_rule_says_what_it_means() -> None:
+    for each in RULES:
+        assert each.judge.__doc__, f"{each.number}, {each.law} has no definition"
+
+
+KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
+    "a hand-over": (
+        [*HANDED_OVER, poll("B", 5, 9, epoch=7), done("B", 5, 9, epoch=7), *commits("B", 10), END],
+        {},
+    ),
+    "a crash, and what was not committed comes again": (
+        [
+            *READS,
+            *commits("A", 3),
+            ("A", "crashed"),
+            ("B", "assigned", 2, ((P, 7),)),
+            ("B", "looked up", P, 3, 0),
+            ("B", "positioned", P, 7, 3),
+            poll("B", 3, 9, epoch=7),
+            done("B", 3, 9, epoch=7),
+            *commits("B", 10),
+            END,
+        ],
+        {"kind": "faults"},
+    ),
+    "a failed handler is the user's to repeat": (
+        [*OWNS, poll("A", 0, 9), done("A", 0, 3), ("A", "failed", P, 4, 1), done("A", 4, 9), *commits("A", 10), END],
+        {"kind": "faults"},
+    ),
+    "holes are no skips": (
+        [
+            *STARTED,
+            (BROKER, "hole", P, 2, 3),
+            *OWNS[2:],
+            poll("A", 0, 1),
+            poll("A", 4, 9),
+            done("A", 0, 1),
+            done("A", 4, 9),
+            *commits("A", 10),
+            END,
+        ],
+        {},
+    ),
+    "a delayed revoke, given back": (
+        [
+            *READS,
+            *ASKED,
+            ("A", "delay", (P,), True),
+            ("A", "given back", ((P, 1),)),
+            poll("A", 5, 9),
+            done("A", 5, 9),
+            *commits("A", 10),
+            END,
+        ],
+        {},
+    ),
+    "a loss that is told, and comes again": (
+        [
+            *READS,
+            *commits("A", 3),
+            ("A", "lost", ((P, 1),)),
+            ("A", "poll", (), (), (P,)),
+            ("A", "assigned", 2, ((P, 2),)),
+            ("A", "looked up", P, 3, 0),
+            ("A", "positioned", P, 2, 3),
+            poll("A", 3, 9, epoch=2),
+            done("A", 3, 9, epoch=2),
+            *commits("A", 10),
+            END,
+        ],
+        {"kind": "slow"},
+    ),
+    "a user who seeks back": (
+        [
+            *READS,
+            *commits("A", 5),
+            ("A", "seek", P),
+            ("A", "positioned", P, 1, 2),
+            ("A", "poll", ((P, 1, 1, 2, 9, 5),), (), ()),
+            done("A", 2, 9),
+            *commits("A", 10, number=2),
+            END,
+        ],
+        {"kind": "faults"},
+    ),
+    "numbers of the user's own, without a leader epoch": (
+        [*READS, ("A", "own offsets", ((P, 5),)), *commits("A", 5, leader_epoch=-1), OVER],
+        {},
+    ),
+    "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),
+    "a join under way": ([*READS, ("A", "alive", 1.0), ("A", "alive", None), 1.5, poll("A", 5, 9)], {}),
+    "who missed a barrier cannot know": (
+        [*READS, ("A", "evicted", "it did not join in time"), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],
+        {"kind": "faults"},
+    ),
+    "late word of an older generation": (
+        [*STARTED, ("B", "assigned", 3, ((P, 1),)), ("A", "assigned", 2, ((P, 1),)), ("A", "lost", ((P, 1),))],
+        {"kind": "faults"},
+    ),
+    "resources that rise while warming up": ([*STARTED, sample(50), sample(90), *[sample(120)] * 10, OVER], {}),
+    "a peer that tells of records and partitions only": (
+        [
+            ("A", "started", False, "delivered", False),
+            (BROKER, "produced", P, 4),
+            ("A", "assigned", None, ((P, 1),)),
+            ("A", "poll", ((P, 1, 0, 0, 3, -1),), (), ()),
+            (BROKER, "stored", ((P, 4),)),
+            END,
+        ],
+        {"view": "clients"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_right_is_not_reported(name: str) -> None:
+    said, terms = KEPT[name]
+    assert [str(each) for each in check(tell(*said, **terms))] == []
