@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from instride import config as config_module
-from instride.config import ConsumerConfig, ConsumerSettings, config_from_settings, parse_bootstrap_servers
+from instride.config import (
+    ConsumerConfig,
+    ConsumerSettings,
+    RunningSettings,
+    changed_while_running,
+    config_from_settings,
+    parse_bootstrap_servers,
+)
 from instride.errors import ConfigError
 
 BOUNDS = config_module._BOUNDS
@@ -171,3 +178,19 @@ def test_servers_are_read(servers: str | list[str], expected: tuple[tuple[str, i
 def test_a_wrong_server_is_refused_with_the_reason(servers: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make(bootstrap_servers=servers)
+
+
+def test_what_may_change_while_running_is_checked_like_the_rest() -> None:
+    config = make(max_poll_records=10)
+    changed = changed_while_running(config, {"max_poll_records": 3, "fetch_fairness": "proportional"})
+    assert (changed.max_poll_records, changed.fetch_fairness, changed.group_id) == (3, "proportional", "g")
+    assert config.max_poll_records == 10
+    with pytest.raises(ConfigError, match="max_poll_records must be 1 or more"):
+        changed_while_running(config, {"max_poll_records": 0})
+    with pytest.raises(ConfigError, match="'group_id' cannot be changed while the consumer runs"):
+        changed_while_running(config, {"group_id": "h"})
+
+
+def test_the_settings_that_may_change_are_settings_of_the_same_types() -> None:
+    settings = ConsumerSettings.__annotations__
+    assert RunningSettings.__annotations__.items() <= settings.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, get_args
 
 from instride.config_security import check_security
@@ -22,7 +22,14 @@ from instride.wire.sasl.oauthbearer import OAuthToken
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["ConsumerConfig", "ConsumerSettings", "config_from_settings", "parse_bootstrap_servers"]
+__all__ = [
+    "ConsumerConfig",
+    "ConsumerSettings",
+    "RunningSettings",
+    "changed_while_running",
+    "config_from_settings",
+    "parse_bootstrap_servers",
+]
 
 AutoOffsetReset = Literal["earliest", "latest", "none"]
 RevokeMode = Literal["two-step", "immediate"]
@@ -212,6 +219,19 @@ class ConsumerSettings(TypedDict, total=False):
     sasl_plain_without_tls: bool
 
 
+class RunningSettings(TypedDict, total=False):
+    """The settings that may be changed while a consumer runs: `Consumer.change_settings`."""
+
+    max_poll_records: int
+    fetch_fairness: FetchFairness
+    prefetch: Prefetch
+    fetch_buffer_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait: float
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+
+
 def _check_types(config: ConsumerConfig) -> None:
     if isinstance(config.assignors, str) or not config.assignors:
         raise ConfigError('assignors must be a sequence of names, such as ["cooperative-sticky"]')
@@ -298,3 +318,12 @@ def config_from_settings(settings: Mapping[str, Any]) -> ConsumerConfig:
     if "bootstrap_servers" not in settings:
         raise ConfigError('bootstrap_servers is missing; it names the cluster, such as "localhost:9092"')
     return ConsumerConfig(**settings)
+
+
+def changed_while_running(config: ConsumerConfig, settings: Mapping[str, Any]) -> ConsumerConfig:
+    """The config with these settings instead. ConfigError for one that cannot be changed, or a wrong value."""
+    for name in settings:
+        if name not in RunningSettings.__annotations__:
+            known = ", ".join(sorted(RunningSettings.__annotations__))
+            raise ConfigError(f"{name!r} cannot be changed while the consumer runs; what can: {known}")
+    return replace(config, **settings)

@@ -16,7 +16,13 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from instride.commits import CommitSnapshot
-from instride.config import ConsumerConfig, ConsumerSettings, config_from_settings
+from instride.config import (
+    ConsumerConfig,
+    ConsumerSettings,
+    RunningSettings,
+    changed_while_running,
+    config_from_settings,
+)
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery
@@ -44,6 +50,17 @@ class _Member:
         self._config: ConsumerConfig = config_from_settings(settings)
         self._driver = Driver(self._config, ranges=self._ranges)
         self._application = self._driver.application
+
+    def change_settings(self, **settings: Unpack[RunningSettings]) -> None:
+        """Change what may be changed while the consumer runs: `max_poll_records`, `fetch_fairness`, `prefetch`,
+        `fetch_buffer_bytes`, `fetch_min_bytes`, `fetch_max_wait`, `fetch_max_bytes`, `max_partition_fetch_bytes`.
+
+        From the next poll and the next fetch on; what is buffered stays. Does not block.
+        Raises ConfigError for another setting or a wrong value; then nothing was changed.
+        """
+        with self._driver.use():
+            self._config = changed_while_running(self._config, settings)
+            self._driver.change_settings(self._config)
 
     # -- what is read
 

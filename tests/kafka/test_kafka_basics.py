@@ -480,3 +480,24 @@ def test_ranges_are_bounded_by_max_offsets(kafka: LocalKafka, kafka_topic: Topic
             ranges = consumer.poll(timeout=20, max_offsets=4)
             sizes.append(sum(each.end - each.start for each in ranges))
         assert sizes == [4, 4, 2]
+
+
+@pytest.mark.rule("M")
+def test_settings_that_change_while_it_runs(
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 30})
+    consumer = open_consumer(group_id=group, max_poll_records=5)
+    consumer.subscribe([topic])
+    sizes: list[int] = []
+    while sum(sizes) < 10:
+        sizes.append(len(consumer.poll(timeout=30)))
+    assert max(sizes) == 5
+    consumer.change_settings(max_poll_records=3, fetch_fairness="proportional", fetch_max_wait=0.1)
+    got: list[tuple[int, int]] = []
+    while len(got) < 20:
+        records = consumer.poll(timeout=30)
+        assert len(records) <= 3
+        got += ids(records)
+    assert len(set(got)) == 20

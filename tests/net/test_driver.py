@@ -14,6 +14,7 @@ from instride import Consumer, TopicPartition
 from instride.core.application.calls import Call, Wait
 from instride.errors import (
     ConcurrentUseError,
+    ConfigError,
     ConsumerClosedError,
     ForkedConsumerError,
     IllegalStateError,
@@ -161,6 +162,20 @@ def test_a_thread_that_cannot_start_leaves_the_consumer_unopened(monkeypatch: py
     with pytest.raises(RuntimeError):
         consumer.subscribe(["t"])
     consumer.close()
+
+
+def test_settings_may_change_before_anything_was_started_and_start_nothing() -> None:
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.change_settings(max_poll_records=7, fetch_min_bytes=3)
+    driver = driver_of(consumer)
+    assert not driver.started
+    assert driver._network._context.config.fetch_min_bytes == 3
+    with pytest.raises(ConfigError, match="cannot be changed"):
+        consumer.change_settings(group_id="h")  # type: ignore[call-arg]
+    assert consumer._config.max_poll_records == 7
+    consumer.close()
+    with pytest.raises(ConsumerClosedError):
+        consumer.change_settings(max_poll_records=8)
 
 
 # --- connecting --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from instride.commits import CommitEntry
+from instride.config import ConsumerConfig
 from instride.records import TopicPartition
 from instride.wire.chunk import RecordChunk
 
@@ -27,6 +28,7 @@ __all__ = [
     "Assign",
     "Assigned",
     "BackgroundEvent",
+    "ChangeSettings",
     "Close",
     "Commit",
     "COMMITTED",
@@ -217,6 +219,13 @@ class PartitionsAssigned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSettings:
+    """The settings from now on. They differ only in what may be changed while running."""
+
+    config: ConsumerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
     """Send what was handed over, leave the group, stop. Answered last."""
 
@@ -241,6 +250,7 @@ ApplicationEvent = (
     | CompleteRevoke
     | PartitionsRevoked
     | PartitionsAssigned
+    | ChangeSettings
     | Close
 )
 

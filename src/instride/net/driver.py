@@ -19,7 +19,7 @@ from typing import TypeVar
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Call
 from instride.core.application.machine import ApplicationMachine
-from instride.core.events import ApplicationEvent, Wakeup
+from instride.core.events import ApplicationEvent, ChangeSettings, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError
@@ -37,7 +37,7 @@ class Driver:
 
     def __init__(self, config: ConsumerConfig, *, ranges: bool = False) -> None:
         lease = Lease()
-        network = NetworkMachine(config, lease=lease, random=random.random, ranges=ranges)
+        self._network = network = NetworkMachine(config, lease=lease, random=random.random, ranges=ranges)
         self._mailbox = Mailbox()
         self._thread = NetworkThread(config, network, self._mailbox)
         self.application = ApplicationMachine(
@@ -114,6 +114,12 @@ class Driver:
     def wakeup(self) -> None:
         """From any thread, or a signal handler's Python code."""
         self._mailbox.deliver([Wakeup()])
+
+    def change_settings(self, config: ConsumerConfig) -> None:
+        """Before the thread runs nothing starts it: its machine is told on this thread."""
+        self.application.change_settings(config, tell=self.started)
+        if not self.started:
+            self._network.handle(ChangeSettings(config=config), now())
 
     @property
     def started(self) -> bool:

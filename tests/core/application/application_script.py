@@ -35,7 +35,7 @@ class Script:
     """One application machine. `up` says what comes from the network side; `poll` runs a poll to its end."""
 
     def __init__(self, **settings: Any) -> None:
-        config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g", **settings)
+        self.config = config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g", **settings)
         self.lease = Lease()
         self.queue: deque[BackgroundEvent] = deque()
         self.posted: list[ApplicationEvent] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from instride.core.events import (
     LATEST,
     Answered,
     Assign,
+    ChangeSettings,
     DeadlineMoved,
     ErrorRaised,
     FetchCommitted,
@@ -407,3 +409,19 @@ def test_a_wrong_pattern_changes_nothing(topics: Any, pattern: Any, error: type[
         script.machine.subscribe(topics, None, pattern)
     assert script.posted == []
     assert script.machine.subscription() == {"t"}
+
+
+@pytest.mark.rule("M")
+def test_fairness_may_change_between_two_polls() -> None:
+    script = Script()
+    script.subscribe()
+    script.assigned(0, 1)
+    script.fetched(0, 0, 10)
+    script.fetched(1, 0, 10)
+    assert script.poll(limit=4) == [(0, 0, 4)]
+    config = replace(script.config, fetch_fairness="proportional")
+    script.machine.change_settings(config, tell=True)
+    assert script.take_posted(ChangeSettings) == [ChangeSettings(config=config)]
+    assert sorted(script.poll(limit=4)) == [(0, 4, 6), (1, 0, 2)]
+    script.machine.change_settings(replace(config, max_poll_records=7), tell=False)
+    assert script.take_posted(ChangeSettings) == []

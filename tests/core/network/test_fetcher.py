@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, LATEST, Consumed, Fetched, Parked, Pause, Resume, SetPosition
+from instride.core.events import EARLIEST, LATEST, ChangeSettings, Consumed, Fetched, Parked, Pause, Resume, SetPosition
 from instride.core.network.ranges import RangeChunk
 from instride.errors import (
     CorruptRecordError,
@@ -312,3 +312,52 @@ def test_the_end_that_is_told_is_the_one_that_may_be_read(isolation: str, end: i
     answer(made, p0=replace(data(0, 0, 5), last_stable_offset=7))
     (event,) = made.take(Fetched)
     assert event.high_watermark == end
+
+
+@pytest.mark.rule("M")
+def test_heuristic_1_leaves_a_quiet_partition_alone_and_heuristic_2_does_not() -> None:
+    """M's own example: a poll returns one record, A has a thousand, B none."""
+    for prefetch, fetched in (("total", set()), ("partition", {1})):
+        script = NetworkScript(prefetch=prefetch, max_poll_records=1)
+        script.member_of(1, 0, 1)
+        answer(script, p0=data(0, 0, 1000), p1=data(1, 0, 0))
+        assert set(fetches(script)) == fetched, prefetch
+
+
+@pytest.mark.rule("M")
+@pytest.mark.parametrize("prefetch", ["bytes", "total", "partition"])
+def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
+    script = NetworkScript(prefetch=prefetch, max_poll_records=4, fetch_buffer_bytes=100)
+    script.member_of(1, 0, 1)
+    big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=50, nbytes=1000)
+    answered = api.FetchedPartition(chunk=big, next_offset=50, high_watermark=50)  # type: ignore[arg-type]
+    answer(script, p0=answered, p1=data(1, 0, 0))
+    script.do(Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1))
+    for each in range(3):
+        answer(script, p1=data(1, each, each + 1))
+        assert set(fetches(script)) == {1}
+        script.do(Consumed(partitions={tp(1): (script.epoch(1), 0, 1, 0)}))
+
+
+@pytest.mark.rule("M")
+def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
+    script = NetworkScript(fetch_buffer_bytes=1000, max_partition_fetch_bytes=600)
+    script.member_of(1, 0)
+    assert script.asked(api.Fetch).partitions[0].max_bytes == 600
+    script = NetworkScript(fetch_buffer_bytes=1000, max_partition_fetch_bytes=600)
+    script.member_of(1, 0, 1)
+    assert script.asked(api.Fetch).partitions[0].max_bytes == 500
+
+
+@pytest.mark.rule("M")
+def test_settings_that_change_hold_from_the_next_fetch_on() -> None:
+    script = NetworkScript(prefetch="total", max_poll_records=10)
+    script.member_of(1, 0, 1)
+    answer(script, p0=data(0, 0, 10), p1=data(1, 0, 4))
+    assert fetches(script) == {}
+    changed = {"max_poll_records": 100, "fetch_max_wait": 0.25, "fetch_min_bytes": 7, "fetch_max_bytes": 70}
+    script.do(ChangeSettings(config=replace(script.config, max_partition_fetch_bytes=6, **changed)))  # type: ignore[arg-type]
+    request = script.asked(api.Fetch)
+    assert {each.partition for each in request.partitions} == {0, 1}
+    assert (request.max_wait, request.min_bytes, request.max_bytes) == (0.25, 7, 70)
+    assert request.partitions[0].max_bytes == 6

@@ -4,7 +4,8 @@ Laws
 1. Greedy round-robin: as many as possible of one partition, then the next, beginning with the one where the last
    poll left off. A turn ends with what was retained when the turn began, so no refill starves the others: no
    partition with data waits for more than one round of the others' turns.
-2. Proportional: an equal share of each partition with data; what one lacks goes to the others.
+2. Proportional: an equal share of each partition with data; what one lacks goes to the others. What cannot be shared
+   equally goes to those that come next in the round, so here, too, none waits for more than one.
 3. At most `limit` records are returned (below zero: no bound). An unavailable partition never stops another.
 """
 
@@ -84,17 +85,29 @@ class Proportional:
     def collect(self, partitions: Mapping[TopicPartition, OwnedPartition], limit: int) -> list[Delivery]:
         self._rotation.follow(partitions)
         order = self._rotation.order
-        budget = limit if limit >= 0 else _NO_BOUND
+        ready = [partitions[p] for p in order if partitions[p].available()]
+        counts, odd = _shares([each.available() for each in ready], limit if limit >= 0 else _NO_BOUND)
         deliveries: list[Delivery] = []
-        while budget > 0:
-            ready = [partitions[p] for p in order if partitions[p].available()]
-            if not ready:
-                break
-            share = max(1, budget // len(ready))
-            for partition in ready:
-                count = min(share, partition.available(), budget)
-                if count:
-                    deliveries += partition.take(count)
-                    budget -= count
-        order.rotate(-1)
+        for partition, count in zip(ready, counts, strict=True):
+            if count:
+                deliveries += partition.take(count)
+        if odd is not None:
+            order.rotate(-1 - order.index(ready[odd].partition))
         return deliveries
+
+
+def _shares(available: list[int], budget: int) -> tuple[list[int], int | None]:
+    """How many each may give, and who got the last of what could not be shared equally: the next poll begins after it,
+    so that none waits for a second share of another."""
+    counts = [0] * len(available)
+    active = [place for place, count in enumerate(available) if count]
+    while active and budget >= len(active):
+        share = budget // len(active)
+        for place in active:
+            count = min(share, available[place] - counts[place])
+            counts[place] += count
+            budget -= count
+        active = [place for place in active if counts[place] < available[place]]
+    for place in active[:budget]:
+        counts[place] += 1
+    return counts, active[budget - 1] if active and budget else None

@@ -25,6 +25,7 @@ from instride.core.events import (
     ApplicationEvent,
     Assign,
     BackgroundEvent,
+    ChangeSettings,
     Pause,
     Resume,
 )
@@ -51,6 +52,13 @@ class ApplicationMachine:
         self._state = ApplicationState(config, protocol=protocol, queue=queue, post=post, lease=lease)
         self._config = config
         self._poller = Poller(self._state)
+
+    def change_settings(self, config: ConsumerConfig, *, tell: bool) -> None:
+        """From now on. tell: whether a network side runs that must hear of it."""
+        self._config = config
+        self._state.change_settings(config)
+        if tell:
+            self._state.post(ChangeSettings(config=config))
 
     # -- what is read
 

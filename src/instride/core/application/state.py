@@ -42,7 +42,7 @@ class ApplicationState:
         self.lease = lease
         self.lists = RevokeLists(protocol)
         self.inbox = Inbox()
-        self.fairness = Greedy() if config.fetch_fairness == "greedy" else Proportional()
+        self.fairness = _fairness(config)
         self.listener: RebalanceListener | None = None
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
@@ -62,6 +62,11 @@ class ApplicationState:
         """By topics, or by a pattern that may match nothing yet."""
         return bool(self.topics) or self.pattern is not None
 
+    def change_settings(self, config: ConsumerConfig) -> None:
+        if config.fetch_fairness != self.config.fetch_fairness:
+            self.fairness = _fairness(config)
+        self.config = config
+
     def next_call(self) -> int:
         self._calls += 1
         return self._calls
@@ -72,3 +77,7 @@ class ApplicationState:
         if held is None:
             raise ValueError(f"{partition} is not assigned to this consumer")
         return held
+
+
+def _fairness(config: ConsumerConfig) -> Greedy | Proportional:
+    return Greedy() if config.fetch_fairness == "greedy" else Proportional()

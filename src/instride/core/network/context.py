@@ -14,7 +14,10 @@ __all__ = ["Context"]
 
 
 class Context:
-    """Passed to every part. `touch` says that something changed, so that the parts are asked again at once."""
+    """Passed to every part. `touch` says that something changed, so that the parts are asked again at once.
+
+    config: some of it may change at any time (`config.RunningSettings`); a part that uses that asks anew each time.
+    """
 
     def __init__(self, config: ConsumerConfig, random: Callable[[], float]) -> None:
         self.config = config

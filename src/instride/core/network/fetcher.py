@@ -25,7 +25,7 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.held import HeldPartition
 from instride.core.network.positions import Positions, Stamps
-from instride.core.network.room import with_room
+from instride.core.network.room import most_bytes, with_room
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
@@ -54,7 +54,6 @@ class Fetcher:
         held: Callable[[], Mapping[TopicPartition, HeldPartition]],
     ) -> None:
         self._context = context
-        self._config = context.config
         self._cluster = cluster
         self._positions = positions
         self._held = held
@@ -66,7 +65,7 @@ class Fetcher:
     def poll(self, now: float) -> float:
         wake = float("inf")
         ready: dict[Lane, list[HeldPartition]] = {}
-        for held in with_room(self._config, self._held().values()):
+        for held in with_room(self._context.config, self._held().values()):
             if self._under_way(held):
                 continue
             if not held.backoff.ready(now):
@@ -104,10 +103,10 @@ class Fetcher:
         request = api.Fetch(
             partitions=tuple(self._partition(held) for held in ordered),
             max_wait=self._wait(lane, stamps),
-            min_bytes=self._config.fetch_min_bytes,
-            max_bytes=self._config.fetch_max_bytes,
-            read_committed=self._config.isolation_level == "read_committed",
-            max_decompressed_bytes=self._config.max_decompressed_bytes,
+            min_bytes=self._context.config.fetch_min_bytes,
+            max_bytes=self._context.config.fetch_max_bytes,
+            read_committed=self._context.config.isolation_level == "read_committed",
+            max_decompressed_bytes=self._context.config.max_decompressed_bytes,
         )
         self._context.connections.send(
             ConnectionKey(role, node_id),
@@ -115,12 +114,12 @@ class Fetcher:
             request,
             lambda result, then: self._answered(lane, stamps, result, then),
             now,
-            timeout=self._config.request_timeout + self._config.fetch_max_wait,
+            timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
         )
 
     def _wait(self, lane: Lane, stamps: Stamps) -> float:
         """Law 6."""
-        longest = self._config.fetch_max_wait
+        longest = self._context.config.fetch_max_wait
         for held in self._held().values():
             if held.partition not in stamps and held.fetchable:
                 leader = self._cluster.leader(held.partition)
@@ -136,7 +135,7 @@ class Fetcher:
             offset=held.offset,
             topic_id=self._cluster.topic_id(held.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
-            max_bytes=self._config.max_partition_fetch_bytes,
+            max_bytes=most_bytes(self._context.config, len(self._held())),
         )
 
     def _answered(self, lane: Lane, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
@@ -178,7 +177,7 @@ class Fetcher:
             self._partition_failed(held, fetched.error, now)
             return
         held.backoff.succeeded()
-        stable = self._config.isolation_level == "read_committed"
+        stable = self._context.config.isolation_level == "read_committed"
         held.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if fetched.next_offset > held.offset:
             self._deliver(held, fetched)

@@ -16,6 +16,7 @@ from instride.core.assignors.selection import common_protocol, pick_assignors
 from instride.core.events import (
     ApplicationEvent,
     Assign,
+    ChangeSettings,
     Close,
     Commit,
     CompleteRevoke,
@@ -116,20 +117,10 @@ class NetworkMachine:
                 self._group.taken(event.generation)
             case FetchCommitted() | FetchOffsets() | FetchMetadata():
                 self._lookups.add(event)
-            case Subscribe():
-                self._closing.cut_short(now)
-                self._book.listener = event.listener
-                self._subscribe(event, now)
-            case Assign():
-                self._pattern.stop()
-                self._closing.cut_short(now)
-                self._book.assign_by_hand(event.partitions)
-            case Unsubscribe():
-                self._pattern.stop()
-                self._closing.unsubscribe(event, now)
-            case Close():
-                self._pattern.stop()
-                self._closing.close(event, now)
+            case Subscribe() | Assign() | Unsubscribe() | Close():
+                self._begin_or_end(event, now)
+            case ChangeSettings():
+                self._context.config = event.config
         self._context.touch()
 
     def opened(self, key: ConnectionKey, now: float) -> None:
@@ -194,6 +185,22 @@ class NetworkMachine:
             return
         self._pattern.stop()
         self._group.subscribe(event.topics, now)
+
+    def _begin_or_end(self, event: Subscribe | Assign | Unsubscribe | Close, now: float) -> None:
+        if not isinstance(event, Subscribe):
+            self._pattern.stop()
+        match event:
+            case Subscribe():
+                self._closing.cut_short(now)
+                self._book.listener = event.listener
+                self._subscribe(event, now)
+            case Assign():
+                self._closing.cut_short(now)
+                self._book.assign_by_hand(event.partitions)
+            case Unsubscribe():
+                self._closing.unsubscribe(event, now)
+            case Close():
+                self._closing.close(event, now)
 
     def _consumed(self, event: Consumed) -> None:
         for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():
