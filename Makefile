@@ -38,6 +38,7 @@ simulate: $(COMPILED)
 
 docs: $(COMPILED)
 	$(BIN)/python tools/draw_tables.py
+	$(BIN)/python tools/draw_stories.py
 	PYTHONPATH=tools $(BIN)/python -m conformance
 	PYTHONPATH=tools $(BIN)/python -m api_reference
 

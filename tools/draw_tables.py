@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from instride.core.group import membership, ownership
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network import coordinator
 
-__all__ = ["drawn", "main"]
+__all__ = ["Table", "between", "drawn", "main", "state_diagram"]
 
 BEGIN = "<!-- drawn by tools/draw_tables.py: begin -->"
 END = "<!-- drawn by tools/draw_tables.py: end -->"
@@ -44,12 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def drawn(page: str) -> str:
     """The page, with what is between the markers drawn anew. Raises ValueError where they are missing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}")
-    pictures = "\n".join(_pictures())
-    return f"{head}{BEGIN}\n\n{pictures}\n{END}{tail}"
+    return between(page, BEGIN, END, _pictures())
+
+
+def between(page: str, begin: str, end: str, lines: Iterable[str]) -> str:
+    """The page with these lines between two markers. Raises ValueError where the page lacks one."""
+    head, begun, rest = page.partition(begin)
+    _, ended, tail = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"the page needs the lines {begin!r} and {end!r}")
+    body = "\n".join(lines)
+    return f"{head}{begin}\n\n{body}\n{end}{tail}"
 
 
 def _pictures() -> Iterator[str]:
@@ -66,6 +71,20 @@ def _pictures() -> Iterator[str]:
 
 def _picture(table: Table, start: Enum) -> Iterator[str]:
     states, inputs = type(start), type(next(iter(table))[1])
+    yield from state_diagram(table, start)
+    yield "| state | which is | stays at |"
+    yield "|---|---|---|"
+    for state in states:
+        stays = [event.name for event in inputs if table.get((state, event)) is state]
+        yield f"| {state.name} | {state.value} | {', '.join(stays)} |"
+    yield "\n| input | which is |\n|---|---|"
+    yield from (f"| {event.name} | {event.value} |" for event in inputs)
+    yield ""
+
+
+def state_diagram(table: Table, start: Enum) -> Iterator[str]:
+    """Mermaid's picture of a table: an arrow for each pair of different states, with its inputs."""
+    states, inputs = type(start), type(next(iter(table))[1])
     yield "```mermaid"
     yield "stateDiagram-v2"
     yield f"    [*] --> {start.name}"
@@ -76,14 +95,6 @@ def _picture(table: Table, start: Enum) -> Iterator[str]:
                 yield f"    {source.name} --> {target.name}: {', '.join(names)}"
     yield from (f"    {state.name} --> [*]" for state in states if not any(row[0] is state for row in table))
     yield "```\n"
-    yield "| state | which is | stays at |"
-    yield "|---|---|---|"
-    for state in states:
-        stays = [event.name for event in inputs if table.get((state, event)) is state]
-        yield f"| {state.name} | {state.value} | {', '.join(stays)} |"
-    yield "\n| input | which is |\n|---|---|"
-    yield from (f"| {event.name} | {event.value} |" for event in inputs)
-    yield ""
 
 
 def _differences(classic: Table, table: Table, protocol: RebalanceProtocol) -> Iterator[str]:

@@ -1,0 +1,164 @@
+"""Draws the two-step revoke into docs/rebalance.md: the ownership table, and stories that walk through it.
+
+    python tools/draw_stories.py          # write
+    python tools/draw_stories.py --check  # exit status 1 where the page is not what the code says
+
+Laws
+1. A story says who tells whom what, and which input of the ownership table that is. The states beside it are the
+   table's answers; a story that the table does not have is an error here, not a picture.
+2. What is between the markers belongs to this tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from draw_tables import between, state_diagram
+from instride.core.group.ownership import TRANSITIONS, Ownership, OwnershipInput
+from instride.core.group.protocol import RebalanceProtocol
+
+__all__ = ["STORIES", "Step", "Story", "drawn", "main"]
+
+BEGIN = "<!-- drawn by tools/draw_stories.py: begin -->"
+END = "<!-- drawn by tools/draw_stories.py: end -->"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "rebalance.md"
+
+_TABLE: Final = TRANSITIONS[RebalanceProtocol.COOPERATIVE]
+_I = OwnershipInput
+_ACTORS: Final = {"you": "your loop", "app": "the consumer, in poll", "net": "its network thread", "group": "the group"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """sender ->> receiver: text. input: what that is to the ownership table, if anything."""
+
+    sender: str
+    receiver: str
+    text: str
+    input: OwnershipInput | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    title: str
+    words: str
+    steps: Sequence[Step]
+
+
+_ASKED: Final = (
+    Step("group", "net", "sync: p is to go to another member"),
+    Step("net", "app", "RevokeRequested, with its deadline", _I.ASKED_FOR),
+    Step("app", "you", "poll returns at once, without records of p"),
+    Step("you", "app", "to_be_revoked_partitions(): p"),
+)
+_DELAYED: Final = (
+    Step("you", "app", "work on p is not finished: delay_revoke(p) is True", _I.DELAYED),
+    Step("you", "app", "poll", _I.POLL_STARTED),
+    Step("app", "you", "records of all other partitions"),
+)
+_AGAIN: Final = Step("you", "app", "still at work: delay_revoke(p) again", _I.DELAYED)
+_LET_GO: Final = (
+    Step("you", "app", "commit_async: all work on p is finished"),
+    Step("app", "net", "Commit"),
+    Step("you", "app", "poll, without a delay", _I.POLL_STARTED),
+    Step("app", "net", "CompleteRevoke"),
+    Step("net", "group", "the commit"),
+    Step("group", "net", "it is taken", _I.COMPLETED),
+    Step("net", "group", "join, without p: the next owner gets it"),
+)
+
+STORIES: Final = (
+    Story(
+        "A partition moves when its work is finished",
+        "The group asks for p, and is answered two polls later. No other partition notices.",
+        (*_ASKED, *_DELAYED, *_LET_GO),
+    ),
+    Story(
+        "A partition is given back",
+        "While p is delayed the member leaves that it was meant for: p goes on where it was, in the same epoch.",
+        (
+            *_ASKED,
+            *_DELAYED,
+            _AGAIN,
+            Step("group", "net", "the peer has left, sync: p stays here"),
+            Step("you", "app", "poll", _I.POLL_STARTED),
+            Step("net", "app", "GivenBack", _I.GIVEN_BACK),
+            Step("app", "you", "records of p again, after the last one that was returned"),
+        ),
+    ),
+    Story(
+        "A delay meets its deadline",
+        "Past `revoke_deadline(p)` the consumer gives p up itself, and keeps the rest.",
+        (
+            *_ASKED,
+            *_DELAYED,
+            _AGAIN,
+            Step("net", "group", "the deadline is here: join, without p"),
+            Step("you", "app", "poll"),
+            Step("net", "app", "Lost", _I.LOST),
+            Step("app", "you", "lost_partitions(): p. Nothing of it is committed any more"),
+            Step("you", "app", "delay_revoke(p) is False"),
+        ),
+    ),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say whether the page is what the code says")
+    check = parser.parse_args(arguments).check
+    before = PAGE.read_text(encoding="utf-8")
+    after = drawn(before)
+    if not check:
+        PAGE.write_text(after, encoding="utf-8")
+    elif after != before:
+        sys.stderr.write(f"{PAGE.name} is not what the code says: run make docs\n")
+        return 1
+    return 0
+
+
+def drawn(page: str, stories: Sequence[Story] = STORIES) -> str:
+    """The page with its pictures. Raises ValueError for a story that the table does not have."""
+    return between(page, BEGIN, END, _pictures(stories))
+
+
+def _pictures(stories: Sequence[Story]) -> Iterator[str]:
+    yield from state_diagram(_TABLE, Ownership.OWNED)
+    for story in stories:
+        yield f"### {story.title}\n"
+        yield f"{story.words}\n"
+        yield from _sequence(story)
+
+
+def _sequence(story: Story) -> Iterator[str]:
+    yield "```mermaid"
+    yield "sequenceDiagram"
+    yield from (f"    participant {short} as {name}" for short, name in _ACTORS.items())
+    state = Ownership.OWNED
+    yield f"    Note over app: p is {state.name}"
+    for step in story.steps:
+        yield f"    {step.sender}->>{step.receiver}: {step.text}"
+        if step.input is not None:
+            state = _next(story, state, step.input)
+            yield f"    Note over {_owner(state)}: {step.input.name}: p is {state.name}"
+    yield "```\n"
+
+
+def _next(story: Story, state: Ownership, event: OwnershipInput) -> Ownership:
+    if (state, event) not in _TABLE:
+        raise ValueError(f"{story.title!r}: a partition that is {state.name} has no row for {event.name}")
+    return _TABLE[state, event]
+
+
+def _owner(state: Ownership) -> str:
+    """COMPLETING and REVOKED are the network machine's, the others the application machine's to show."""
+    return "net" if state in (Ownership.COMPLETING, Ownership.REVOKED) else "app"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
