@@ -7,7 +7,15 @@ from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.listener import RebalanceListener
 from instride.errors import KafkaError
 from instride.ledger import OffsetLedger
-from instride.records import Node, OffsetAndMetadata, OffsetAndTimestamp, OffsetRange, PartitionInfo, TopicPartition
+from instride.records import (
+    GroupMetadata,
+    Node,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetRange,
+    PartitionInfo,
+    TopicPartition,
+)
 from instride.wire.decoder import ConsumerRecord
 from instride.wire.sasl.oauthbearer import OAuthToken
 
@@ -19,6 +27,7 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerRecord",
     "ConsumerRecords",
+    "GroupMetadata",
     "KafkaError",
     "Node",
     "OAuthToken",

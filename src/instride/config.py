@@ -10,6 +10,7 @@ Laws
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, get_args
@@ -49,6 +50,9 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "security_protocol": get_args(SecurityProtocol),
 }
 
+# What Kafka takes for the name of a topic, it takes for that of an instance.
+_INSTANCE_ID: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
 # name -> (lowest, highest) value, both allowed.
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "session_timeout": (0.05, 86_400),
@@ -81,8 +85,9 @@ class ConsumerConfig:
 
     bootstrap_servers: "host:port,host:port" or a sequence of "host:port".
     group_id: the consumer group; None for a consumer that only assigns.
+    group_instance_id: static membership (KIP-345): a name that outlives restarts, of one member of the group at a time.
     client_id: how brokers name this client in logs, quotas and metrics.
-    assignors: in order of preference: the name "cooperative-sticky", or your own (`core.assignors.api.Assignor`).
+    assignors: in order of preference: names ("cooperative-sticky", "sticky", "range", "roundrobin"), or your own
     auto_offset_reset: where a partition with no committed offset starts; "none" is an error.
     isolation_level: "read_committed" leaves aborted transactions out.
     max_poll_records: most records that one poll returns; -1 for no bound (KIP-41).
@@ -116,6 +121,7 @@ class ConsumerConfig:
 
     bootstrap_servers: str | Sequence[str]
     group_id: str | None = None
+    group_instance_id: str | None = None
     client_id: str = "instride"
     assignors: Sequence[str | Assignor] = ("cooperative-sticky",)
     auto_offset_reset: AutoOffsetReset = "latest"
@@ -174,6 +180,7 @@ class ConsumerSettings(TypedDict, total=False):
 
     bootstrap_servers: Required[str | Sequence[str]]
     group_id: str | None
+    group_instance_id: str | None
     client_id: str
     assignors: Sequence[str | Assignor]
     auto_offset_reset: AutoOffsetReset
@@ -237,6 +244,12 @@ def _check_types(config: ConsumerConfig) -> None:
         raise ConfigError('assignors must be a sequence of names, such as ["cooperative-sticky"]')
     if config.group_id is not None and not (isinstance(config.group_id, str) and config.group_id):
         raise ConfigError("group_id must be a text that is not empty, or None for a consumer without a group")
+    instance = config.group_instance_id
+    if instance is not None and not (isinstance(instance, str) and _INSTANCE_ID.fullmatch(instance)):
+        raise ConfigError(
+            "group_instance_id must be 1 to 249 ASCII letters, digits, dots, '_' and '-', and not '.' or '..'; "
+            f"it is {instance!r}"
+        )
     if not isinstance(config.client_id, str):
         raise ConfigError("client_id must be a text")
     for name in ("exclude_internal_topics", "enable_auto_commit"):
@@ -275,6 +288,8 @@ def _check_together(config: ConsumerConfig) -> None:
             f"commit_budget ({config.commit_budget} s) must be below max_poll_interval "
             f"({config.max_poll_interval} s), or no revoke could ever be delayed"
         )
+    if config.group_instance_id is not None and config.group_id is None:
+        raise ConfigError("group_instance_id needs a group_id: it names a member of a group")
     if config.enable_auto_commit and config.group_id is None:
         raise ConfigError("enable_auto_commit needs a group_id to commit to")
     for low, high in (("retry_backoff", "retry_backoff_max"), ("reconnect_backoff", "reconnect_backoff_max")):

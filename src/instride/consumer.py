@@ -30,7 +30,14 @@ from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.net.clock import now
 from instride.net.driver import Driver
-from instride.records import OffsetAndMetadata, OffsetAndTimestamp, OffsetRange, PartitionInfo, TopicPartition
+from instride.records import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    OffsetRange,
+    PartitionInfo,
+    TopicPartition,
+)
 from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["Consumer", "RangeConsumer"]
@@ -107,6 +114,24 @@ class _Member:
         """Every partition that is held, those to be revoked included until their revoke is complete."""
         with self._driver.use():
             return self._application.assignment()
+
+    def enforce_rebalance(self, reason: str = "enforce_rebalance was called") -> None:
+        """Join the group again, so that its partitions are dealt out anew (KIP-568). Does not block.
+
+        reason: for the broker's log (KIP-800); what is longer than 255 characters is cut. Raises IllegalStateError
+        without a subscription.
+        """
+        with self._driver.use():
+            self._application.enforce_rebalance(reason)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for a transactional producer that commits its offsets (KIP-447). Local.
+
+        It is of the newest assignment that a poll has taken, so that the broker refuses the offsets of a member that
+        does not know yet of its loss. Raises IllegalStateError without a group_id.
+        """
+        with self._driver.use():
+            return self._application.group_metadata()
 
     # -- KIP-983
 
@@ -285,14 +310,15 @@ class _Member:
         """Make the present or next blocking call raise `WakeupError`. From any thread."""
         self._driver.wakeup()
 
-    def close(self, *, timeout: float = 30.0, leave_group: bool = True) -> None:
+    def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
         """Send what was handed over, call listeners, leave the group, end the thread. Idempotent.
 
-        timeout: seconds for all of it. leave_group: False leaves the membership to its session time-out.
+        timeout: seconds for all of it. leave_group: True leaves the group, False leaves the membership to its session
+        time-out; None does what is usual: a static member (group_instance_id) stays, any other leaves (KIP-1092).
         """
         self._close(timeout, leave_group=leave_group)
 
-    def _close(self, timeout: float, *, leave_group: bool) -> None:
+    def _close(self, timeout: float, *, leave_group: bool | None) -> None:
         if self._driver.closed:
             return
         with self._driver.use():
@@ -303,7 +329,7 @@ class _Member:
             finally:
                 self._driver.closed = True
 
-    def _run_close(self, timeout: float, *, leave_group: bool) -> None:
+    def _run_close(self, timeout: float, *, leave_group: bool | None) -> None:
         try:
             clean = self._driver.run(self._application.close(now(), timeout, leave=leave_group))
             if not clean:

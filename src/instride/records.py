@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Node", "OffsetAndMetadata", "OffsetAndTimestamp", "OffsetRange", "PartitionInfo", "TopicPartition"]
+__all__ = [
+    "GroupMetadata",
+    "Node",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetRange",
+    "PartitionInfo",
+    "TopicPartition",
+]
 
 
 class TopicPartition(NamedTuple):
@@ -16,6 +24,19 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class GroupMetadata(NamedTuple):
+    """A member as a transactional producer names it, so that the broker fences one that is out of date (KIP-447).
+
+    generation_id, member_id: of the newest assignment that a poll has taken; -1 and "" before the first.
+    group_instance_id: of a static member, or None.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

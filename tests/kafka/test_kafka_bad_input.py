@@ -222,8 +222,6 @@ def test_a_topic_name_that_kafka_refuses_is_told(open_consumer: Open, group: str
         ({"auto_offset_reset": "smallest"}, "'earliest', 'latest', 'none'"),
         ({"assignors": ["nobody"]}, "nobody"),
         ({"assignors": "range"}, "sequence of names"),
-        ({"assignors": ["range"]}, "eager"),
-        ({"assignors": ["range", "cooperative-sticky"]}, "eager"),
         ({"group_id": ""}, "group_id"),
     ],
     ids=lambda value: None if isinstance(value, str) else "+".join(value) or "none",

@@ -138,8 +138,8 @@ def _a_commit_reaches_beyond_a_gap(patch: pytest.MonkeyPatch) -> None:
 def _a_join_answered_between_polls_is_thrown_away(patch: pytest.MonkeyPatch) -> None:
     apply = Book.apply
 
-    def some(book: Any, target: frozenset[Any], generation: int, now: float) -> None:
-        apply(book, target if generation % 2 else target & book.held.keys(), generation, now)
+    def some(book: Any, target: frozenset[Any], generation: int, now: float, **member: Any) -> None:
+        apply(book, target if generation % 2 else target & book.held.keys(), generation, now, **member)
 
     patch.setattr(Book, "apply", some)
 

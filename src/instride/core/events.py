@@ -36,6 +36,7 @@ __all__ = [
     "CompleteRevoke",
     "Consumed",
     "DeadlineMoved",
+    "EnforceRebalance",
     "Epochs",
     "ErrorRaised",
     "FetchCommitted",
@@ -226,12 +227,22 @@ class ChangeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnforceRebalance:
+    """Join again, though nothing asks for it. reason: told to the group (KIP-800)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """Send what was handed over, leave the group, stop. Answered last."""
+    """Send what was handed over, leave the group, stop. Answered last.
+
+    leave: None: as is usual, so a dynamic member leaves and a static one does not (KIP-345, KIP-1092).
+    """
 
     call: int
     deadline: float
-    leave: bool = True
+    leave: bool | None = None
 
 
 ApplicationEvent = (
@@ -251,6 +262,7 @@ ApplicationEvent = (
     | PartitionsRevoked
     | PartitionsAssigned
     | ChangeSettings
+    | EnforceRebalance
     | Close
 )
 
@@ -315,6 +327,7 @@ class Assigned:
 
     generation: int
     partitions: Epochs
+    member_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,14 +34,14 @@ E = TypeVar("E")
 class Script:
     """One application machine. `up` says what comes from the network side; `poll` runs a poll to its end."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE, **settings: Any) -> None:
         self.config = config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g", **settings)
         self.lease = Lease()
         self.queue: deque[BackgroundEvent] = deque()
         self.posted: list[ApplicationEvent] = []
         self.machine = ApplicationMachine(
             config,
-            protocol=RebalanceProtocol.COOPERATIVE,
+            protocol=protocol,
             queue=self.queue,
             post=self.posted.append,
             lease=self.lease,

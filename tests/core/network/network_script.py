@@ -165,7 +165,7 @@ class NetworkScript:
             api.JoinGroup,
             api.JoinGroupAnswer(
                 generation=generation,
-                protocol="cooperative-sticky",
+                protocol=request.protocols[0].name,
                 leader=member_id if leader else "another",
                 member_id=member_id,
                 members=(mine,) if leader else (),

@@ -39,7 +39,7 @@ def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[Non
         raise errors[0]
 
 
-def close(state: ApplicationState, now: float, timeout: float, *, leave: bool) -> Call[bool]:
+def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
     """True: everything was sent, and the group was left where that was wanted, within the timeout."""
     deadline = now + timeout
     errors: list[Exception] = []
@@ -128,6 +128,7 @@ def _forget(state: ApplicationState) -> None:
     state.topics = frozenset()
     state.pattern = None
     state.assigned_by_hand = False
+    state.generation, state.member_id = -1, ""
     state.inbox.changes.clear()
     state.inbox.completions.clear()
     state.inbox.losses.clear()

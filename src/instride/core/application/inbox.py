@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from instride.core.events import (
     Assigned,
@@ -78,7 +79,4 @@ def split_change(change: Change, held_back: AbstractSet[TopicPartition]) -> tupl
         case GivenBack():
             return GivenBack(partitions=now), GivenBack(partitions=later)
         case Assigned():
-            return (
-                Assigned(generation=change.generation, partitions=now),
-                Assigned(generation=change.generation, partitions=later),
-            )
+            return replace(change, partitions=now), replace(change, partitions=later)

@@ -26,13 +26,14 @@ from instride.core.events import (
     Assign,
     BackgroundEvent,
     ChangeSettings,
+    EnforceRebalance,
     Pause,
     Resume,
 )
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
-from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 __all__ = ["ApplicationMachine"]
 
@@ -85,6 +86,17 @@ class ApplicationMachine:
                 state.lists.assigned({tp: state.lists.newest_epoch + 1})
         state.assigned_by_hand = True
         state.post(Assign(partitions={tp: each.epoch for tp, each in held.items()}))
+
+    def enforce_rebalance(self, reason: str) -> None:
+        if not self._state.topics:
+            raise IllegalStateError("enforce_rebalance needs a subscription; call subscribe first")
+        self._state.post(EnforceRebalance(reason=reason))
+
+    def group_metadata(self) -> GroupMetadata:
+        if self._config.group_id is None:
+            raise IllegalStateError("group_metadata needs a group_id")
+        state = self._state
+        return GroupMetadata(self._config.group_id, state.generation, state.member_id, self._config.group_instance_id)
 
     def subscription(self) -> frozenset[str]:
         drain(self._state)
@@ -220,5 +232,5 @@ class ApplicationMachine:
         finally:
             self._poller.forget()
 
-    def close(self, now: float, timeout: float, *, leave: bool) -> Call[bool]:
+    def close(self, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
         return closing.close(self._state, now, timeout, leave=leave)

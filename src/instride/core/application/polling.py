@@ -15,6 +15,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from instride.core.application.calls import Call, Wait
 from instride.core.application.committing import auto_commit, auto_commit_due
@@ -134,7 +135,11 @@ class Poller:
         """Changes of an epoch that is lost are stale; of an assignment that nobody saw nothing is told."""
         changes = self._state.inbox.changes
         for _ in range(len(changes)):
-            changes.append(_without(changes.popleft(), lost))
+            before = changes.popleft()
+            after = _without(before, lost)
+            # An empty request has a meaning of its own (C); one of which nothing is left has none.
+            if after.partitions or not before.partitions or isinstance(after, Assigned):
+                changes.append(after)
 
     def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
         if not lost:
@@ -178,6 +183,8 @@ class Poller:
         state = self._state
         asked = state.lists.asked_for(change.partitions, change.deadline)
         if not asked:
+            if immediate and not change.partitions and state.listener is not None:
+                state.listener.on_partitions_revoked([])  # eager, and nothing is held (C)
             return
         if not immediate:
             self._news = True
@@ -194,6 +201,7 @@ class Poller:
     def _assigned(self, change: Assigned, *, immediate: bool) -> None:
         state = self._state
         state.lists.assigned(change.partitions)
+        state.generation, state.member_id = change.generation, change.member_id
         apply_early(state, change)
         try:
             if state.listener is not None and (change.partitions or immediate):
@@ -272,4 +280,4 @@ def _without(change: Change, lost: Epochs) -> Change:
         case GivenBack():
             return GivenBack(partitions=kept)
         case Assigned():
-            return Assigned(generation=change.generation, partitions=kept)
+            return replace(change, partitions=kept)

@@ -47,6 +47,9 @@ class ApplicationState:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.assigned_by_hand = False
+        # Of the newest assignment that a poll has taken.
+        self.generation = -1
+        self.member_id = ""
         self.closed = False
         self.answers: dict[int, Answered] = {}
         self.awaited: set[int] = set()

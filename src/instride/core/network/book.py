@@ -8,7 +8,7 @@ Laws
 4. The deadline of a delay counts from the first Sync that asked for it, less the commit budget. Past it the
    partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
    since its user must hear that what was finished is not committed. The group is told when no commit of it is under
-   way, or the budget has ended too.
+   way, or the budget has ended too (eager: half of the budget; the other half is the join's).
 5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
    assigned in a new epoch (rule 8).
 """
@@ -19,7 +19,16 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from instride.core.events import Assigned, CommitsSettled, Epochs, GivenBack, Lost, Revoked, RevokeRequested
+from instride.core.events import (
+    Assigned,
+    CommitsSettled,
+    DeadlineMoved,
+    Epochs,
+    GivenBack,
+    Lost,
+    Revoked,
+    RevokeRequested,
+)
 from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.context import Context
@@ -49,10 +58,12 @@ class Book:
     ) -> None:
         self._context = context
         self._protocol = protocol
+        share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
+        self._grace = context.config.commit_budget * share
         self._commits = commits
         self._on_released = on_released
         self._newest_epoch = 0
-        self._generation = -1
+        self._generation, self._member_id = -1, ""
         # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
         self._draining: dict[TopicPartition, float] = {}
         self.held: dict[TopicPartition, HeldPartition] = {}
@@ -79,11 +90,11 @@ class Book:
 
     # -- what the group says
 
-    def apply(self, target: frozenset[TopicPartition], generation: int, now: float) -> None:
+    def apply(self, target: frozenset[TopicPartition], generation: int, now: float, *, member_id: str = "") -> None:
         """Law 1: a Sync was answered."""
         self.target = target
-        self._generation = generation
-        self._ask_for(self.held.keys() - target, now)
+        self._generation, self._member_id = generation, member_id
+        self._ask_for(self.held.keys() - target, self._cooperative_deadline(now))
         self._give_back(self.held.keys() & target)
         self._assign(sorted(target - self.held.keys()))
 
@@ -91,7 +102,23 @@ class Book:
         """Rule 11: partitions of topics that left the subscription."""
         gone = {tp for tp in self.held if tp.topic not in topics}
         self.target -= gone
-        self._ask_for(gone, now)
+        self._ask_for(gone, self._cooperative_deadline(now))
+
+    def ask_for_all(self, deadline: float) -> None:
+        """Eager: a rebalance begins. The application hears of it also where nothing is held (KIP-429)."""
+        self.target = frozenset()
+        if self.held:
+            self._ask_for(list(self.held), deadline)
+        else:
+            self._context.deliver(RevokeRequested(partitions={}, deadline=deadline))
+
+    def bring_forward(self, deadline: float) -> None:
+        """Eager: everything that is asked for has this deadline now."""
+        for held in self.held.values():
+            held.deadline = deadline
+        epochs = {tp: held.epoch for tp, held in self.held.items()}
+        self._context.deliver(DeadlineMoved(partitions=epochs, deadline=deadline))
+        self._context.touch()
 
     def lose_all(self, now: float) -> None:
         """The membership is lost."""
@@ -146,10 +173,9 @@ class Book:
         return self._next_deadline(now)
 
     def _next_deadline(self, now: float) -> float:
-        budget = self._context.config.commit_budget
         times = list(self._draining.values())
         for held in self.held.values():
-            times.append(held.deadline if held.deadline > now else held.deadline + budget)
+            times.append(held.deadline if held.deadline > now else held.deadline + self._grace)
         return min((each for each in times if each > now), default=float("inf"))
 
     # -- inside
@@ -160,13 +186,15 @@ class Book:
         if held.state is not Ownership.COMPLETING:
             return held.state is Ownership.REVOKE_NEXT
         if self._commits.outstanding(held.partition):
-            return now >= held.deadline + self._context.config.commit_budget
+            return now >= held.deadline + self._grace
         # One whose commits are answered, but whose listener the application never came to run, is late as well.
         return self.listener and not held.listener_done and held.settled_told
 
-    def _ask_for(self, partitions: Iterable[TopicPartition], now: float) -> None:
-        config = self._context.config
-        deadline = now + config.max_poll_interval - config.commit_budget
+    def _cooperative_deadline(self, now: float) -> float:
+        """Law 4: the broker sets none."""
+        return now + self._context.config.max_poll_interval - self._context.config.commit_budget
+
+    def _ask_for(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         news = {}
         for tp in sorted(partitions):
             held = self.held[tp]
@@ -196,7 +224,7 @@ class Book:
             self._newest_epoch += 1
             self.held[tp] = self._new(tp, self._newest_epoch)
             epochs[tp] = self._newest_epoch
-        self._context.deliver(Assigned(generation=self._generation, partitions=epochs))
+        self._context.deliver(Assigned(generation=self._generation, partitions=epochs, member_id=self._member_id))
         self._context.touch()
 
     def _new(self, partition: TopicPartition, epoch: int) -> HeldPartition:
@@ -236,7 +264,7 @@ class Book:
             del self.held[tp]
             lost[tp] = held.epoch
             if self._commits.in_flight(tp):
-                self._draining[tp] = min(now, held.deadline) + self._context.config.commit_budget
+                self._draining[tp] = min(now, held.deadline) + self._grace
             self._commits.abandon(tp, "it was lost")
         if lost:
             self._context.deliver(Lost(partitions=lost))

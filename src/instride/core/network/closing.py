@@ -41,12 +41,6 @@ class Closing:
         self._stage = _Stage.OPEN
         self._event: Close | Unsubscribe | None = None
 
-    def close(self, event: Close, now: float) -> None:
-        self._begin(event)
-
-    def unsubscribe(self, event: Unsubscribe, now: float) -> None:
-        self._begin(event)
-
     def cut_short(self, now: float) -> None:
         """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
         event = self._event
@@ -55,7 +49,7 @@ class Closing:
         if isinstance(event, Unsubscribe) and self._stage is _Stage.LEAVING:
             self._done(KafkaTimeoutError("a new subscription did not wait for the group's answer to leaving"), now)
 
-    def _begin(self, event: Close | Unsubscribe) -> None:
+    def begin(self, event: Close | Unsubscribe) -> None:
         self._event = event
         self._stage = _Stage.COMMITTING
         self._book.leaving = True
@@ -76,8 +70,8 @@ class Closing:
         late = now >= event.deadline
         outstanding = self._commits.anything_outstanding()
         error = KafkaTimeoutError("commits were not answered within the timeout") if late and outstanding else None
-        wants_to_leave = isinstance(event, Unsubscribe) or event.leave
-        if not wants_to_leave:
+        leave = None if isinstance(event, Unsubscribe) else event.leave
+        if leave is False:
             self._done(error, now)
             return
         self._group.leave(
@@ -85,6 +79,7 @@ class Closing:
             now,
             reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
             timeout=max(event.deadline - now, 0.0),
+            static_too=leave is True,
         )
 
     def _left(self, error: Exception | None, now: float) -> None:

@@ -198,6 +198,8 @@ class Commits:
             group_id=self._context.config.group_id or "",
             generation=flight.generation,
             member_id=self.group.member_id,
+            # Not without a member id (KAFKA-14201): there is no membership then.
+            group_instance_id=self._context.config.group_instance_id if self.group.member_id else None,
             offsets={
                 tp: api.OffsetToCommit(
                     offset=entry.commit.offset,

@@ -6,6 +6,8 @@ Laws
 1. A membership is lost by UNKNOWN_MEMBER_ID, by ILLEGAL_GENERATION while no rebalance is under way, by fencing, and
    by an application that does not poll within max_poll_interval. Then every partition is lost.
 2. Heartbeats go on whatever the application does; only max_poll_interval bounds it.
+3. A dynamic member that ends its membership tells the group; a static one (KIP-345) does not, unless it is told to: it
+   comes back, or its session ends. An id that no Join was sent with is not given back, since that starts a rebalance.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from collections.abc import Callable
 from instride.core.assignors.api import Assignor
 from instride.core.events import ErrorRaised
 from instride.core.group.membership import GroupInput, GroupState
+from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.network.book import Book
 from instride.core.network.cluster import Cluster
 from instride.core.network.codes import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.giving_up import GivingUp
 from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.joining import Joining
 from instride.core.network.membership import Membership
@@ -40,22 +44,34 @@ class Group:
         cluster: Cluster,
         coordinator: Coordinator,
         assignors: tuple[Assignor, ...],
+        protocol: RebalanceProtocol,
         lease: Lease,
     ) -> None:
         self._context = context
+        self._protocol = protocol
         self._config = context.config
         self._coordinator = coordinator
         self._lease = lease
         self._membership = Membership(context)
         self._heartbeats = Heartbeats(context, coordinator, self._membership, lease, self)
-        self._joining = Joining(context, cluster, coordinator, self._membership, self._heartbeats, assignors, self)
+        self._giving_up = GivingUp(context, self._membership, protocol)
+        self._joining = Joining(
+            context,
+            cluster,
+            coordinator,
+            membership=self._membership,
+            heartbeats=self._heartbeats,
+            giving_up=self._giving_up,
+            assignors=assignors,
+            ends=self,
+        )
         self.subscribed = False
         self._waits_for_poll = False
         self.failed: Exception | None = None
 
     def connect(self, book: Book, commits_held_back: Callable[[], bool]) -> None:
         """The parts that need the group need to be made after it."""
-        self._book = self._joining.book = book
+        self._book = self._joining.book = self._giving_up.book = book
         self._joining.commits_held_back = commits_held_back
 
     # -- what others ask
@@ -116,7 +132,8 @@ class Group:
         self.subscribed = True
         self._membership.topics = topics
         if changed and not first:
-            self._book.ask_for_topics_outside(topics, now)
+            if self._protocol is not RebalanceProtocol.EAGER:  # who gives up everything before the join
+                self._book.ask_for_topics_outside(topics, now)
             self.rejoin("the subscription changed")
         self._context.touch()
 
@@ -140,19 +157,25 @@ class Group:
         """A new join is needed; several needs share one."""
         self._membership.rejoin(reason)
 
+    def enforce(self, reason: str) -> None:
+        """The user wants a rebalance. Without a membership it is that of the next join anyway."""
+        if self.topics and self.failed is None:
+            self.rejoin(reason)
+
     def commit_refused(self, code: int, now: float) -> None:
         """A commit's answer told of the group before a heartbeat did."""
         if not self.subscribed:
             return  # assign(): there is no membership to lose
         if code == REBALANCE_IN_PROGRESS:
             if self._membership.stable:
+                self._membership.told_to_rejoin = True
                 self.rejoin("a commit was answered with REBALANCE_IN_PROGRESS")
         elif code == UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
         elif code == ILLEGAL_GENERATION:
             self.lost("ILLEGAL_GENERATION on a commit", now)
         else:
-            self.fail(error_for_code(code), now)
+            self.fail(error_for_code(code, f"a commit of group {self._config.group_id!r}: error code {code}"), now)
 
     # -- time
 
@@ -174,15 +197,24 @@ class Group:
     # -- ends
 
     def leave(
-        self, on_done: Callable[[Exception | None], None], now: float, *, reason: str, timeout: float | None = None
+        self,
+        on_done: Callable[[Exception | None], None],
+        now: float,
+        *,
+        reason: str,
+        timeout: float | None = None,
+        static_too: bool = False,
     ) -> None:
-        """Tell the group; `on_done` hears in any case, and of what went wrong. The membership ends at once."""
-        member_id = self.member_id
+        """Tell the group (law 3); `on_done` hears in any case, and of what went wrong. The membership ends at once."""
+        instance = self._config.group_instance_id
+        member_id = self.member_id if self._membership.id_used else ""
         self._end_membership(now, forget_id=True)
-        if not member_id or not self._coordinator.known:
+        if not member_id or not self._coordinator.known or (instance is not None and not static_too):
             on_done(None)
             return
-        request = api.LeaveGroup(group_id=self._config.group_id or "", member_id=member_id, reason=reason)
+        request = api.LeaveGroup(
+            group_id=self._config.group_id or "", member_id=member_id, group_instance_id=instance, reason=reason
+        )
 
         def done(result: api.Answer | Exception, _now: float) -> None:
             on_done(result if isinstance(result, Exception) else None)

@@ -51,7 +51,10 @@ class Heartbeats:
         self._flying = True
         self._due = now + self._config.heartbeat_interval
         request = api.Heartbeat(
-            group_id=self._config.group_id or "", generation=member.generation, member_id=member.member_id
+            group_id=self._config.group_id or "",
+            generation=member.generation,
+            member_id=member.member_id,
+            group_instance_id=self._config.group_instance_id,
         )
         stamp = (member.number, member.generation)
         # One that is stuck must leave time for another before the session ends.
@@ -74,6 +77,8 @@ class Heartbeats:
         harmless = error == ILLEGAL_GENERATION and (member.rebalancing or stamp[1] != member.generation)
         if error in (0, REBALANCE_IN_PROGRESS) or harmless:
             member.alive_at = max(member.alive_at, sent)
+        if error == 0:
+            member.well_at = max(member.well_at, sent)
         if error == REBALANCE_IN_PROGRESS and member.stable and stamp[1] == member.generation:
             member.told_to_rejoin = True
             member.rejoin("the group is rebalancing")

@@ -4,6 +4,10 @@ Laws
 1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is held.
 2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
 3. An answer that was sent for under an older membership is ignored.
+4. A member id that is refused or given is used at once; where that repeats, after a back-off.
+5. A static member that joins without its member id may be given what its predecessor had, without a rebalance: what
+   that one was asked for and had not released is with nobody then. So it joins once more, with metadata that has
+   changed, and the leader deals that out. (Eager members release everything before a join.)
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from instride.core.network.codes import (
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.ends import Ends
+from instride.core.network.giving_up import GivingUp
 from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.leading import Leading
 from instride.core.network.membership import Membership
@@ -47,8 +52,10 @@ class Joining:
         context: Context,
         cluster: Cluster,
         coordinator: Coordinator,
+        *,
         membership: Membership,
         heartbeats: Heartbeats,
+        giving_up: GivingUp,
         assignors: tuple[Assignor, ...],
         ends: Ends,
     ) -> None:
@@ -58,6 +65,7 @@ class Joining:
         self._coordinator = coordinator
         self._membership = membership
         self._heartbeats = heartbeats
+        self._giving_up = giving_up
         self._assignors = assignors
         self._ends = ends
         self._backoff = context.backoff()
@@ -68,6 +76,8 @@ class Joining:
         self._claimed: frozenset[object] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
         self._last_join = float("-inf")
+        self._id_changed = 0
+        self._succeeds_itself = False
         self._mixed = False
         cluster.on_update.append(self._metadata_changed)
 
@@ -82,6 +92,7 @@ class Joining:
         self._membership.end(forget_id=forget_id)
         if requesting:
             self._coordinator.drop_join(now, "the membership has ended")
+        self._giving_up.over()
         self._mixed = False
         self._leading = None
 
@@ -93,7 +104,7 @@ class Joining:
         if self._membership.state is GroupState.COMPLETING_REBALANCE:
             self._try_sync(now)
             return float("inf")
-        if not self._wants_to_join():
+        if not self._wants_to_join() or not self._giving_up.done(now):
             return float("inf")
         ready_at = max(self._backoff.ready_at, self._spaced(now))
         if now < ready_at:
@@ -121,11 +132,15 @@ class Joining:
     def _send_join(self, now: float) -> None:
         member = self._membership
         member.move(GroupInput.JOIN)
+        self._giving_up.over()
         member.requesting, member.wants_join = True, False
         self._claimed, self._joined_topics = frozenset(self.book.claimed()), member.topics
+        self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
+        member.id_used = bool(member.member_id)
         self._last_join = now
         request = api.JoinGroup(
             group_id=self._config.group_id or "",
+            group_instance_id=self._config.group_instance_id,
             session_timeout=self._config.session_timeout,
             rebalance_timeout=self._config.max_poll_interval,
             member_id=member.member_id,
@@ -134,7 +149,8 @@ class Joining:
             ),
             reason=member.reason,
         )
-        self._context.log(logging.INFO, f"joining group {self._config.group_id!r}: {member.reason}")
+        why = member.reason or "a new membership"
+        self._context.log(logging.INFO, f"joining group {self._config.group_id!r}: {why}")
         number = member.number
         self._send(request, lambda result, then: self._joined(number, result, then), now)
 
@@ -145,7 +161,8 @@ class Joining:
     def _metadata(self, assignor: Assignor) -> bytes:
         """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
         topics, owned = self._membership.topics, self.book.claimed()
-        generation = self._membership.generation if owned else -1
+        # An eager member lists nothing; its generation still says that this is a new join, and not a repeated one.
+        generation = self._membership.generation if owned or self._giving_up.eager else -1
         userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
         return write_subscription(
             Subscription(topics=tuple(topics), owned=tuple(owned), generation=generation, userdata=userdata)
@@ -162,6 +179,7 @@ class Joining:
         elif result.error == 0:
             self._join_answered(result, now)
         elif result.error == MEMBER_ID_REQUIRED:
+            self._id_changes(now)
             member.member_id = result.member_id
             member.rejoin(member.reason)
         else:
@@ -172,7 +190,7 @@ class Joining:
         self._backoff.succeeded()
         self._mixed = member.told_to_rejoin and answer.generation == member.generation
         member.told_to_rejoin = False
-        member.generation, member.member_id = answer.generation, answer.member_id
+        member.generation, member.member_id, member.id_used = answer.generation, answer.member_id, True
         self._protocol = answer.protocol or ""
         self._heartbeats.joined(now)
         self._leading = Leading(answer, self._cluster) if answer.leader == answer.member_id else None
@@ -199,6 +217,7 @@ class Joining:
             group_id=self._config.group_id or "",
             generation=member.generation,
             member_id=member.member_id,
+            group_instance_id=self._config.group_instance_id,
             protocol=self._protocol,
             assignments=assignments,
         )
@@ -234,7 +253,8 @@ class Joining:
     def _sync_answered(self, answer: api.SyncGroupAnswer, sent: float, now: float) -> None:
         member = self._membership
         self._backoff.succeeded()
-        member.alive_at = sent
+        self._id_changed = 0
+        member.alive_at = member.well_at = sent
         member.syncs += 1
         member.move(GroupInput.SYNCED)
         try:
@@ -251,9 +271,12 @@ class Joining:
         if assignor is not None:
             assignor.on_assignment(partitions, member.generation)
         target = frozenset(partitions)
-        self.book.apply(target, member.generation, now)
+        self.book.apply(target, member.generation, now, member_id=member.member_id)
         if self._claimed - self.book.held.keys() - target:
             member.rejoin("a revoke was completed during the join")
+        if self._succeeds_itself and not self._giving_up.eager:
+            self._succeeds_itself = False
+            member.rejoin("a static member came back: what its predecessor was to release is with nobody")
         self._metadata_changed(now)  # what changed since the deal
 
     def _assignor(self) -> Assignor | None:
@@ -279,6 +302,7 @@ class Joining:
         """An error code on Join or Sync (Java's table)."""
         self._context.log(logging.INFO, f"{what} was answered with error code {code}")
         if code == UNKNOWN_MEMBER_ID:
+            self._id_changes(now)
             self._ends.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
         elif code in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION):
             self._restart()
@@ -289,6 +313,12 @@ class Joining:
                 self._coordinator.lost(error_for_code(code))
         else:
             self._ends.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
+
+    def _id_changes(self, now: float) -> None:
+        """Law 4."""
+        self._id_changed += 1
+        if self._id_changed > 1:
+            self._backoff.failed(now)
 
     def _restart(self) -> None:
         """Law 1: at Join, with what was kept."""

@@ -4,6 +4,7 @@ Laws
 1. It waits until the metadata of every subscribed topic of every member is known.
 2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
 3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen.
+4. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Leading:
         self._cluster = cluster
         self._members = tuple(_decoded(member) for member in answer.members)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
+        self._skips = answer.skip_assignment
         self._counts: dict[str, int] | None = None
 
     def ready(self) -> bool:
@@ -36,6 +38,8 @@ class Leading:
     def assign(self, assignor: Assignor) -> dict[str, bytes]:
         """Member id -> assignment bytes. Raises what the assignor raises."""
         self._counts = self._present_counts()
+        if self._skips:
+            return {}
         made = assignor.assign(ClusterView(partitions=self._counts), self._members)
         return {member: write_assignment(Assignment(partitions=tuple(parts))) for member, parts in made.items()}
 

@@ -21,6 +21,7 @@ from instride.core.events import (
     Commit,
     CompleteRevoke,
     Consumed,
+    EnforceRebalance,
     FetchCommitted,
     FetchMetadata,
     FetchOffsets,
@@ -49,7 +50,6 @@ from instride.core.network.lookups import Lookups
 from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
-from instride.errors import ConfigError
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -71,12 +71,11 @@ class NetworkMachine:
     ) -> None:
         assignors = pick_assignors(config.assignors)
         self.protocol: RebalanceProtocol = common_protocol(assignors)
-        _refuse_eager(self.protocol, config)
         self._context = Context(config, random)
         self._cluster = Cluster(self._context)
         self._coordinator = Coordinator(self._context, self._cluster)
         self._commits = Commits(self._context, self._cluster, self._coordinator)
-        self._group = Group(self._context, self._cluster, self._coordinator, assignors, lease)
+        self._group = Group(self._context, self._cluster, self._coordinator, assignors, self.protocol, lease)
         self._book = Book(self._context, self.protocol, self._commits, self._group.rejoin)
         self._commits.group = self._group
         self._commits.book = self._book
@@ -119,6 +118,8 @@ class NetworkMachine:
                 self._lookups.add(event)
             case Subscribe() | Assign() | Unsubscribe() | Close():
                 self._begin_or_end(event, now)
+            case EnforceRebalance():
+                self._group.enforce(event.reason)
             case ChangeSettings():
                 self._context.config = event.config
         self._context.touch()
@@ -198,9 +199,9 @@ class NetworkMachine:
                 self._closing.cut_short(now)
                 self._book.assign_by_hand(event.partitions)
             case Unsubscribe():
-                self._closing.unsubscribe(event, now)
+                self._closing.begin(event)
             case Close():
-                self._closing.close(event, now)
+                self._closing.begin(event)
 
     def _consumed(self, event: Consumed) -> None:
         for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():
@@ -222,13 +223,3 @@ class NetworkMachine:
                 held.paused = False
                 held.restart(event.fetch_number)
                 held.resume(event.offset)
-
-
-def _refuse_eager(protocol: RebalanceProtocol, config: ConsumerConfig) -> None:
-    """An eager member must give up everything before it joins, which this one does not do yet: it would go on with
-    partitions that the group has given to others."""
-    if protocol is RebalanceProtocol.EAGER:
-        raise ConfigError(
-            f"assignors {list(config.assignors)} make an eager group, which is not supported yet; use "
-            '["cooperative-sticky"]'
-        )

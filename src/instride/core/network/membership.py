@@ -16,8 +16,10 @@ __all__ = ["Membership"]
 class Membership:
     """Not thread-safe: the network machine owns it.
 
-    requesting: a Join or Sync is under way. told_to_rejoin: by a heartbeat, since the last join. alive_at: when the
-    last heartbeat that was answered was sent. unheard: the last one had no answer.
+    id_used: a Join was sent with the member id, so the group may count us as a member by it.
+    requesting: a Join or Sync is under way. told_to_rejoin: by a heartbeat or commit, since the last join.
+    alive_at: when the last heartbeat that was answered was sent. well_at: the same, of those answered without a word of
+    a rebalance. unheard: the last one had no answer.
     """
 
     def __init__(self, context: Context) -> None:
@@ -26,14 +28,16 @@ class Membership:
         self.topics: frozenset[str] = frozenset()
         self.generation = -1
         self.member_id = ""
+        self.id_used = False
         self.number = 0
         self.syncs = 0
-        self.reason = "subscribe"
+        self.reason = ""
         self.wants_join = False
         self.requesting = False
         self.told_to_rejoin = False
         self.unheard = False
         self.alive_at = float("-inf")
+        self.well_at = float("-inf")
         self.last_polled = float("inf")
 
     @property
@@ -54,9 +58,10 @@ class Membership:
         return self.sync_pending or (self.requesting and self.rebalancing)
 
     def rejoin(self, reason: str) -> None:
-        """A new join is needed (law 2)."""
+        """A new join is needed (law 2). The first reason is the one that is told."""
+        if not self.wants_join:
+            self.reason = reason
         self.wants_join = True
-        self.reason = reason
         self._context.touch()
 
     def move(self, event: GroupInput) -> None:
@@ -69,5 +74,5 @@ class Membership:
         self.requesting = self.wants_join = self.told_to_rejoin = self.unheard = False
         self.generation = -1
         if forget_id:
-            self.member_id = ""
+            self.member_id, self.id_used = "", False
         self.move(GroupInput.LOST)

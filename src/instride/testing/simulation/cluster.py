@@ -159,6 +159,7 @@ class SimulatedCluster:
             bootstrap_servers=tuple(f"{HOST}:{PORT + node}" for node in range(1, plan.nodes + 1)),
             group_id="g",
             client_id=member.name,
+            assignors=member.assignors,
             auto_offset_reset="earliest",
             max_poll_records=member.limit,
             fetch_fairness=plan.fairness,

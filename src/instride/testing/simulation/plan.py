@@ -44,7 +44,7 @@ class MemberPlan:
     """Times are virtual seconds. leaves_at: infinite for one that stays. limit: most records of a poll.
 
     most_in_flight: above it, it pauses. gives_up_round: a wakeup ends its round, instead of going on without records.
-    flickers: how likely it pauses and resumes everything in one breath.
+    flickers: how likely it pauses and resumes everything in one breath. assignors: in its order of preference.
     """
 
     name: str
@@ -57,6 +57,7 @@ class MemberPlan:
     most_in_flight: int = 1_000_000
     gives_up_round: bool = False
     flickers: float = 0.0
+    assignors: tuple[str, ...] = ("cooperative-sticky",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

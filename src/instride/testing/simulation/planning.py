@@ -17,6 +17,12 @@ __all__ = ["plan_for"]
 
 _LOOPS: tuple[LoopKind, ...] = ("flagship", "changes", "wait", "synchronous", "auto-commit", "immediate")
 _ONE_BY_ONE = ("synchronous", "auto-commit", "immediate")
+_COOPERATIVE = ("cooperative-sticky",)
+_PROTOCOLS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "cooperative": (_COOPERATIVE,),
+    "eager": (("range",), ("range", "roundrobin"), ("sticky", "range")),
+    "bounce": (_COOPERATIVE, ("cooperative-sticky", "range"), ("range", "cooperative-sticky")),
+}
 _ROLES = (Role.COORDINATOR, Role.JOIN, Role.DATA)
 
 
@@ -30,7 +36,7 @@ def plan_for(seed: int) -> Plan:
     extra = random.Random(seed * 2)  # noqa: S311 - the same
     if plan.kind == "faults":
         plan = extra.choices((_plain, _visited, _crowded), (10, 1, 2))[0](extra, plan)
-    return plan
+    return replace(plan, members=_with_protocols(seed, plan.members))
 
 
 def _short(seed: int, rng: random.Random) -> Plan:
@@ -62,6 +68,20 @@ def _short(seed: int, rng: random.Random) -> Plan:
         fetch_max_wait=rng.choice((0.3, 0.5, 1.0)),
         prefetch=rng.choice(("bytes", "bytes", "total", "partition")),
         fairness=rng.choice(("greedy", "greedy", "proportional")),
+    )
+
+
+def _with_protocols(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    """Cooperative, eager, or on the way from one to the other. By numbers of its own, so that all else stays.
+
+    In an eager group a delay is bounded by the last heartbeat before it, so who polls seldom might miss it.
+    """
+    rng = random.Random(f"protocols {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    choices = _PROTOCOLS[rng.choices(("cooperative", "eager", "bounce"), (6, 1, 1))[0]]
+    chosen = [replace(each, assignors=rng.choice(choices)) for each in members]
+    return tuple(
+        each if each.assignors == _COOPERATIVE else replace(each, poll_timeout=min(0.3, each.poll_timeout))
+        for each in chosen
     )
 
 

@@ -1,0 +1,50 @@
+"""`group_metadata` and `enforce_rebalance`: what a transactional producer is told, and what the network side is."""
+
+from __future__ import annotations
+
+import pytest
+from application_script import Script, epochs
+
+from instride import GroupMetadata
+from instride.core.events import Assigned, EnforceRebalance, Lost
+from instride.errors import IllegalStateError
+
+
+def test_it_is_of_the_newest_assignment_that_a_poll_has_taken() -> None:
+    script = Script(group_instance_id="one")
+    script.subscribe()
+    assert script.machine.group_metadata() == GroupMetadata("g", -1, "", "one")
+    script.up(Assigned(generation=4, partitions=epochs(0), member_id="me"))
+    assert script.machine.group_metadata().generation_id == -1, "no poll has taken it"
+    script.poll()
+    assert script.machine.group_metadata() == GroupMetadata("g", 4, "me", "one")
+
+
+def test_who_has_not_polled_since_a_loss_is_fenced_by_its_old_generation() -> None:
+    script = Script()
+    script.subscribe()
+    script.up(Assigned(generation=4, partitions=epochs(0), member_id="me"))
+    script.poll()
+    script.up(Lost(partitions=epochs(0)), Assigned(generation=6, partitions=epochs(0, epoch=2), member_id="me"))
+    assert script.machine.group_metadata().generation_id == 4
+    script.poll()
+    script.poll()
+    assert script.machine.group_metadata().generation_id == 6
+
+
+def test_it_is_gone_with_the_subscription() -> None:
+    script = Script()
+    script.subscribe()
+    script.up(Assigned(generation=4, partitions={}, member_id="me"))
+    script.poll()
+    script.run(script.machine.unsubscribe(script.now, 0.0))
+    assert script.machine.group_metadata() == GroupMetadata("g")
+
+
+def test_a_rebalance_needs_a_subscription() -> None:
+    script = Script()
+    with pytest.raises(IllegalStateError, match="subscribe first"):
+        script.machine.enforce_rebalance("why not")
+    script.subscribe()
+    script.machine.enforce_rebalance("why not")
+    assert script.take_posted(EnforceRebalance) == [EnforceRebalance(reason="why not")]

@@ -1,0 +1,259 @@
+"""The eager protocol: everything is given up before a join, by a deadline that the broker's barrier sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import (
+    Assigned,
+    CommitsSettled,
+    DeadlineMoved,
+    Lost,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Polled,
+    Revoked,
+    RevokeRequested,
+    Subscribe,
+)
+from instride.core.group.membership import GroupState
+from instride.wire import api
+from instride.wire.consumer_protocol import read_subscription
+
+ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
+
+
+def eager(**settings: Any) -> NetworkScript:
+    return NetworkScript(**{"assignors": ["range"], "max_poll_interval": 20.0, **settings})
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return eager()
+
+
+def let_go(script: NetworkScript, *partitions: int) -> None:
+    script.complete(*partitions)
+
+
+@pytest.mark.rule("C")
+def test_a_join_waits_until_everything_is_revoked(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    (event,) = script.take(RevokeRequested)
+    assert set(event.partitions) == {tp(0), tp(1)}
+    assert "JoinGroup" not in script.waits()
+    assert script.machine._group.state is GroupState.STABLE, "PREPARING_REBALANCE is entered when all are revoked"
+    let_go(script, 0)
+    assert "JoinGroup" not in script.waits()
+    let_go(script, 1)
+    assert script.joining_with().owned == ()
+    script.rebalance(2, 1, 2)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(1), tp(2)}, "assigned anew, also what it had before"
+
+
+@pytest.mark.rule("C")
+def test_what_is_assigned_again_begins_a_new_epoch(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    before = script.epoch(0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    let_go(script, 0)
+    script.rebalance(2, 0)
+    assert script.epoch(0) > before
+
+
+@pytest.mark.rule("C")
+def test_who_holds_nothing_is_asked_and_not_waited_for(script: NetworkScript) -> None:
+    script.member_of(1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    (event,) = script.take(RevokeRequested)
+    assert event.partitions == {}
+    script.asked(api.JoinGroup)
+
+
+def test_a_first_join_asks_for_nothing(script: NetworkScript) -> None:
+    script.subscribe()
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=79, member_id="me"))
+    script.rebalance(1, 0)
+    assert script.take(RevokeRequested) == []
+
+
+def test_a_sync_that_is_refused_asks_for_nothing_again(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.take(RevokeRequested)
+    let_go(script, 0)
+    script.join(2)
+    script.answer(api.SyncGroup, api.SyncGroupAnswer(error=REBALANCE_IN_PROGRESS))
+    script.rebalance(3, 0)
+    assert script.take(RevokeRequested) == [], "one rebalance, one call of the listener"
+
+
+@pytest.mark.rule("completing")
+def test_the_commits_and_the_listener_come_before_the_join(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1, listener=True)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.commit({0: 5, 1: 7})
+    assert script.asked(api.OffsetCommit).generation == 1, "the broker takes commits while it waits for joins"
+    let_go(script, 0, 1)
+    assert script.take(CommitsSettled) == []
+    script.committed()
+    (settled,) = script.take(CommitsSettled)
+    assert set(settled.partitions) == {tp(0), tp(1)}
+    assert "JoinGroup" not in script.waits()
+    script.do(PartitionsRevoked(partitions=settled.partitions))
+    script.asked(api.JoinGroup)
+
+
+@pytest.mark.rule("deadline")
+def test_the_deadline_counts_from_the_last_heartbeat_that_was_answered_well(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.pass_time(script.config.heartbeat_interval)
+    well = script.now
+    script.now += 0.4
+    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    (event,) = script.take(RevokeRequested)
+    bound = well + script.config.max_poll_interval
+    assert event.deadline == pytest.approx(bound - script.config.commit_budget)
+    for _ in range(2):
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        script.do(Polled())
+    assert script.take(DeadlineMoved) == [], "what says that a rebalance is under way moves nothing"
+    script.pass_time(event.deadline - script.now - 0.01)
+    assert script.take(Lost) == []
+    script.pass_time(0.02)
+    assert list(script.take(Lost)[0].partitions) == [tp(0)]
+    assert script.asked(api.JoinGroup).member_id == "me", "the membership is kept, the partitions are not"
+    assert script.joining_with().owned == ()
+    assert script.now < bound
+
+
+@pytest.mark.rule("deadline")
+def test_a_rebalance_that_we_start_has_max_poll_interval_until_the_group_says_more(script: NetworkScript) -> None:
+    script.topics["u"] = 1
+    script.member_of(1, 0)
+    script.pass_time(script.config.heartbeat_interval)
+    well = script.now
+    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.now += 2.0
+    script.do(Subscribe(topics=frozenset({"t", "u"})))
+    (event,) = script.take(RevokeRequested)
+    assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    (moved,) = script.take(DeadlineMoved)
+    assert moved.deadline == pytest.approx(well + script.config.max_poll_interval - script.config.commit_budget)
+
+
+@pytest.mark.rule("deadline")
+def test_a_commit_without_an_answer_leaves_the_join_time_to_arrive() -> None:
+    script = eager(commit_budget=2.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    (event,) = script.take(RevokeRequested)
+    script.commit({0: 5})
+    let_go(script, 0)
+    while script.now < event.deadline + 0.9:
+        script.do(Polled())
+        script.pass_time(min(1.0, event.deadline + 0.9 - script.now))
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS))
+    assert "JoinGroup" not in script.waits()
+    script.pass_time(0.2)
+    assert len(script.take(Lost)) == 1
+    script.asked(api.JoinGroup)
+    assert script.now < event.deadline + script.config.commit_budget
+
+
+@pytest.mark.rule("11")
+def test_a_new_subscription_gives_up_everything_at_once(script: NetworkScript) -> None:
+    script.topics["u"] = 1
+    script.member_of(1, 0, 1)
+    script.do(Subscribe(topics=frozenset({"u"})))
+    (event,) = script.take(RevokeRequested)
+    assert set(event.partitions) == {tp(0), tp(1)}
+    let_go(script, 0, 1)
+    assert script.joining_with().topics == ("u",)
+
+
+@pytest.mark.rule("membership")
+@pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
+def test_a_barrier_that_was_missed_loses_what_is_held(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.take(RevokeRequested)
+    let_go(script, 0)
+    script.heartbeat(code)
+    assert list(script.take(Lost)[0].partitions) == [tp(1)], "what was revoked is not lost as well"
+    assert script.asked(api.JoinGroup).member_id == ("" if code == UNKNOWN_MEMBER_ID else "me")
+
+
+@pytest.mark.vector(31)
+@pytest.mark.parametrize(("assignor", "lost"), [("range", 0), ("cooperative-sticky", 1)])
+@pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
+def test_dropped_out_in_the_middle_of_a_rebalance(assignor: str, lost: int, code: int) -> None:
+    """Eager members have revoked by then; cooperative ones lose what they hold."""
+    script = eager(assignors=[assignor])
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    if assignor == "range":
+        let_go(script, 0)
+    answer = UNKNOWN_MEMBER_ID if code == UNKNOWN_MEMBER_ID else REBALANCE_IN_PROGRESS
+    script.join(2)
+    script.answer(api.SyncGroup, api.SyncGroupAnswer(error=answer))
+    if code == ILLEGAL_GENERATION:
+        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=UNKNOWN_MEMBER_ID))
+    assert len(script.take(Lost)) == lost
+    assert script.asked(api.JoinGroup).member_id == ""
+    script.rebalance(3, 0)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
+
+
+def test_a_list_with_an_eager_assignor_is_eager_and_offers_all_of_them() -> None:
+    script = eager(assignors=["range", "cooperative-sticky"])
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert "JoinGroup" not in script.waits()
+    let_go(script, 0)
+    protocols = script.asked(api.JoinGroup).protocols
+    assert [each.name for each in protocols] == ["range", "cooperative-sticky"]
+    assert [read_subscription(each.metadata).owned for each in protocols] == [(), ()]
+
+
+def test_sticky_tells_its_last_assignment_in_the_userdata() -> None:
+    script = eager(assignors=["sticky"])
+    script.subscribe()
+    assert script.joining_with().userdata is None
+    script.rebalance(1, 0, 1)
+    script.do(PartitionsAssigned(generation=1))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    let_go(script, 0, 1)
+    said = script.joining_with()
+    assert said.owned == ()
+    assert said.userdata is not None
+    assert said.userdata.endswith((1).to_bytes(4, "big")), "the generation of that assignment"
+
+
+def test_a_leader_deals_out_with_the_assignor_that_the_group_chose() -> None:
+    script = eager(metadata_max_age=5.0)
+    script.subscribe()
+    script.join(1, leader=True)
+    assert script.asked(api.SyncGroup).protocol == "range"
+    assert script.asked(api.SyncGroup).assignments.keys() == {"me"}
+    script.sync(0, 1, 2, 3)
+    script.topics["t"] = 6
+    script.pass_time(script.config.metadata_max_age + 1)
+    assert script.take(RevokeRequested), "more partitions: the leader starts a rebalance, and gives up first"
+
+
+def test_revokes_complete_with_nobody_polling_only_by_their_deadline() -> None:
+    script = eager(max_poll_interval=60.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    for _ in range(4):
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert (script.take(Lost), script.take(Revoked)) == ([], [])
+    assert "JoinGroup" not in script.waits()

@@ -1,0 +1,89 @@
+"""Why and when a member joins again: reasons (KIP-800), rebalances that the user wants, ids that change repeatedly."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Assigned, Close, EnforceRebalance, RevokeRequested, Unsubscribe
+from instride.wire import api
+
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 27, 79
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return NetworkScript()
+
+
+@pytest.mark.vector(37)
+def test_a_join_says_why(script: NetworkScript) -> None:
+    script.subscribe()
+    assert script.asked(api.JoinGroup).reason == ""
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=MEMBER_ID_REQUIRED, member_id="me"))
+    assert script.asked(api.JoinGroup).reason == ""
+    script.rebalance(1, 0)
+    script.do(EnforceRebalance(reason="a test"))
+    assert script.asked(api.JoinGroup).reason == "a test"
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=UNKNOWN_MEMBER_ID))
+    assert "UNKNOWN_MEMBER_ID" in (script.asked(api.JoinGroup).reason or "")
+
+
+def test_a_rebalance_that_the_user_wants_asks_for_everything_in_an_eager_group() -> None:
+    script = NetworkScript(assignors=["range"])
+    script.member_of(1, 0)
+    script.do(EnforceRebalance(reason="why not"))
+    assert script.take(RevokeRequested)[-1].partitions.keys() == {tp(0)}
+    before = script.epoch(0)
+    script.complete(0)
+    first = script.asked(api.JoinGroup)
+    assert first.reason == "why not"
+    script.rebalance(2, 0)
+    assert script.epoch(0) > before
+    script.do(EnforceRebalance(reason="again"))
+    script.complete(0)
+    assert script.asked(api.JoinGroup).protocols != first.protocols, "equal bytes would start no rebalance"
+
+
+def test_without_a_subscription_nothing_is_enforced(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 5))
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.do(EnforceRebalance(reason="late"))
+    script.pass_time(1.0)
+    assert "JoinGroup" not in script.waits()
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED])
+def test_ids_that_change_over_and_over_do_not_spin(script: NetworkScript, code: int) -> None:
+    script.subscribe()
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="first"))
+    for _ in range(5):
+        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="another"))
+        assert "JoinGroup" not in script.waits(), "the first change is followed at once, the next after a back-off"
+        script.pass_time(2.0)
+    script.rebalance(1, 0)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="yet another"))
+    script.asked(api.JoinGroup)  # forgotten with the sync that went well
+
+
+def test_an_id_that_no_join_was_sent_with_is_not_given_back(script: NetworkScript) -> None:
+    """It is no member's yet; giving it back starts a rebalance (docs/protocol-facts.md)."""
+    script.subscribe()
+    action = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
+    script.waiting.remove(action)
+    answer = api.JoinGroupAnswer(error=MEMBER_ID_REQUIRED, member_id="fresh")
+    script.machine.answered(action.request_id, answer, script.now)
+    script.do(Close(call=1, deadline=script.now + 5))
+    assert "LeaveGroup" not in script.waits()
+    assert script.stopped
+
+
+def test_an_id_that_a_join_is_pending_with_is_given_back(script: NetworkScript) -> None:
+    script.subscribe()
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=MEMBER_ID_REQUIRED, member_id="fresh"))
+    assert script.asked(api.JoinGroup).member_id == "fresh"
+    script.do(Close(call=1, deadline=script.now + 5))
+    assert script.asked(api.LeaveGroup).member_id == "fresh"

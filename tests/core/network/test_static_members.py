@@ -1,0 +1,159 @@
+"""Static membership (KIP-345, KIP-814): a member that keeps its place over restarts, and is fenced by its successor."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Answered, Assigned, Close, ErrorRaised, Lost, PartitionsAssigned, Polled, Unsubscribe
+from instride.errors import FencedInstanceIdError
+from instride.wire import api
+
+UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID = 25, 22, 27, 82
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return NetworkScript(group_instance_id="one", assignors=["range"])
+
+
+def cooperative() -> NetworkScript:
+    return NetworkScript(group_instance_id="one")
+
+
+def test_every_request_of_the_group_names_the_instance(script: NetworkScript) -> None:
+    script.subscribe()
+    assert script.asked(api.JoinGroup).group_instance_id == "one"
+    script.join(1)
+    assert script.asked(api.SyncGroup).group_instance_id == "one"
+    script.sync(0)
+    script.commit({0: 3})
+    assert script.asked(api.OffsetCommit).group_instance_id == "one"
+    script.pass_time(script.config.heartbeat_interval)
+    assert script.asked(api.Heartbeat).group_instance_id == "one"
+
+
+@pytest.mark.vector(38)
+@pytest.mark.parametrize(("leave", "tells"), [(None, False), (False, False), (True, True)])
+def test_closing_tells_the_group_only_where_that_is_asked_for(
+    script: NetworkScript, leave: bool | None, tells: bool
+) -> None:
+    script.member_of(1, 0)
+    script.do(Close(call=1, deadline=script.now + 30, leave=leave))
+    assert ("LeaveGroup" in script.waits()) == tells
+    if tells:
+        request = script.asked(api.LeaveGroup)
+        assert (request.member_id, request.group_instance_id) == ("me", "one")
+        script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert script.stopped
+
+
+def test_unsubscribe_and_a_poll_that_does_not_come_tell_nobody(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 30))
+    assert "LeaveGroup" not in script.waits()
+    assert script.take(Answered)[-1].error is None
+
+    script = NetworkScript(group_instance_id="one", max_poll_interval=5.0)
+    script.member_of(1, 0)
+    script.pass_time(6.0)
+    assert "LeaveGroup" not in script.waits()
+    assert len(script.take(Lost)) == 1
+    script.do(Polled())
+    assert script.asked(api.JoinGroup).member_id == "", "the broker gives it a new one, and what it had"
+
+
+@pytest.mark.parametrize("where", [api.JoinGroup, api.SyncGroup, api.Heartbeat, api.OffsetCommit])
+def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type[api.Request]) -> None:
+    script.member_of(1, 0)
+    call = script.commit({0: 3})
+    if where is api.OffsetCommit:
+        script.committed(FENCED_INSTANCE_ID)
+        (answer,) = script.take(Answered)
+        assert isinstance(answer.committed[tp(0)], FencedInstanceIdError)
+        assert answer.call == call
+    elif where is api.Heartbeat:
+        script.heartbeat(FENCED_INSTANCE_ID)
+    else:
+        script.committed()
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        script.complete(0)
+        if where is api.JoinGroup:
+            script.answer(api.JoinGroup, api.JoinGroupAnswer(error=FENCED_INSTANCE_ID))
+        else:
+            script.join(2)
+            script.answer(api.SyncGroup, api.SyncGroupAnswer(error=FENCED_INSTANCE_ID))
+    (raised,) = script.take(ErrorRaised)
+    assert isinstance(raised.error, FencedInstanceIdError)
+    assert raised.error.fatal
+    assert len(script.take(Lost)) == (where in (api.Heartbeat, api.OffsetCommit)), "what was revoked is not lost too"
+    script.pass_time(60.0)
+    assert "JoinGroup" not in script.waits(), "its successor would be fenced in turn"
+    assert "LeaveGroup" not in script.waits()
+
+
+def test_a_fenced_answer_to_a_commit_of_an_older_generation_says_nothing_of_this_membership() -> None:
+    script = cooperative()
+    script.member_of(1, 0)
+    script.rebalance(2, 0)
+    script.commit({0: 3}, epoch=script.epoch(0))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0)
+    script.committed(FENCED_INSTANCE_ID)
+    assert script.take(ErrorRaised) == []
+
+
+def test_a_barrier_that_was_missed_keeps_the_id(script: NetworkScript) -> None:
+    """A static member survives it, in a new generation: it has lost its partitions and joins with its id."""
+    script.member_of(1, 0)
+    script.heartbeat(ILLEGAL_GENERATION)
+    assert len(script.take(Lost)) == 1
+    request = script.asked(api.JoinGroup)
+    assert (request.member_id, request.group_instance_id) == ("me", "one")
+
+
+def test_a_session_that_ended_joins_as_the_same_instance(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(UNKNOWN_MEMBER_ID)
+    request = script.asked(api.JoinGroup)
+    assert (request.member_id, request.group_instance_id) == ("", "one")
+
+
+@pytest.mark.rule("deadline")
+def test_a_cooperative_member_that_came_back_joins_once_more_with_changed_metadata() -> None:
+    """What its predecessor delayed is with nobody, and the broker started no rebalance: an idle partition for ever."""
+    script = cooperative()
+    script.subscribe()
+    first = script.asked(api.JoinGroup)
+    script.rebalance(7, 0, 1)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0), tp(1)}
+    second = script.asked(api.JoinGroup)
+    assert second.protocols != first.protocols
+    assert script.joining_with().owned == (tp(0), tp(1))
+    script.rebalance(8, 0, 1, 2)
+    script.do(PartitionsAssigned(generation=8))
+    assert "JoinGroup" not in script.waits(), "once"
+
+
+def test_an_eager_member_that_came_back_does_not(script: NetworkScript) -> None:
+    script.subscribe()
+    script.rebalance(7, 0, 1)
+    assert "JoinGroup" not in script.waits()
+
+
+def test_a_leader_that_came_back_makes_no_assignment(script: NetworkScript) -> None:
+    """KIP-814: the broker says so, and the group goes on with the one there is."""
+    script = NetworkScript(group_instance_id="one", assignors=["range"], metadata_max_age=5.0)
+    script.subscribe()
+    request = script.asked(api.JoinGroup)
+    mine = api.GroupMember(member_id="new", metadata=request.protocols[0].metadata, group_instance_id="one")
+    answer = api.JoinGroupAnswer(
+        generation=7, protocol="range", leader="new", member_id="new", members=(mine,), skip_assignment=True
+    )
+    script.answer(api.JoinGroup, answer)
+    assert script.asked(api.SyncGroup).assignments == {}
+    script.sync(0, 1)
+    script.topics["t"] = 6
+    script.pass_time(5.5)
+    script.complete(0, 1)
+    script.asked(api.JoinGroup)  # it leads still: it saw that there are more partitions
