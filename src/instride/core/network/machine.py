@@ -198,9 +198,7 @@ class NetworkMachine:
             case Assign():
                 self._closing.cut_short(now)
                 self._book.assign_by_hand(event.partitions)
-            case Unsubscribe():
-                self._closing.begin(event)
-            case Close():
+            case Unsubscribe() | Close():
                 self._closing.begin(event)
 
     def _consumed(self, event: Consumed) -> None:
