@@ -7,6 +7,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -142,10 +143,17 @@ def test_a_close_that_is_interrupted_ends_the_thread_all_the_same(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = driver_of(consumer)
+    close = driver.application.close
+
+    def waiting(*arguments: Any, **options: Any) -> Call[bool]:
+        clean = yield from close(*arguments, **options)
+        yield Wait(until=now() + 60)  # where the answer was there before anybody waited for it
+        return clean
 
     def interrupt(until: float) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(driver.application, "close", waiting)
     monkeypatch.setattr(driver._mailbox, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         consumer.close()

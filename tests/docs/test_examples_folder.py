@@ -1,0 +1,161 @@
+"""The programs of examples/ run as their users start them: every record once, all committed, ended by SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from instride import Consumer, TopicPartition
+from instride.testing import LocalKafka
+
+FOLDER = Path(__file__).parents[2] / "examples"
+PARTITIONS, EACH = 4, 60
+PATIENCE = 60.0
+MEMBERS = ["hand_over", "worker_pool", "changes", "ranges"]
+
+
+class Program:
+    """An example under way, and the lines that it has printed."""
+
+    def __init__(self, name: str, *arguments: str) -> None:
+        command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py"), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self.complaints: list[str] = []
+        streams = ((self.process.stdout, self.lines), (self.process.stderr, self.complaints))
+        self._readers = [threading.Thread(target=_read, args=each, daemon=True) for each in streams]
+        for reader in self._readers:
+            reader.start()
+
+    def end(self, *, told: bool = True) -> None:
+        """It ends well, on SIGTERM or by itself, and has complained of nothing."""
+        if told:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(PATIENCE)
+        self.release()
+        assert (code, self.complaints) == (0, [])
+
+    def release(self) -> None:
+        """Whatever became of it: nothing is left."""
+        self.process.kill()
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        with self.process:  # closes its streams
+            pass
+
+
+def _read(stream: Iterator[str], lines: list[str]) -> None:
+    lines.extend(line.strip() for line in stream)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    started: list[Program] = []
+
+    def begin(name: str, *arguments: str) -> Program:
+        started.append(Program(name, *arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.release()
+
+
+@pytest.fixture
+def topic(kafka_topic: Callable[..., str]) -> str:
+    return kafka_topic(PARTITIONS)
+
+
+def fill(kafka: LocalKafka, topic: str, numbers: range) -> Counter[str]:
+    """Write these records to each partition; the lines that an example is to print."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for partition in range(PARTITIONS):
+        for number in numbers:
+            producer.produce(topic, str(number).encode(), key=str(number).encode(), partition=partition)
+    assert producer.flush(PATIENCE) == 0
+    return Counter(f"{partition} {number}" for partition in range(PARTITIONS) for number in numbers)
+
+
+def wait_for_lines(count: int, *programs: Program, ended: Sequence[Program] = ()) -> None:
+    """Until so many were printed by all together; those that have ended are counted, and the others go on."""
+    deadline = time.monotonic() + PATIENCE
+    while sum(len(each.lines) for each in (*programs, *ended)) < count:
+        assert time.monotonic() < deadline, [(len(each.lines), each.complaints) for each in programs]
+        assert all(each.process.poll() is None for each in programs), [each.complaints for each in programs]
+        time.sleep(0.05)
+
+
+def all_committed(kafka: LocalKafka, topic: str, group: str, end: int) -> None:
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader:
+        found = reader.committed(*partitions, timeout=PATIENCE)
+    assert {each.partition: offset and offset.offset for each, offset in found.items()} == dict.fromkeys(
+        range(PARTITIONS), end
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", [*MEMBERS])
+def test_a_member_handles_and_commits_all(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program], name: str
+) -> None:
+    expected = fill(kafka, topic, range(EACH))
+    group = f"{name}-{uuid.uuid4().hex[:8]}"
+    program = start(name, "--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group)
+    wait_for_lines(expected.total(), program)
+    program.end()
+    assert Counter(program.lines) == expected
+    all_committed(kafka, topic, group, EACH)
+
+
+@pytest.mark.kafka
+@pytest.mark.requirement("KIP-983/2")
+@pytest.mark.parametrize("name", ["hand_over", pytest.param("changes", marks=pytest.mark.requirement("KIP-983/28"))])
+def test_two_members_share_a_topic_and_one_leaves(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program], name: str
+) -> None:
+    group = f"{name}-{uuid.uuid4().hex[:8]}"
+    arguments = ("--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group)
+    expected = fill(kafka, topic, range(EACH))
+    first = start(name, *arguments)
+    wait_for_lines(expected.total(), first)
+    second = start(name, *arguments)
+    written = EACH
+    while not second.lines:  # until the second has partitions of its own
+        expected += fill(kafka, topic, range(written, written + EACH))
+        written += EACH
+        wait_for_lines(expected.total(), first, second)
+    first.end()
+    expected += fill(kafka, topic, range(written, written + EACH))
+    wait_for_lines(expected.total(), second, ended=[first])
+    second.end()
+    assert Counter(first.lines + second.lines) == expected
+    all_committed(kafka, topic, group, written + EACH)
+
+
+@pytest.mark.kafka
+def test_partitions_are_read_from_beginning_to_end(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program]
+) -> None:
+    expected = fill(kafka, topic, range(EACH))
+    numbers = [str(number) for number in range(PARTITIONS)]
+    program = start("read_partitions", "--servers", kafka.bootstrap_servers, "--topic", topic, "--partitions", *numbers)
+    program.end(told=False)
+    assert Counter(program.lines) == expected
+
+
+def test_every_example_is_run_and_told_of() -> None:
+    programs = {path.stem for path in FOLDER.glob("*.py")}
+    assert programs == {*MEMBERS, "read_partitions"}
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(programs) if f"[{name}.py]({name}.py)" not in page] == []

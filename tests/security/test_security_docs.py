@@ -1,0 +1,52 @@
+"""The examples of docs/security.md are run as they stand: addresses, files and secrets are the test broker's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from security_help import PASSWORD, PATIENCE, USER, Listeners, token
+
+from instride import Consumer, TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+TP = TopicPartition("secured", 0)
+
+
+def run(number: int, listeners: Listeners, **names: Any) -> Consumer:
+    """Run an example; the consumer that it builds."""
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[number]
+    authority = listeners.certificates.file("ca.pem")
+    code = code.replace("broker.example:9094", listeners.kafka.listener("SASLTLS"))
+    code = code.replace("/etc/kafka/ca.pem", authority).replace('"reader"', repr(USER))
+    if "ssl_ca_file" not in code:  # the example trusts the system's authorities, which do not know the test's
+        code = code.replace("\nConsumer(", f"\nConsumer(\n    ssl_ca_file={authority!r},")
+    exec(compile(code.replace("\nConsumer(", "\nbuilt = Consumer("), f"security.md, example {number}", "exec"), names)
+    built = names["built"]
+    assert isinstance(built, Consumer)
+    return built
+
+
+def test_the_example_of_scram_over_tls(listeners: Listeners) -> None:
+    with run(0, listeners, the_password=PASSWORD) as consumer:
+        assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
+
+
+def test_the_example_of_a_token_function(listeners: Listeners) -> None:
+    asked = []
+
+    def provider() -> dict[str, Any]:
+        asked.append(1)
+        return {"access_token": token(), "expires_in": 3600.0}
+
+    with run(1, listeners, ask_your_identity_provider=provider) as consumer:
+        assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
+    assert asked
+
+
+def test_there_is_no_example_that_is_not_run() -> None:
+    assert len(re.findall(r"```python\n", PAGE.read_text(encoding="utf-8"))) == 2
