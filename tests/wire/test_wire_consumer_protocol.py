@@ -99,6 +99,7 @@ def test_what_kio_wrote_is_read_sorted_and_sane(claims: list[tuple[str, tuple[in
     )
 
 
+@pytest.mark.vector(21)
 def test_the_order_of_what_is_given_does_not_show() -> None:
     one = Subscription(topics=("a", "b"), owned=(TopicPartition("a", 1), TopicPartition("b", 0)))
     other = Subscription(topics=("b", "a", "a"), owned=(TopicPartition("b", 0), TopicPartition("a", 1)))
@@ -121,6 +122,7 @@ def test_the_very_bytes_of_a_cooperative_sticky_member() -> None:
 
 
 @pytest.mark.requirement("KIP-429/17")
+@pytest.mark.vector(22)
 def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
     subscription = Subscription(topics=("t",), owned=(TopicPartition("t", 0),), generation=3, rack="r")
     data = struct.pack(">h", 9) + write_subscription(subscription)[2:] + b"what we do not know"
@@ -131,6 +133,7 @@ def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
 
 @pytest.mark.requirement("KIP-429/17")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
+@pytest.mark.vector(23)
 def test_missing_fields_at_the_end_have_their_defaults(version: int) -> None:
     head = struct.pack(">hih", version, 1, 1) + b"t"
     assert read_subscription(head) == Subscription(topics=("t",), version=version)

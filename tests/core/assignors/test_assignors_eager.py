@@ -14,24 +14,28 @@ from instride.core.assignors.roundrobin import RoundRobinAssignor
 BOTH = "t1 t2"
 
 
+@pytest.mark.vector(1)
 def test_range_cuts_each_topic_into_contiguous_pieces() -> None:
     view = cluster(t1=3, t2=3)
     assignment = RangeAssignor().assign(view, [member("a", BOTH), member("b", BOTH)])
     assert shown(assignment) == {"a": "1-0 1-1 2-0 2-1", "b": "1-2 2-2"}
 
 
+@pytest.mark.vector(2)
 def test_range_cuts_a_topic_for_its_subscribers_only() -> None:
     members = [member("a", "t1"), member("b", BOTH), member("c", "t1")]
     assignment = RangeAssignor().assign(cluster(t1=3, t2=2), members)
     assert shown(assignment) == {"a": "1-0", "b": "1-1 2-0 2-1", "c": "1-2"}
 
 
+@pytest.mark.vector(3)
 def test_range_puts_static_members_first() -> None:
     members = [member("consumer-a", BOTH), member("consumer-b", BOTH, instance="instance-b")]
     assignment = RangeAssignor().assign(cluster(t1=3, t2=3), members)
     assert shown(assignment) == {"consumer-b": "1-0 1-1 2-0 2-1", "consumer-a": "1-2 2-2"}
 
 
+@pytest.mark.vector(4)
 def test_range_follows_the_instance_ids_when_member_ids_change() -> None:
     def of(*ids: str) -> list[MemberSubscription]:
         return [member(each, "t1", instance=f"i{n}") for n, each in enumerate(ids)]
@@ -46,6 +50,7 @@ def test_range_has_nothing_for_members_beyond_the_partitions() -> None:
     assert shown(assignment) == {"a": "1-0", "b": ""}
 
 
+@pytest.mark.vector(6)
 def test_roundrobin_deals_over_topic_borders() -> None:
     assignment = RoundRobinAssignor().assign(cluster(t1=3, t2=3), [member("a", BOTH), member("b", BOTH)])
     assert shown(assignment) == {"a": "1-0 1-2 2-1", "b": "1-1 2-0 2-2"}
@@ -57,6 +62,7 @@ def test_roundrobin_passes_over_members_without_the_topic() -> None:
     assert shown(assignment) == {"a": "1-0", "b": "1-1 2-0 2-1", "c": "1-2"}
 
 
+@pytest.mark.vector(7)
 def test_roundrobin_leaves_static_members_alone_when_a_dynamic_one_is_replaced() -> None:
     static = [member("s1", BOTH, instance="i1"), member("s2", BOTH, instance="i2")]
     before = RoundRobinAssignor().assign(cluster(t1=3, t2=3), [*static, member("d", BOTH)])

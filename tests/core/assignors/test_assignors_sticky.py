@@ -36,22 +36,26 @@ def eager(partitions: dict[str, int], *members: MemberSubscription) -> Assignmen
     return assignment
 
 
+@pytest.mark.vector(8)
 def test_a_partition_waits_for_its_owner_when_a_member_joins() -> None:
     a, b = member("a", owned="1-0 1-1 1-2", generation=1), member("b")
     assert shown(cooperative({"t1": 3}, a, b)) == {"a": "1-0 1-1", "b": ""}
     assert shown(eager({"t1": 3}, a, b)) == {"a": "1-0 1-1", "b": "1-2"}
 
 
+@pytest.mark.vector(8)
 def test_what_a_leaving_member_owned_is_granted_at_once() -> None:
     assert shown(cooperative({"t1": 3}, member("b", owned="1-2", generation=2))) == {"b": "1-0 1-1 1-2"}
 
 
+@pytest.mark.vector(9)
 def test_a_member_at_the_lower_quota_takes_the_free_partition() -> None:
     a = member("a", BOTH, "1-0 2-1", generation=1)
     b = member("b", BOTH, "1-1 2-2", generation=1)
     assert shown(cooperative({"t1": 2, "t2": 3}, a, b)) == {"a": "1-0 2-0 2-1", "b": "1-1 2-2"}
 
 
+@pytest.mark.vector(10)
 def test_a_newcomer_costs_the_two_owners_one_partition_between_them() -> None:
     a = member("a", BOTH, "1-0 2-0", generation=1)
     b = member("b", BOTH, "1-1 2-1", generation=1)
@@ -59,12 +63,14 @@ def test_a_newcomer_costs_the_two_owners_one_partition_between_them() -> None:
     assert sizes(cooperative({"t1": 2, "t2": 2}, a, b, member("c", BOTH))) == [0, 1, 2]
 
 
+@pytest.mark.vector(11)
 def test_members_under_the_quota_are_filled_first() -> None:
     a, b = member("a", BOTH, "1-0", generation=1), member("b", BOTH, "1-1", generation=1)
     assignment = cooperative({"t1": 2, "t2": 3}, a, b, member("c", BOTH))
     assert shown(assignment) == {"a": "1-0 2-1", "b": "1-1 2-2", "c": "2-0"}
 
 
+@pytest.mark.vector(12)
 def test_each_topic_stays_evenly_spread_while_members_come_and_go() -> None:
     group = Group(view=cluster(t1=12, t2=12))
     for joining, leaving, each in (("a", "", 12), ("b", "", 6), ("cd", "", 3), ("", "cd", 6)):
@@ -76,6 +82,7 @@ def test_each_topic_stays_evenly_spread_while_members_come_and_go() -> None:
         assert per_topic == [each] * len(per_topic)
 
 
+@pytest.mark.vector(13)
 def test_the_higher_generation_keeps_what_two_members_claim() -> None:
     a = member("a", BOTH, "1-0 1-1", generation=10)
     b = member("b", BOTH, "1-0 1-1 2-0", generation=9)
@@ -83,6 +90,7 @@ def test_the_higher_generation_keeps_what_two_members_claim() -> None:
 
 
 @pytest.mark.parametrize("generation", [-1, 4])
+@pytest.mark.vector(14)
 def test_neither_of_two_equal_claimants_keeps_a_partition(generation: int) -> None:
     a = member("a", owned="1-0 1-1", generation=generation)
     b = member("b", owned="1-0 1-2", generation=generation)
@@ -91,6 +99,7 @@ def test_neither_of_two_equal_claimants_keeps_a_partition(generation: int) -> No
     assert shown(eager({"t1": 3}, a, b, member("c"))) == {"a": "1-1", "b": "1-2", "c": "1-0"}
 
 
+@pytest.mark.vector(14)
 def test_a_partition_of_two_equal_claimants_waits_even_for_one_of_them() -> None:
     group = Group(view=cluster(t1=2))
     group.join(member("a", owned="1-0", generation=4), member("b", owned="1-0", generation=4))
@@ -100,6 +109,7 @@ def test_a_partition_of_two_equal_claimants_waits_even_for_one_of_them() -> None
     assert sizes(group.owned()) == [1, 1]
 
 
+@pytest.mark.vector(15)
 def test_losers_of_a_dispute_keep_what_nobody_disputes() -> None:
     members = [
         member("a", owned="1-0 1-1 1-2", generation=10),
@@ -110,6 +120,7 @@ def test_losers_of_a_dispute_keep_what_nobody_disputes() -> None:
     assert shown(eager({"t1": 6}, *members)) == {"a": "1-0 1-1", "b": "1-2 1-3", "c": "1-4 1-5"}
 
 
+@pytest.mark.vector(16)
 def test_undisputed_claims_of_any_generation_count() -> None:
     members = [
         member("a", owned="1-0 1-1 1-2", generation=9),
@@ -126,6 +137,7 @@ def test_undisputed_claims_of_any_generation_count() -> None:
 
 
 @pytest.mark.parametrize("generations", list(permutations([6, 7, 8])))
+@pytest.mark.vector(17)
 def test_three_claimants_with_different_subscriptions(generations: tuple[int, int, int]) -> None:
     topics = ("t1 t2 t3", "t1 t2 t3 t4", "t2 t3 t4")
     members = [
@@ -142,6 +154,7 @@ def test_three_claimants_with_different_subscriptions(generations: tuple[int, in
     assert set(sizes(group.owned())) == {1, 2}
 
 
+@pytest.mark.vector(18)
 def test_an_unlucky_mix_of_subscriptions_is_balanced() -> None:
     everything, some = "t1 t2 t3 t4 t5", "t1 t3 t5"
     members = [member("a", everything), member("b", some), member("c", some), member("d", everything)]
@@ -149,6 +162,7 @@ def test_an_unlucky_mix_of_subscriptions_is_balanced() -> None:
     assert sizes(cooperative(partitions, *members)) == [2, 2, 2, 2]
 
 
+@pytest.mark.vector(18)
 def test_owned_partitions_move_where_the_balance_needs_it() -> None:
     members = [
         member("a", "t1 t2", "1-0", generation=1),
@@ -183,6 +197,7 @@ def test_free_partitions_move_before_owned_ones() -> None:
     assert shown(assignment) == {"a": "2-0 2-1 4-0 4-1", "b": "1-0 5-0 5-1", "c": "3-0 3-1 3-2 3-3"}
 
 
+@pytest.mark.vector(19)
 def test_the_generation_is_the_field_and_userdata_only_without_it() -> None:
     a = replace(member("a", owned="1-0", generation=5), userdata=generation_userdata(99))
     b = replace(member("b", owned="1-0"), userdata=generation_userdata(7))
@@ -191,6 +206,7 @@ def test_the_generation_is_the_field_and_userdata_only_without_it() -> None:
     assert shown(cooperative({"t1": 3}, a, c))["a"].startswith("1-0")
 
 
+@pytest.mark.vector(19)
 def test_ownership_is_never_read_from_cooperative_userdata() -> None:
     a = replace(member("a", owned="1-0", generation=3), userdata=write_sticky(tps("1-1 1-2"), 3))
     b = member("b", owned="1-1", generation=3)
@@ -206,6 +222,7 @@ def test_librdkafkas_userdata_is_not_taken_for_a_generation() -> None:
     assert shown(cooperative({"t1": 2}, older, b)) == {"a": "1-1", "b": "1-0"}
 
 
+@pytest.mark.vector(20)
 def test_sticky_reads_its_userdata_and_not_the_owned_list() -> None:
     a = replace(member("a", owned="1-1", generation=9), userdata=write_sticky(tps("1-0"), 3))
     b = replace(member("b"), userdata=write_sticky(tps("1-1"), 3))

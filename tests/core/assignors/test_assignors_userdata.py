@@ -24,6 +24,7 @@ def test_the_layout_is_kafkas() -> None:
     assert write_sticky(tps("1-3 1-0"), 258) == VERSION_0 + bytes.fromhex("00000102")
 
 
+@pytest.mark.vector(20)
 def test_version_0_has_no_generation() -> None:
     assert read_sticky(VERSION_0) == StickyUserdata(owned=tps("1-0 1-3"), generation=-1)
 

@@ -76,6 +76,7 @@ def test_a_coordinator_in_trouble_is_asked_again_and_nothing_is_lost(what: str, 
 
 @pytest.mark.parametrize("what", ["join", "sync"])
 @pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
+@pytest.mark.vector(34)
 def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) -> None:
     script = rebalancing(what)
     script.answer(api.JoinGroup if what == "join" else api.SyncGroup, error)
@@ -86,6 +87,8 @@ def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) 
 
 @pytest.mark.rule("membership")
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
+@pytest.mark.vector(26)
+@pytest.mark.vector(27)
 def test_a_sync_refused_by_a_newer_rebalance_joins_again_and_keeps_all(code: int) -> None:
     script = rebalancing("sync")
     refuse(script, "sync", code)
@@ -125,6 +128,7 @@ def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:
     assert isinstance(script.take(ErrorRaised)[0].error, UnsupportedVersionError)
 
 
+@pytest.mark.vector(36)
 def test_a_join_that_is_never_answered_is_given_up_after_the_rebalance_timeout() -> None:
     script = NetworkScript(max_poll_interval=20.0, request_timeout=5.0, session_timeout=10.0)
     script.subscribe()
@@ -408,6 +412,7 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_stops_nobody(script
     assert made.get("m0", []) == made.get("m1", []) == []
 
 
+@pytest.mark.vector(29)
 def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: NetworkScript) -> None:
     script.subscribe()
     leads(script)

@@ -289,6 +289,7 @@ def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScr
 
 @pytest.mark.requirement("threading/11")
 @pytest.mark.parametrize("what", [api.JoinGroup, api.SyncGroup])
+@pytest.mark.vector(34)
 def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript, what: type[api.Request]) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -303,6 +304,7 @@ def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript,
     assert script.take(Lost) == []
 
 
+@pytest.mark.vector(28)
 def test_unknown_member_id_on_sync_starts_with_a_new_id(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)
@@ -310,6 +312,7 @@ def test_unknown_member_id_on_sync_starts_with_a_new_id(script: NetworkScript) -
     assert script.asked(api.JoinGroup).member_id == ""
 
 
+@pytest.mark.vector(25)
 def test_the_subscription_that_changed_mid_join_is_joined_again_and_assigned_once(script: NetworkScript) -> None:
     script.topics["u"] = 2
     script.subscribe("t")

@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assigned, Close, EnforceRebalance, RevokeRequested, Unsubscribe
+from instride.core.events import (
+    Assigned,
+    Close,
+    EnforceRebalance,
+    Lost,
+    PartitionsAssigned,
+    Polled,
+    RevokeRequested,
+    Unsubscribe,
+)
 from instride.wire import api
 
-UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 27, 79
+NOT_COORDINATOR, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 16, 25, 27, 79
 
 
 @pytest.fixture
@@ -87,3 +96,62 @@ def test_an_id_that_a_join_is_pending_with_is_given_back(script: NetworkScript) 
     assert script.asked(api.JoinGroup).member_id == "fresh"
     script.do(Close(call=1, deadline=script.now + 5))
     assert script.asked(api.LeaveGroup).member_id == "fresh"
+
+
+@pytest.mark.vector(30)
+def test_a_change_that_reverts_while_the_coordinator_moves_still_ends_in_a_join() -> None:
+    script = NetworkScript(metadata_max_age=5.0)
+    script.subscribe()
+    script.join(1, leader=True)
+    script.sync(0, 1, 2, 3)
+    script.do(PartitionsAssigned(generation=1))
+    script.topics["t"] = 6
+    script.pass_time(5.5)
+    script.topics["t"] = 4
+    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
+    script.pass_time(5.5)
+    assert script.asked(api.JoinGroup).member_id == "me"
+    script.rebalance(2, 0, 1, 2, 3)
+    assert script.take(Lost) == []
+
+
+@pytest.mark.vector(32)
+def test_a_membership_that_ends_before_the_sync_is_answered(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.heartbeat(UNKNOWN_MEMBER_ID)
+    assert [list(each.partitions) for each in script.take(Lost)] == [[tp(0)]]
+    assert script.asked(api.JoinGroup).member_id == ""
+    assert "SyncGroup" not in script.waits(), "its answer would concern nobody"
+    script.rebalance(3, 0)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
+
+
+@pytest.mark.vector(35)
+def test_a_heartbeat_that_tells_of_the_rebalance_that_is_joined_changes_nothing(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    before = script.asked(api.JoinGroup)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert script.asked(api.JoinGroup) is before
+    script.join(2)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert script.asked(api.SyncGroup).generation == 2
+    script.sync(0)
+    assert "JoinGroup" not in script.waits()
+    assert script.take(Lost) == []
+
+
+@pytest.mark.vector(36)
+def test_a_join_is_awaited_for_the_request_timeout_at_least() -> None:
+    script = NetworkScript(max_poll_interval=5.0, request_timeout=30.0, session_timeout=10.0)
+    script.subscribe()
+    first = script.asked(api.JoinGroup)
+    for _ in range(29):
+        script.do(Polled())
+        script.pass_time(1.0)
+    assert script.asked(api.JoinGroup) is first
+    script.do(Polled())
+    script.pass_time(3.0)
+    assert script.asked(api.JoinGroup) is not first
