@@ -34,6 +34,7 @@ def leads(caplog: pytest.LogCaptureFixture) -> bool:
     return joined[-1].endswith("as leader")
 
 
+@pytest.mark.requirement("KIP-429/17")
 @pytest.mark.parametrize("kind", KINDS)
 def test_we_lead_and_a_peer_comes_and_goes(
     kind: str,

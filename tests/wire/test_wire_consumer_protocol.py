@@ -121,6 +121,7 @@ def test_the_very_bytes_of_a_cooperative_sticky_member() -> None:
     )
 
 
+@pytest.mark.vector(22)
 @pytest.mark.requirement("KIP-429/17")
 @pytest.mark.vector(22)
 def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
@@ -131,6 +132,7 @@ def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
     )
 
 
+@pytest.mark.vector(23)
 @pytest.mark.requirement("KIP-429/17")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @pytest.mark.vector(23)

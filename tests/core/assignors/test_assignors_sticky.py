@@ -89,6 +89,7 @@ def test_the_higher_generation_keeps_what_two_members_claim() -> None:
     assert shown(cooperative({"t1": 2, "t2": 2}, a, b)) == {"a": "1-0 1-1", "b": "2-0 2-1"}
 
 
+@pytest.mark.vector(14)
 @pytest.mark.parametrize("generation", [-1, 4])
 @pytest.mark.vector(14)
 def test_neither_of_two_equal_claimants_keeps_a_partition(generation: int) -> None:
@@ -136,6 +137,7 @@ def test_undisputed_claims_of_any_generation_count() -> None:
     }
 
 
+@pytest.mark.vector(17)
 @pytest.mark.parametrize("generations", list(permutations([6, 7, 8])))
 @pytest.mark.vector(17)
 def test_three_claimants_with_different_subscriptions(generations: tuple[int, int, int]) -> None:

@@ -74,6 +74,7 @@ def test_a_coordinator_in_trouble_is_asked_again_and_nothing_is_lost(what: str, 
     assert script.take(Lost) == []
 
 
+@pytest.mark.vector(34)
 @pytest.mark.parametrize("what", ["join", "sync"])
 @pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
 @pytest.mark.vector(34)
@@ -81,10 +82,13 @@ def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) 
     script = rebalancing(what)
     script.answer(api.JoinGroup if what == "join" else api.SyncGroup, error)
     script.pass_time(2.0)
+    assert script.asked(api.JoinGroup).member_id == "me"
     assert script.joining_with().owned == (tp(0),)
     assert script.take(Lost) == []
 
 
+@pytest.mark.vector(26)
+@pytest.mark.vector(27)
 @pytest.mark.rule("membership")
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
 @pytest.mark.vector(26)
@@ -192,6 +196,7 @@ def test_a_heartbeat_code_that_means_nothing_here_is_let_pass(script: NetworkScr
     script.heartbeat()
 
 
+@pytest.mark.vector(35)
 @pytest.mark.requirement("threading/3")
 @pytest.mark.requirement("threading/27")
 @pytest.mark.rule("full-speed")
@@ -257,6 +262,7 @@ def test_a_fenced_member_that_commits_is_told(script: NetworkScript) -> None:
     assert len(script.take(Lost)) == 1
 
 
+@pytest.mark.vector(68)
 @pytest.mark.rule("membership")
 def test_an_unknown_member_that_commits_has_lost_all(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -267,6 +273,7 @@ def test_an_unknown_member_that_commits_has_lost_all(script: NetworkScript) -> N
     assert script.asked(api.JoinGroup).member_id == ""
 
 
+@pytest.mark.vector(69)
 def test_a_commit_tells_of_a_rebalance_before_a_heartbeat_does(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})

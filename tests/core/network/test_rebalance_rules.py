@@ -287,6 +287,7 @@ def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScr
     assert script.take(Assigned)[-1].partitions.keys() == {tp(3)}
 
 
+@pytest.mark.vector(34)
 @pytest.mark.requirement("threading/11")
 @pytest.mark.parametrize("what", [api.JoinGroup, api.SyncGroup])
 @pytest.mark.vector(34)
@@ -350,6 +351,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
     assert script.take(Answered)[-1].call == call
 
 
+@pytest.mark.vector(69)
 @pytest.mark.rule("full-speed")
 def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -362,6 +364,7 @@ def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation
     assert script.committed() == {0: 5}
 
 
+@pytest.mark.vector(67)
 @pytest.mark.rule("full-speed")
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
 def test_a_commit_refused_by_a_rebalance_is_carried_over(script: NetworkScript, code: int) -> None:
@@ -390,6 +393,7 @@ def test_a_refusal_that_arrives_after_the_sync_is_sent_again_at_once(script: Net
     assert script.asked(api.OffsetCommit).generation == 2
 
 
+@pytest.mark.vector(68)
 def test_illegal_generation_on_a_commit_in_a_stable_group_is_a_loss(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})
