@@ -5,7 +5,9 @@ from instride.config import ConsumerConfig
 from instride.consumer import Consumer, RangeConsumer
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.listener import RebalanceListener
+from instride.deserializers import SerializationContext
 from instride.errors import KafkaError
+from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.records import (
     GroupMetadata,
@@ -25,6 +27,7 @@ __all__ = [
     "CommitSnapshot",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
     "GroupMetadata",
@@ -38,5 +41,6 @@ __all__ = [
     "PartitionInfo",
     "RangeConsumer",
     "RebalanceListener",
+    "SerializationContext",
     "TopicPartition",
 ]

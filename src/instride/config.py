@@ -40,6 +40,9 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 OAuthTokenFunction = Callable[[], str | OAuthToken]
+Deserializer = Callable[..., Any]
+Interceptor = Any
+"""An `instride.interceptors.ConsumerInterceptor`, which speaks of records: settings stand below them."""
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "auto_offset_reset": get_args(AutoOffsetReset),
@@ -99,6 +102,9 @@ class ConsumerConfig:
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
     commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives.
     exclude_internal_topics: leave __consumer_offsets and its like out of a subscription by pattern.
+    key_deserializer, value_deserializer: called with the bytes of each record that poll returns, and a context if it
+        takes one (`instride.deserializers`); None leaves bytes.
+    interceptors: `ConsumerInterceptor`s, in the order in which they are called.
     enable_auto_commit: commit what earlier polls returned; only for processing that ends before the next poll.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
         rebalance time-out and the longest delay of a revoke.
@@ -137,6 +143,9 @@ class ConsumerConfig:
     revoke_mode: RevokeMode = "two-step"
     commit_budget: float = 1.0
     exclude_internal_topics: bool = True
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    interceptors: Sequence[Interceptor] = ()
     enable_auto_commit: bool = False
     auto_commit_interval: float = 5.0
     session_timeout: float = 45.0
@@ -196,6 +205,9 @@ class ConsumerSettings(TypedDict, total=False):
     revoke_mode: RevokeMode
     commit_budget: float
     exclude_internal_topics: bool
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    interceptors: Sequence[Interceptor]
     enable_auto_commit: bool
     auto_commit_interval: float
     session_timeout: float

@@ -1,7 +1,8 @@
 """What a poll returns.
 
 Laws
-1. A record object is made when somebody asks for it, not before; `to_arrow` makes none.
+1. A record object is made when somebody asks for it, not before; `to_arrow` makes none. A poll that deserializes asks
+   for all of them.
 2. Order: partition by partition as the poll took them, offsets rising within each.
 """
 
@@ -38,7 +39,7 @@ class ConsumerRecords:
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         for delivery in self._deliveries:
-            yield from delivery.chunk.records(epoch=delivery.epoch, seek_number=delivery.seek_number)
+            yield from _records(delivery)
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Of which there are records, in order."""
@@ -49,14 +50,15 @@ class ConsumerRecords:
         found: list[ConsumerRecord] = []
         for each in self._deliveries:
             if each.partition == partition:
-                found += each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
+                found += _records(each)
         return found
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
         return {partition: self.records(partition) for partition in self.partitions()}
 
     def to_arrow(self) -> list[pa.RecordBatch]:
-        """One batch for each run of records, columns as in Spark's Kafka source besides headers.
+        """One batch for each run of records, columns as in Spark's Kafka source besides headers. Always of bytes, also
+        where the consumer has deserializers.
 
         Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers. Needs the extra
         `instride[arrow]`.
@@ -70,6 +72,12 @@ class ConsumerRecords:
     def __repr__(self) -> str:
         parts = ", ".join(str(partition) for partition in self.partitions())
         return f"ConsumerRecords({len(self)} of {parts or 'no partition'})"
+
+
+def _records(delivery: Delivery) -> Sequence[ConsumerRecord]:
+    if delivery.records is not None:
+        return delivery.records
+    return delivery.chunk.records(epoch=delivery.epoch, seek_number=delivery.seek_number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
-    ├── DeserializationError
+    ├── DeserializationError                   a key or value deserializer raised; names the record
     ├── SinkError                              the pipeline's output could not be written, committed or read
     │   ├── NotASinkError                      the folder holds something else, or a newer format
     │   ├── WrongTopicError                    the sink holds another topic of the same name
@@ -48,7 +48,11 @@ Laws
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from instride.records import TopicPartition
+    from instride.wire.decoder import ConsumerRecord
 
 __all__ = [
     "BROKER_ERRORS",
@@ -216,7 +220,42 @@ class NoAssignorInCommonError(KafkaError):
 
 
 class DeserializationError(KafkaError):
-    """A key or value deserializer raised. ``__cause__`` holds its error."""
+    """A key or value deserializer raised. ``__cause__`` holds its error.
+
+    The partition's position stays at the record, and each poll raises this again, until it can be read, or the
+    application goes past it: ``consumer.seek(error.topic_partition, error.offset + 1)``.
+
+    part: "key" or "value". record: as it was fetched, its key and value as bytes.
+    """
+
+    def __init__(self, message: str, *, part: str, record: ConsumerRecord) -> None:
+        super().__init__(message)
+        self.part = part
+        self.record = record
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic
+
+    @property
+    def partition(self) -> int:
+        return self.record.partition
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.record.topic_partition
+
+    @property
+    def offset(self) -> int:
+        return self.record.offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _deserialization_error, (self.args[0], self.part, self.record)
+
+
+def _deserialization_error(message: str, part: str, record: ConsumerRecord) -> DeserializationError:
+    """What pickle calls."""
+    return DeserializationError(message, part=part, record=record)
 
 
 class SinkError(KafkaError):

@@ -19,6 +19,7 @@ from typing import TypeVar
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Call
 from instride.core.application.machine import ApplicationMachine
+from instride.core.application.state import OnCommit
 from instride.core.events import ApplicationEvent, ChangeSettings, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
@@ -35,13 +36,18 @@ T = TypeVar("T")
 class Driver:
     """What `Consumer` and `RangeConsumer` have in common below their verbs."""
 
-    def __init__(self, config: ConsumerConfig, *, ranges: bool = False) -> None:
+    def __init__(self, config: ConsumerConfig, *, ranges: bool = False, on_commit: OnCommit | None = None) -> None:
         lease = Lease()
         self._network = network = NetworkMachine(config, lease=lease, random=random.random, ranges=ranges)
         self._mailbox = Mailbox()
         self._thread = NetworkThread(config, network, self._mailbox)
         self.application = ApplicationMachine(
-            config, protocol=network.protocol, queue=self._mailbox.queue, post=self._post, lease=lease
+            config,
+            protocol=network.protocol,
+            queue=self._mailbox.queue,
+            post=self._post,
+            lease=lease,
+            on_commit=on_commit,
         )
         self._pid: int | None = None
         self._owner: int | None = None

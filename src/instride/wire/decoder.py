@@ -3,7 +3,8 @@
 
 Laws
 1. The index has been proven by `record_index`: what it points at lies within its buffer. Rows are checked here.
-2. A record object is made in one step, without the interpreter; it costs little more than its bytes objects.
+2. A record object is made in one step, without the interpreter; it costs little more than its bytes objects. To that
+   end it takes no part in garbage collection: a deserialized value that refers to its own record is never freed.
 
 `decoder.pyi` is what users and type checkers see.
 """
@@ -23,7 +24,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
-__all__ = ["COMPILED", "ConsumerRecord", "RecordColumns", "index_batches"]
+__all__ = ["COMPILED", "ConsumerRecord", "RecordColumns", "index_batches", "replaced"]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -55,8 +56,8 @@ class ConsumerRecord:
     offset = cython.declare(cython.longlong, visibility="readonly")
     timestamp = cython.declare(cython.longlong, visibility="readonly")
     timestamp_type = cython.declare(cython.int, visibility="readonly")
-    key = cython.declare(bytes, visibility="readonly")
-    value = cython.declare(bytes, visibility="readonly")
+    key = cython.declare(object, visibility="readonly")
+    value = cython.declare(object, visibility="readonly")
     headers = cython.declare(tuple, visibility="readonly")
     leader_epoch = cython.declare(cython.int, visibility="readonly")
     epoch = cython.declare(cython.longlong, visibility="readonly")
@@ -71,8 +72,8 @@ class ConsumerRecord:
         *,
         timestamp: int = -1,
         timestamp_type: int = 0,
-        key: bytes | None = None,
-        value: bytes | None = None,
+        key: object = None,
+        value: object = None,
         headers: tuple = (),
         leader_epoch: int = -1,
         epoch: int = 0,
@@ -119,13 +120,36 @@ class ConsumerRecord:
 
     def __repr__(self) -> str:
         """Sizes, never contents: records end up in logs."""
-        key = "None" if self.key is None else f"<{len(self.key)} bytes>"
-        value = "None" if self.value is None else f"<{len(self.value)} bytes>"
         return (
             f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
-            f"timestamp={self.timestamp}, key={key}, value={value}, headers={len(self.headers)}, "
+            f"timestamp={self.timestamp}, key={_shown(self.key)}, value={_shown(self.value)}, "
+            f"headers={len(self.headers)}, "
             f"epoch={self.epoch}, seek_number={self.seek_number})"
         )
+
+
+def _shown(part: object) -> str:
+    if part is None:
+        return "None"
+    return f"<{len(part)} bytes>" if isinstance(part, bytes) else f"<{type(part).__name__}>"
+
+
+def replaced(record: ConsumerRecord, key: object, value: object) -> ConsumerRecord:
+    """The same record with another key and value."""
+    out: ConsumerRecord = ConsumerRecord.__new__(ConsumerRecord)
+    out.topic = record.topic
+    out.partition = record.partition
+    out.offset = record.offset
+    out.timestamp = record.timestamp
+    out.timestamp_type = record.timestamp_type
+    out.key = key
+    out.value = value
+    out.headers = record.headers
+    out.leader_epoch = record.leader_epoch
+    out.epoch = record.epoch
+    out.seek_number = record.seek_number
+    out.topic_partition = record.topic_partition
+    return out
 
 
 _OPTIONAL = ("timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch", "epoch", "seek_number")

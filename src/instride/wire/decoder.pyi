@@ -1,6 +1,6 @@
 """What `decoder.py` offers, for type checkers and users (its own annotations speak Cython)."""
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from instride.records import TopicPartition
 
@@ -12,7 +12,8 @@ class ConsumerRecord:
     """A record as a broker gave it. Immutable; threads may share it; it can be pickled, compared and hashed.
 
     timestamp: milliseconds since 1970, or -1 for none. timestamp_type: 0 set by the producer, 1 by the broker.
-    key, value: None where Kafka has null. headers: in order; a name may come twice.
+    key, value: bytes, or what the consumer's deserializers made of them; None where Kafka has null.
+    headers: in order; a name may come twice.
     leader_epoch: of the leader that appended it, or -1. epoch: of the assignment it was returned in (0: none).
     seek_number: rises with each seek of its partition.
     """
@@ -25,8 +26,8 @@ class ConsumerRecord:
         *,
         timestamp: int = -1,
         timestamp_type: int = 0,
-        key: bytes | None = None,
-        value: bytes | None = None,
+        key: Any = None,
+        value: Any = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
         leader_epoch: int = -1,
         epoch: int = 0,
@@ -43,9 +44,9 @@ class ConsumerRecord:
     @property
     def timestamp_type(self) -> int: ...
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> Any: ...
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> Any: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
     @property
@@ -86,6 +87,9 @@ class RecordColumns:
     def binary(self, field: int, start: int, stop: int) -> tuple[bytearray, bytes | bytearray, bytearray | None]: ...
     def headers(self, row: int) -> tuple[tuple[str, bytes | None], ...]: ...
     def have_headers(self, start: int, stop: int) -> bool: ...
+
+def replaced(record: ConsumerRecord, key: object, value: object) -> ConsumerRecord:
+    """The same record with another key and value."""
 
 def index_batches(base: memoryview, table: bytearray, fetch_offset: int) -> RecordColumns:
     """The index of the batches in `table` (rows that `Batch.row` made) over `base`: see `record_index.pyi`."""

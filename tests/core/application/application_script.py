@@ -39,12 +39,16 @@ class Script:
         self.lease = Lease()
         self.queue: deque[BackgroundEvent] = deque()
         self.posted: list[ApplicationEvent] = []
+        self.heard_commits: list[dict[int, int]] = []
         self.machine = ApplicationMachine(
             config,
             protocol=protocol,
             queue=self.queue,
             post=self.posted.append,
             lease=self.lease,
+            on_commit=lambda offsets: self.heard_commits.append(
+                {tp.partition: at.offset for tp, at in offsets.items()}
+            ),
         )
         self.now = 100.0
         self.immediate = False

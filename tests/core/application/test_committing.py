@@ -287,3 +287,29 @@ def test_auto_commit_speaks_for_a_partition_before_its_revoke_completes() -> Non
     kinds = [type(event).__name__ for event in script.posted]
     assert kinds.index("Commit") < kinds.index("CompleteRevoke")
     assert script.take_posted(Commit)[0].entries.keys() == {tp(1)}
+
+
+# --- who hears of it ----------------------------------------------------------------------------------------
+
+
+def test_what_was_committed_is_told_and_what_failed_is_not(owner: Script) -> None:
+    commit = hand_over(owner, {tp(0): 5, tp(1): 6})
+    owner.up(Answered(call=commit.call, committed={tp(0): None, tp(1): RebalanceInProgressError("later")}))
+    failed = hand_over(owner, {tp(1): 7})
+    owner.up(Answered(call=failed.call, error=KafkaTimeoutError("late")))
+    owner.poll()
+    assert owner.heard_commits == [{0: 5}]
+
+
+def test_an_auto_commit_is_told_as_well() -> None:
+    script = Script(enable_auto_commit=True)
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 10)
+    script.poll()
+    script.now += 5.0
+    script.poll()
+    (commit,) = script.take_posted(Commit)
+    script.up(Answered(call=commit.call, committed={tp(0): None}))
+    script.poll()
+    assert script.heard_commits == [{0: 10}]

@@ -63,8 +63,7 @@ def start_commit(
     if not entries:
         state.queue.append(Answered(call=call))  # nothing to send: answered here
         return call
-    if snapshot is not None:
-        state.on_answer[call] = lambda answer: _settle(snapshot, entries, answer)
+    _hear(state, call, entries, snapshot)
     if on_call is not None:
         on_call(call)
     state.post(Commit(call=call, deadline=deadline, entries=entries, carry_over=carry_over))
@@ -105,8 +104,9 @@ def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicP
     held = (state.lists.held[tp] for tp in partitions)
     entries = {each.partition: _entry_at_position(each) for each in held if each.position is not None}
     if entries:
-        deadline = now + state.config.default_api_timeout
-        state.post(Commit(call=state.next_call(), deadline=deadline, entries=entries))
+        call, deadline = state.next_call(), now + state.config.default_api_timeout
+        _hear(state, call, entries)
+        state.post(Commit(call=call, deadline=deadline, entries=entries))
 
 
 def _current(state: ApplicationState, snapshot: CommitSnapshot) -> dict[TopicPartition, CommitEntry]:
@@ -179,6 +179,25 @@ def _speaks_of(entry: CommitEntry, held: OwnedPartition) -> bool:
 
 def _takes_commits(state: ApplicationState, held: OwnedPartition) -> bool:
     return held.state is not Ownership.COMPLETING or held.partition in state.in_revoke_listener
+
+
+def _hear(
+    state: ApplicationState,
+    call: int,
+    entries: Mapping[TopicPartition, CommitEntry],
+    snapshot: CommitSnapshot | None = None,
+) -> None:
+    """Law 5, and interceptors hear of what was committed."""
+
+    def answered(answer: Answered) -> None:
+        if snapshot is not None:
+            _settle(snapshot, entries, answer)
+        done = {tp: entry for tp, entry in entries.items() if tp in answer.committed and answer.committed[tp] is None}
+        if state.on_commit is not None and done:
+            state.on_commit({tp: entry.to_offset_and_metadata() for tp, entry in done.items()})
+
+    if snapshot is not None or state.on_commit is not None:
+        state.on_answer[call] = answered
 
 
 def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], answer: Answered) -> None:

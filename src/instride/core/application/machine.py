@@ -20,7 +20,8 @@ from instride.core.application.drain import drain
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery, OwnedPartition
 from instride.core.application.polling import Poller
-from instride.core.application.state import ApplicationState
+from instride.core.application.reading import Read
+from instride.core.application.state import ApplicationState, OnCommit
 from instride.core.events import (
     ApplicationEvent,
     Assign,
@@ -49,8 +50,11 @@ class ApplicationMachine:
         queue: deque[BackgroundEvent],
         post: Callable[[ApplicationEvent], None],
         lease: Lease,
+        on_commit: OnCommit | None = None,
     ) -> None:
-        self._state = ApplicationState(config, protocol=protocol, queue=queue, post=post, lease=lease)
+        self._state = ApplicationState(
+            config, protocol=protocol, queue=queue, post=post, lease=lease, on_commit=on_commit
+        )
         self._config = config
         self._poller = Poller(self._state)
 
@@ -109,11 +113,13 @@ class ApplicationMachine:
 
     # -- polling and the lists of KIP-983
 
-    def poll(self, now: float, timeout: float, *, immediate: bool, limit: int) -> Call[list[Delivery]]:
+    def poll(
+        self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
+    ) -> Call[list[Delivery]]:
         state = self._state
         if not state.subscribed and not state.assigned_by_hand:
             raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
-        return self._poller.poll(now, timeout, immediate=immediate, limit=limit)
+        return self._poller.poll(now, timeout, immediate=immediate, limit=limit, read=read)
 
     def to_be_revoked(self) -> frozenset[TopicPartition]:
         return self._state.lists.to_be_revoked()

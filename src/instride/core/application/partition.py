@@ -1,7 +1,7 @@
 """What the application side knows of one partition in one assignment epoch.
 
 Laws
-1. `position` is the offset after the last returned record. Only `take`, `seek` and `positioned` move it.
+1. `position` is the offset after the last returned record. Only `take`, `put_back`, `seek` and `positioned` move it.
 2. The buffer holds what was fetched and not yet returned, in order; its first entry begins at `position` or later.
 3. seek_number rises with each seek; fetch_number with each seek, pause, resume and giving back. An arrival with
    an older fetch_number is dropped.
@@ -11,24 +11,30 @@ Laws
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instride.core.events import COMMITTED
 from instride.core.group.ownership import Ownership
 from instride.records import TopicPartition
 from instride.wire.chunk import RecordChunk
+from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["Delivery", "OwnedPartition"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A chunk that a poll returns, with what stamps its records."""
+    """A chunk that a poll returns, with what stamps its records.
+
+    records: the chunk's, deserialized; None where they are made when they are asked for.
+    """
 
     partition: TopicPartition
     chunk: RecordChunk
     epoch: int
     seek_number: int
+    records: tuple[ConsumerRecord, ...] | None = None
 
 
 class OwnedPartition:
@@ -50,6 +56,7 @@ class OwnedPartition:
         "reset",
         "seek_number",
         "state",
+        "unreadable",
     )
 
     def __init__(self, partition: TopicPartition, epoch: int) -> None:
@@ -67,6 +74,8 @@ class OwnedPartition:
         self.deadline = float("inf")
         self.error: Exception | None = None
         self.reset: int | None = None
+        # The first record of the buffer could not be deserialized.
+        self.unreadable = False
         self.buffered = 0
         self._buffer: deque[tuple[RecordChunk | None, int]] = deque()
 
@@ -129,6 +138,14 @@ class OwnedPartition:
         self._skip_empty()
         return deliveries
 
+    def put_back(self, chunks: Sequence[RecordChunk], position: int | None, leader_epoch: int) -> None:
+        """Undo the end of a take: these chunks, the last that were taken. position, leader_epoch: as before them."""
+        assert self.position is not None
+        ends = [*(chunk.next_offset for chunk in chunks[:-1]), self.position]
+        self._buffer.extendleft(reversed(list(zip(chunks, ends, strict=True))))
+        self.buffered += sum(len(chunk) for chunk in chunks)
+        self.position, self.leader_epoch = position, leader_epoch
+
     def _skip_empty(self) -> None:
         # Control and aborted batches move the position though no record of them is returned.
         while self._buffer and self._buffer[0][0] is None:
@@ -151,6 +168,7 @@ class OwnedPartition:
         self.drop_buffer()
         self.drop_arrivals()
         self.error = self.reset = None
+        self.unreadable = False
 
     def drop_arrivals(self) -> None:
         self.fetch_number += 1

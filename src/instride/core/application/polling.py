@@ -10,6 +10,7 @@ Laws
    when it raises.
 5. Completions are taken before changes. In immediate mode a requested revoke is completed before any later change.
 6. Without a lease nothing is returned.
+7. Where records are deserialized, that is the last step; an error of it is raised as `reading` says.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from instride.core.application.committing import auto_commit, auto_commit_due
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion, split_change
 from instride.core.application.partition import Delivery
+from instride.core.application.reading import Read, read_first, read_taken
 from instride.core.application.seeking import reset_due, tell_position
 from instride.core.application.state import ApplicationState
 from instride.core.events import (
@@ -61,7 +63,10 @@ class Poller:
         self._held_back.clear()
         self._awaited.clear()
 
-    def poll(self, now: float, timeout: float, *, immediate: bool, limit: int) -> Call[list[Delivery]]:
+    def poll(
+        self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
+    ) -> Call[list[Delivery]]:
+        """read: deserializes each record that is returned."""
         state = self._state
         deadline = now + timeout
         drain(state)
@@ -70,7 +75,7 @@ class Poller:
         self._begin(now)
         while True:
             self._take_events(now, immediate=immediate)
-            deliveries = self._collect(now, limit)
+            deliveries = self._collect(now, limit, read)
             if deliveries or self._news or now >= deadline:
                 self._stepped = self._news = False
                 return deliveries
@@ -233,15 +238,26 @@ class Poller:
 
     # -- records
 
-    def _collect(self, now: float, limit: int) -> list[Delivery]:
+    def _collect(self, now: float, limit: int, read: Read | None) -> list[Delivery]:
         state = self._state
         if self._awaited or not state.lease.holds(now):
             return []
         reset_due(state)
-        deliveries = state.fairness.collect(state.lists.held, limit)
+        if read is None:
+            deliveries = state.fairness.collect(state.lists.held, limit)
+        else:
+            deliveries = self._collect_read(limit, read)
         if deliveries:
             state.post(Consumed(partitions=_room(state, deliveries)))
         return deliveries
+
+    def _collect_read(self, limit: int, read: Read) -> list[Delivery]:
+        """What could not be read before is tried alone: so its error waits for nobody else's records."""
+        state = self._state
+        first = read_first(read, state.lists.held.values())
+        if first:
+            return first
+        return read_taken(read, state.lists.held, lambda: state.fairness.collect(state.lists.held, limit))
 
 
 def _room(state: ApplicationState, deliveries: Sequence[Delivery]) -> dict[TopicPartition, tuple[int, int, int, int]]:

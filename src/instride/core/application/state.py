@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from instride.config import ConsumerConfig
 from instride.core.application.fairness import Greedy, Proportional
@@ -15,9 +15,11 @@ from instride.core.application.partition import OwnedPartition
 from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
-from instride.records import TopicPartition
+from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["ApplicationState"]
+__all__ = ["ApplicationState", "OnCommit"]
+
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
 
 
 class ApplicationState:
@@ -25,6 +27,7 @@ class ApplicationState:
 
     queue: background events, appended by the network side, popped here.
     post: hands an application event to the network side.
+    on_commit: hears of every offset that was committed, when the answer is taken; may not raise.
     """
 
     def __init__(
@@ -35,8 +38,10 @@ class ApplicationState:
         queue: deque[BackgroundEvent],
         post: Callable[[ApplicationEvent], None],
         lease: Lease,
+        on_commit: OnCommit | None = None,
     ) -> None:
         self.config = config
+        self.on_commit = on_commit
         self.queue = queue
         self.post = post
         self.lease = lease

@@ -1,0 +1,376 @@
+"""What a consumer of records and one of ranges have in common: every verb but poll. No decision is made here.
+
+Laws: those of `consumer`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self, Unpack
+
+from instride.commits import CommitSnapshot
+from instride.config import (
+    ConsumerConfig,
+    ConsumerSettings,
+    RunningSettings,
+    changed_while_running,
+    config_from_settings,
+)
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.partition import Delivery
+from instride.core.application.reading import Read
+from instride.core.events import EARLIEST, LATEST
+from instride.errors import IllegalStateError, NetworkThreadDiedError
+from instride.interceptors import Interceptors
+from instride.net.clock import now
+from instride.net.driver import Driver
+from instride.records import (
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    TopicPartition,
+)
+
+__all__ = ["Member"]
+
+_logger = logging.getLogger("instride.consumer")
+_FOREVER = 1e9
+
+Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
+
+
+class Member:
+    """Not for users: `Consumer` and `RangeConsumer` are made of it."""
+
+    _ranges = False
+
+    def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
+        self._config: ConsumerConfig = config_from_settings(settings)
+        self._interceptors = Interceptors(self._config.interceptors)
+        on_commit = self._interceptors.on_commit if self._interceptors else None
+        self._driver = Driver(self._config, ranges=self._ranges, on_commit=on_commit)
+        self._application = self._driver.application
+
+    def change_settings(self, **settings: Unpack[RunningSettings]) -> None:
+        """Change what may be changed while the consumer runs: `max_poll_records`, `fetch_fairness`, `prefetch`,
+        `fetch_buffer_bytes`, `fetch_min_bytes`, `fetch_max_wait`, `fetch_max_bytes`, `max_partition_fetch_bytes`.
+
+        From the next poll and the next fetch on; what is buffered stays. Does not block.
+        Raises ConfigError for another setting or a wrong value; then nothing was changed.
+        """
+        with self._driver.use():
+            self._config = changed_while_running(self._config, settings)
+            self._driver.change_settings(self._config)
+
+    # -- what is read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group for these topics, or for all that match; replaces an earlier subscription. Does not block.
+
+        pattern: a regular expression that matches the whole name of a topic (as in Java). It is matched at each
+        refresh of the metadata, so that topics that are made or deleted later are found within metadata_max_age.
+        Internal topics are left out unless exclude_internal_topics is False. `subscription` tells what matches now.
+        listener: hears of rebalances (KIP-429), on this thread, inside poll, unsubscribe or close.
+        Raises ConfigError without a group_id, IllegalStateError after `assign`, TypeError unless either topics or a
+        pattern is given, ValueError for a pattern that is no regular expression.
+        """
+        with self._driver.use():
+            self._application.subscribe(topics, listener, pattern)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's membership. Does not block.
+
+        They start at the group's committed offset where a group_id is set and there is one, else where
+        auto_offset_reset says, unless `seek` says otherwise.
+        """
+        with self._driver.use():
+            self._application.assign(partitions)
+
+    def unsubscribe(self, *, timeout: float | None = None) -> None:
+        """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
+        with self._driver.use():
+            self._refuse_in_listener("unsubscribe")
+            self._driver.run(self._application.unsubscribe(now(), self._timeout(timeout)))
+
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed, or that the pattern matches now; none after `assign`. Local."""
+        with self._driver.use():
+            return self._application.subscription()
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Every partition that is held, those to be revoked included until their revoke is complete."""
+        with self._driver.use():
+            return self._application.assignment()
+
+    def enforce_rebalance(self, reason: str = "enforce_rebalance was called") -> None:
+        """Join the group again, so that its partitions are dealt out anew (KIP-568). Does not block.
+
+        reason: for the broker's log (KIP-800); what is longer than 255 characters is cut. Raises IllegalStateError
+        without a subscription.
+        """
+        with self._driver.use():
+            self._application.enforce_rebalance(reason)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for a transactional producer that commits its offsets (KIP-447). Local.
+
+        It is of the newest assignment that a poll has taken, so that the broker refuses the offsets of a member that
+        does not know yet of its loss. Raises IllegalStateError without a group_id.
+        """
+        with self._driver.use():
+            return self._application.group_metadata()
+
+    # -- KIP-983
+
+    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
+        """Partitions that will be revoked in the next poll, unless `delay_revoke` delays them (KIP-983)."""
+        with self._driver.use():
+            return self._application.to_be_revoked()
+
+    def lost_partitions(self) -> frozenset[TopicPartition]:
+        """Partitions that were lost during the last poll: stop their work, commit nothing of it (KIP-983)."""
+        with self._driver.use():
+            return self._application.lost()
+
+    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Ask for the revoke of these to be delayed to the poll following the next poll (KIP-983).
+
+        True on success; False when some were lost, or their revoke is completing or complete (the others are
+        delayed). Delaying nothing is True. Raises ValueError for a partition that the group never asked for, and
+        ConfigError with enable_auto_commit.
+        """
+        with self._driver.use():
+            return self._application.delay_revoke(partitions)
+
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""
+        with self._driver.use():
+            return self._application.revoke_deadline(now(), partition)
+
+    # -- commits
+
+    def commit(
+        self, offsets: Offsets | None = None, *, timeout: float | None = None, wait_for_rebalance: bool = True
+    ) -> None:
+        """Commit and wait for the answer. None: what the last poll returned, of every partition held, as in Java.
+
+        A rebalance is no reason to fail: the commit is sent while the broker takes it, else held and sent with the new
+        generation. RebalanceInProgressError when the timeout ends first, or at once where it is refused and
+        wait_for_rebalance is False (KIP-429). CommitFailedError: a partition is not ours any more. KafkaTimeoutError.
+        ValueError: an offset behind one that was committed before (seek first).
+        """
+        with self._driver.use():
+            limit = self._timeout(timeout)
+            self._driver.run(self._application.commit(now(), offsets, limit, carry_over=wait_for_rebalance))
+
+    def commit_async(self, offsets: Offsets | None = None) -> Future[None]:
+        """Hand a commit over and go on. Sent as soon as possible, with others; carried over a rebalance.
+
+        The future ends as `commit` would. Its callbacks run on the network thread: keep them short.
+        """
+        with self._driver.use():
+            futures: list[Future[None]] = []
+            self._application.commit_async(
+                now(), offsets, on_call=lambda call: futures.append(self._driver.future(call))
+            )
+            return futures[0] if futures else _nothing_to_commit()
+
+    def committed(
+        self, *partitions: TopicPartition, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets of any partitions, from the broker; None where there is none.
+
+        Raises IllegalStateError without a group_id, KafkaTimeoutError, GroupAuthorizationFailedError.
+        """
+        with self._driver.use():
+            return dict(self._driver.run(self._application.committed(now(), partitions, self._timeout(timeout))))
+
+    # -- positions
+
+    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """The offset of the next record that poll will return. Waits until it is known."""
+        with self._driver.use():
+            return self._driver.run(self._application.position(now(), partition, self._timeout(timeout)))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from this offset. What was fetched or finished before speaks of an earlier seek and is dropped."""
+        if offset < 0:
+            raise ValueError(f"cannot seek {partition} to the negative offset {offset}")
+        with self._driver.use():
+            self._application.seek(TopicPartition(*partition), offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
+        self._seek_all(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
+        self._seek_all(partitions, LATEST)
+
+    def _seek_all(self, partitions: tuple[TopicPartition, ...], where: int) -> None:
+        with self._driver.use():
+            for partition in partitions or tuple(self._application.assignment()):
+                self._application.seek(TopicPartition(*partition), where)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that the log still has."""
+        return self._offsets_for(dict.fromkeys(partitions, EARLIEST), timeout)
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """High watermarks; with isolation_level "read_committed" the last stable offsets."""
+        return self._offsets_for(dict.fromkeys(partitions, LATEST), timeout)
+
+    def _offsets_for(self, wanted: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, int]:
+        with self._driver.use():
+            return dict(self._driver.run(self._application.offsets_for(now(), wanted, self._timeout(timeout))))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Of each partition the first record whose timestamp is that or later; None where there is none.
+
+        timestamps: milliseconds since 1970, as records bear them. A negative one is a ValueError.
+        Raises KafkaTimeoutError (no leader, say), TopicAuthorizationFailedError.
+        """
+        with self._driver.use():
+            call = self._application.offsets_for_times(now(), timestamps, self._timeout(timeout))
+            return dict(self._driver.run(call))
+
+    # -- what there is
+
+    def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """The topic's partitions, by number; none where it does not exist. It is not created.
+
+        Asks a broker each time. Raises TopicAuthorizationFailedError, InvalidTopicError, KafkaTimeoutError.
+        """
+        return list(self._topics((topic,), timeout, internal=True).get(topic, ()))
+
+    def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, list[PartitionInfo]]:
+        """Every topic that we may describe, with its partitions. Asks a broker each time.
+
+        include_internal: also __consumer_offsets and its like. Raises KafkaTimeoutError.
+        """
+        found = self._topics(None, timeout, internal=include_internal)
+        return {topic: list(found[topic]) for topic in sorted(found)}
+
+    def _topics(
+        self, names: tuple[str, ...] | None, timeout: float | None, *, internal: bool
+    ) -> Mapping[str, tuple[PartitionInfo, ...]]:
+        with self._driver.use():
+            call = self._application.topics(now(), names, self._timeout(timeout), internal=internal)
+            return self._driver.run(call)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the partition's end as the last fetch saw it; None while unknown. Local.
+
+        The end is the high watermark, or with isolation_level "read_committed" the last stable offset. Offsets are
+        counted: those of markers and of records that compaction removed too. Raises ValueError where the partition
+        is not assigned.
+        """
+        with self._driver.use():
+            return self._application.lag(partition)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these until `resume`. What is buffered stays; they stay assigned."""
+        with self._driver.use():
+            self._application.pause(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """End a pause. What is not paused stays as it is."""
+        with self._driver.use():
+            self._application.resume(partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Those that `pause` holds back. A pause ends with its assignment (KIP-983's epoch)."""
+        with self._driver.use():
+            return self._application.paused()
+
+    # -- the end
+
+    def wakeup(self) -> None:
+        """Make the present or next blocking call raise `WakeupError`. From any thread."""
+        self._driver.wakeup()
+
+    def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
+        """Send what was handed over, call listeners, leave the group, end the thread. Idempotent.
+
+        timeout: seconds for all of it. leave_group: True leaves the group, False leaves the membership to its session
+        time-out; None does what is usual: a static member (group_instance_id) stays, any other leaves (KIP-1092).
+        """
+        self._close(timeout, leave_group=leave_group)
+
+    def _close(self, timeout: float, *, leave_group: bool | None) -> None:
+        if self._driver.closed:
+            return
+        with self._driver.use():
+            self._refuse_in_listener("close")
+            try:
+                if self._driver.started:
+                    self._run_close(timeout, leave_group=leave_group)
+            finally:
+                self._driver.closed = True
+                self._interceptors.close()
+
+    def _run_close(self, timeout: float, *, leave_group: bool | None) -> None:
+        try:
+            clean = self._driver.run(self._application.close(now(), timeout, leave=leave_group))
+            if not clean:
+                _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
+        except NetworkThreadDiedError as error:
+            _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
+        finally:
+            self._driver.join(1.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._driver.closed else f"{len(self._application.assignment())} partitions"
+        return (
+            f"{type(self).__name__}(client_id={self._config.client_id!r}, group_id={self._config.group_id!r}, {state})"
+        )
+
+    # -- inside
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self._config.default_api_timeout if timeout is None else timeout
+
+    def _refuse_in_listener(self, verb: str) -> None:
+        if self._driver.nested:
+            raise IllegalStateError(f"{verb} cannot be called from a rebalance listener")
+
+    def _poll(
+        self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None
+    ) -> list[Delivery]:
+        self._refuse_in_listener("poll")
+        wait = _FOREVER if timeout is None else timeout
+        most = self._config.max_poll_records if limit is None else limit
+        return self._driver.run(self._application.poll(now(), wait, immediate=immediate, limit=most, read=read))
+
+
+def _nothing_to_commit() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done

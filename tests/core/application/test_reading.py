@@ -1,0 +1,274 @@
+"""A record that cannot be deserialized: it stands there until it can be read or is gone past, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from application_script import Script, tp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instride.core.application.partition import Delivery
+from instride.core.events import Consumed, Fetched, SetPosition
+from instride.errors import DeserializationError
+from instride.testing.simulation.chunk import SimulatedChunk
+from instride.wire.decoder import ConsumerRecord
+
+
+class Reader:
+    """Deserializes all but `bad`, as (partition, offset)."""
+
+    def __init__(self, bad: Iterable[tuple[int, int]] = ()) -> None:
+        self.bad = set(bad)
+        self.interrupt_at: tuple[int, int] | None = None
+        self.calls = 0
+
+    def read(self, record: ConsumerRecord) -> ConsumerRecord:
+        self.calls += 1
+        where = (record.partition, record.offset)
+        if where == self.interrupt_at:
+            self.interrupt_at = None
+            raise KeyboardInterrupt
+        if where in self.bad:
+            raise DeserializationError(f"{where} is bad", part="value", record=record)
+        return record
+
+
+class ReadingScript(Script):
+    """Polls deserialize. Partitions 0 and 1 are assigned, at offset 0."""
+
+    def __init__(self, *bad: tuple[int, int], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.reader = Reader(bad)
+        self.subscribe()
+        self.assigned(0, 1)
+        self.poll()
+
+    def arrives(self, partition: int, start: int, end: int, *, leader_epoch: int = 0, fetch_number: int = 0) -> None:
+        chunk = SimulatedChunk(
+            topic="t", partition=partition, first_offset=start, next_offset=end, leader_epoch=leader_epoch
+        )
+        self.up(Fetched(partition=tp(partition), epoch=1, fetch_number=fetch_number, chunk=chunk, next_offset=end))
+
+    def read(self, limit: int = -1) -> list[tuple[int, int]]:
+        """(partition, offset) of what a poll returned; each delivery agrees with its records."""
+        call = self.machine.poll(self.now, 0.0, immediate=False, limit=limit, read=self.reader.read)
+        return shown_records(self.run(call))
+
+    def fails(self) -> tuple[int, int]:
+        with pytest.raises(DeserializationError) as failed:
+            self.read()
+        return failed.value.partition, failed.value.offset
+
+    def position(self, partition: int) -> int:
+        return self.run(self.machine.position(self.now, tp(partition), 0.0))
+
+
+def shown_records(deliveries: Sequence[Delivery]) -> list[tuple[int, int]]:
+    found = []
+    for each in deliveries:
+        assert each.records is not None
+        assert [record.offset for record in each.records] == list(
+            range(each.chunk.first_offset, each.chunk.next_offset)
+        )
+        found += [(record.partition, record.offset) for record in each.records]
+    return found
+
+
+@pytest.mark.vector(58)
+def test_the_error_repeats_and_the_position_stays_until_the_application_goes_past_it() -> None:
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    assert script.read() == [(0, 0), (0, 1)], "what comes before it"
+    for _ in range(3):
+        assert script.fails() == (0, 2)
+        assert script.position(0) == 2
+    script.machine.seek(tp(0), 3)
+    script.arrives(0, 3, 5, fetch_number=1)
+    assert script.read() == [(0, 3), (0, 4)]
+
+
+def test_a_bad_first_record_is_told_at_once() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 2)
+    assert script.fails() == (0, 0)
+    assert script.position(0) == 0
+
+
+def test_it_can_be_read_after_all() -> None:
+    """A schema registry that was down for a while, say."""
+    script = ReadingScript((0, 1))
+    script.arrives(0, 0, 3)
+    script.read()
+    assert script.fails() == (0, 1)
+    script.reader.bad.clear()
+    assert script.read() + script.read() == [(0, 1), (0, 2)]
+
+
+def test_others_are_returned_first_and_do_not_hide_it() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 2)
+    script.arrives(1, 0, 2)
+    assert script.read() == [(1, 0), (1, 1)]
+    script.arrives(1, 2, 9)
+    assert script.fails() == (0, 0), "though the other has records again"
+
+
+def test_two_that_cannot_be_read_are_told_one_after_the_other() -> None:
+    script = ReadingScript((0, 0), (1, 0))
+    script.arrives(0, 0, 1)
+    script.arrives(1, 0, 1)
+    first = script.fails()
+    script.machine.seek(tp(first[0]), 1)
+    assert {first, script.fails()} == {(0, 0), (1, 0)}
+
+
+def test_what_was_not_returned_is_not_told_as_consumed_and_not_fetched_again() -> None:
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    script.posted.clear()
+    script.read()
+    script.fails()
+    (consumed,) = script.take_posted(Consumed)
+    assert consumed.partitions[tp(0)][2] == 2
+    assert script.take_posted(SetPosition) == []
+
+
+def test_chunks_behind_it_keep_their_order() -> None:
+    script = ReadingScript((0, 1))
+    for start in (0, 2, 4):
+        script.arrives(0, start, start + 2)
+    assert script.read() == [(0, 0)]
+    script.reader.bad.clear()
+    assert script.read() + script.read() == [(0, offset) for offset in range(1, 6)]
+    assert script.position(0) == 6
+
+
+def test_a_gap_and_control_batches_behind_it_move_the_position_once_it_is_past() -> None:
+    script = ReadingScript((0, 1))
+    script.arrives(0, 0, 2)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    script.read()
+    assert script.position(0) == 1
+    script.reader.bad.clear()
+    script.read()
+    assert script.position(0) == 9
+
+
+def test_the_leader_epoch_is_that_of_the_last_record_returned() -> None:
+    script = ReadingScript((0, 3))
+    script.arrives(0, 0, 2, leader_epoch=4)
+    script.arrives(0, 2, 5, leader_epoch=7)
+    held = script.machine._state.lists.held[tp(0)]
+    assert script.read(limit=2) == [(0, 0), (0, 1)]
+    assert held.leader_epoch == 4
+    assert script.read() == [(0, 2)]
+    assert held.leader_epoch == 7
+    script.reader.bad = {(0, 5)}
+    script.machine.seek(tp(0), 5, leader_epoch=7)
+    script.arrives(0, 5, 6, leader_epoch=8, fetch_number=1)
+    script.fails()
+    assert held.leader_epoch == 7
+
+
+def test_while_it_is_paused_nothing_of_it_is_tried_or_raised() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 1)
+    script.fails()
+    script.machine.pause([tp(0)])
+    script.reader.calls = 0
+    assert script.read() == []
+    assert script.reader.calls == 0
+    script.machine.resume([tp(0)])
+    assert script.fails() == (0, 0)
+
+
+def test_a_commit_of_what_was_returned_ends_before_it() -> None:
+    script = ReadingScript((0, 2))
+    script.arrives(0, 0, 5)
+    script.read()
+    script.fails()
+    script.machine.commit_async(script.now, None)
+    entries = script.posted[-1].entries  # type: ignore[union-attr]
+    assert entries[tp(0)].offset == 2
+
+
+@pytest.mark.rule("2")
+def test_a_poll_that_raises_it_is_continued_and_the_lists_do_not_move_twice() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 1)
+    script.asked_for(1)
+    script.fails()
+    assert script.to_be_revoked() == {1}, "requested by the poll that raised"
+    script.fails()
+    assert script.to_be_revoked() == {1}, "so that the application can still delay it"
+    assert script.delay(1) is True
+
+
+def test_a_revoke_of_its_partition_ends_it() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 1)
+    script.fails()
+    script.asked_for(0)
+    assert script.read() == []
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["fresh", "tried before"])
+def test_what_is_interrupted_was_not_taken(earlier: bool) -> None:
+    script = ReadingScript(*([(0, 0)] if earlier else []))
+    script.arrives(0, 0, 3)
+    script.arrives(1, 0, 3)
+    if earlier:
+        script.read()
+        script.reader.bad.clear()
+        script.arrives(1, 3, 6)
+    script.reader.interrupt_at = (0, 0) if earlier else (1, 1)
+    with pytest.raises(KeyboardInterrupt):
+        script.read()
+    assert script.position(0) == 0
+    rest = {(0, 0), (0, 1), (0, 2), *((1, offset) for offset in (range(3, 6) if earlier else range(3)))}
+    assert set(script.read() + script.read()) == rest
+
+
+def test_without_deserializers_no_record_is_made() -> None:
+    script = ReadingScript()
+    script.arrives(0, 0, 3)
+    (delivery,) = script.run(script.machine.poll(script.now, 0.0, immediate=False, limit=-1))
+    assert delivery.records is None
+
+
+@given(
+    chunks=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 4)), max_size=8),
+    bad=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 12)), max_size=6),
+    limits=st.lists(st.sampled_from([1, 2, 3, -1]), min_size=1),
+    fairness=st.sampled_from(["greedy", "proportional"]),
+)
+def test_whatever_is_bad_all_others_come_once_and_in_order(
+    chunks: list[tuple[int, int]], bad: set[tuple[int, int]], limits: list[int], fairness: str
+) -> None:
+    script = ReadingScript(*bad, fetch_fairness=fairness)
+    ends = {0: 0, 1: 0}
+    for partition, size in chunks:
+        script.arrives(partition, ends[partition], ends[partition] + size)
+        ends[partition] += size
+    everything = [(partition, offset) for partition in (0, 1) for offset in range(ends[partition])]
+    seen: list[tuple[int, int]] = []
+    told: set[tuple[int, int]] = set()
+    stood: list[bool] = []
+    for number in range(10 + 2 * len(everything)):
+        try:
+            seen += script.read(limits[number % len(limits)])
+        except DeserializationError as error:
+            where = (error.partition, error.offset)
+            told.add(where)
+            stood.append(script.position(error.partition) == error.offset)
+            script.reader.bad.discard(where)  # as if it had been mended: nothing is fetched again
+    assert sorted(seen) == everything
+    for partition in (0, 1):
+        offsets = [offset for which, offset in seen if which == partition]
+        assert offsets == sorted(offsets)
+        assert script.position(partition) == ends[partition]
+    assert told == bad & set(everything)
+    assert all(stood)
