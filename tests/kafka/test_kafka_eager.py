@@ -30,6 +30,8 @@ class Told(RebalanceListener):
         self.told.append(("lost", [each.partition for each in partitions]))
 
 
+@pytest.mark.requirement("threading/20")
+@pytest.mark.requirement("KIP-429/12")
 @pytest.mark.parametrize(
     "assignors", [["range"], ["roundrobin"], ["sticky"], ["range", "cooperative-sticky"]], ids="+".join
 )
@@ -92,6 +94,8 @@ def test_at_the_bound_the_partitions_are_lost_and_the_membership_is_kept(
     each_once(written, a, b)
 
 
+@pytest.mark.requirement("KIP-429/2")
+@pytest.mark.requirement("KIP-429/3")
 @pytest.mark.rule("10")
 def test_the_eager_timeline_of_immediate_mode(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(1)

@@ -42,6 +42,9 @@ class Timeline:
         self.script.up(Revoked(partitions=epochs(*partitions, epoch=epoch)))
 
 
+@pytest.mark.requirement("KIP-429/1")
+@pytest.mark.requirement("KIP-429/2")
+@pytest.mark.requirement("KIP-429/3")
 @pytest.mark.rule("10")
 def test_eager() -> None:
     t = Timeline(EAGER)
@@ -68,6 +71,9 @@ def test_eager() -> None:
     assert t.heard() == [("lost", [0])]
 
 
+@pytest.mark.requirement("KIP-429/1")
+@pytest.mark.requirement("KIP-429/8")
+@pytest.mark.requirement("KIP-429/10")
 @pytest.mark.rule("10")
 def test_cooperative() -> None:
     t = Timeline(COOPERATIVE)

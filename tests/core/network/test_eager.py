@@ -39,6 +39,9 @@ def let_go(script: NetworkScript, *partitions: int) -> None:
     script.complete(*partitions)
 
 
+@pytest.mark.requirement("threading/20")
+@pytest.mark.requirement("KIP-429/2")
+@pytest.mark.requirement("KIP-429/3")
 @pytest.mark.rule("C")
 def test_a_join_waits_until_everything_is_revoked(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
@@ -192,6 +195,7 @@ def test_a_barrier_that_was_missed_loses_what_is_held(script: NetworkScript, cod
     assert script.asked(api.JoinGroup).member_id == ("" if code == UNKNOWN_MEMBER_ID else "me")
 
 
+@pytest.mark.vector(32)
 @pytest.mark.vector(31)
 @pytest.mark.parametrize(("assignor", "lost"), [("range", 0), ("cooperative-sticky", 1)])
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION])
@@ -213,6 +217,7 @@ def test_dropped_out_in_the_middle_of_a_rebalance(assignor: str, lost: int, code
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
 
 
+@pytest.mark.requirement("KIP-429/12")
 def test_a_list_with_an_eager_assignor_is_eager_and_offers_all_of_them() -> None:
     script = eager(assignors=["range", "cooperative-sticky"])
     script.member_of(1, 0)

@@ -349,6 +349,7 @@ def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
     assert script.asked(api.Fetch).partitions[0].max_bytes == 500
 
 
+@pytest.mark.requirement("threading/31")
 @pytest.mark.rule("M")
 def test_settings_that_change_hold_from_the_next_fetch_on() -> None:
     script = NetworkScript(prefetch="total", max_poll_records=10)

@@ -103,6 +103,7 @@ def test_a_fenced_answer_to_a_commit_of_an_older_generation_says_nothing_of_this
     assert script.take(ErrorRaised) == []
 
 
+@pytest.mark.vector(41)
 def test_a_barrier_that_was_missed_keeps_the_id(script: NetworkScript) -> None:
     """A static member survives it, in a new generation: it has lost its partitions and joins with its id."""
     script.member_of(1, 0)

@@ -1,0 +1,35 @@
+"""max_poll_records over the borders of fetches, and a bound that is another in each poll."""
+
+from __future__ import annotations
+
+import pytest
+from application_script import Script
+
+
+@pytest.mark.vector(45)
+@pytest.mark.requirement("KIP-41/4")
+def test_what_is_over_the_bound_comes_with_the_next_poll(script: Script) -> None:
+    script.assigned(0)
+    script.fetched(0, 1, 4)
+    assert script.poll(limit=2) == [(0, 1, 3)]
+    assert script.poll(limit=2) == [(0, 3, 4)]
+    script.fetched(0, 4, 6)
+    assert script.poll(limit=2) == [(0, 4, 6)]
+
+
+@pytest.mark.vector(46)
+@pytest.mark.requirement("KIP-41/10")
+def test_a_bound_that_does_not_fit_the_fetches_is_filled_over_their_borders(script: Script) -> None:
+    script.assigned(0, 1)
+    script.fetched(0, 0, 3)
+    script.fetched(1, 0, 3)
+    polls = [script.poll(limit=2) for _ in range(4)]
+    assert [sum(end - start for _, start, end in each) for each in polls] == [2, 2, 2, 0]
+    assert sorted(part for each in polls for part in each) == [(0, 0, 2), (0, 2, 3), (1, 0, 1), (1, 1, 3)]
+
+
+@pytest.mark.requirement("KIP-41/15")
+def test_the_bound_may_be_another_in_each_poll(script: Script) -> None:
+    script.assigned(0)
+    script.fetched(0, 0, 10)
+    assert [script.poll(limit=limit) for limit in (1, 5, -1)] == [[(0, 0, 1)], [(0, 1, 6)], [(0, 6, 10)]]

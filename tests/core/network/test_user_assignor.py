@@ -1,0 +1,100 @@
+"""When an assignor of the user's own is called, and with what (KIP-429's timeline)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
+from instride.core.events import Assigned, PartitionsAssigned, RevokeRequested
+from instride.core.group.protocol import RebalanceProtocol
+from instride.records import TopicPartition
+from instride.wire import api
+from instride.wire.consumer_protocol import read_subscription
+
+REBALANCE_IN_PROGRESS = 27
+
+
+class Recording:
+    """Deals out nothing to speak of, and writes down what it is called for."""
+
+    name = "cooperative-sticky"  # the name that the scripted coordinator chooses
+    version = 0
+
+    def __init__(self, protocol: RebalanceProtocol) -> None:
+        self.protocols = {protocol}
+        self.calls: list[tuple[Any, ...]] = []
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        self.calls.append(("userdata", sorted(topics), [each.partition for each in owned]))
+        return b"mine"
+
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        seen = list(members)
+        self.calls.append(("assign", {each.member_id: [tp.partition for tp in each.owned] for each in seen}))
+        return {each.member_id: tuple(cluster.of_topic("t")) for each in seen}
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        self.calls.append(("assigned", [each.partition for each in assignment], generation))
+
+    def take(self) -> list[tuple[Any, ...]]:
+        calls, self.calls = self.calls, []
+        return calls
+
+
+def member(protocol: RebalanceProtocol) -> tuple[NetworkScript, Recording]:
+    assignor = Recording(protocol)
+    script = NetworkScript(assignors=[assignor])
+    script.subscribe()
+    return script, assignor
+
+
+@pytest.mark.requirement("KIP-429/5")
+@pytest.mark.requirement("KIP-429/6")
+@pytest.mark.requirement("KIP-429/9")
+def test_userdata_at_the_join_on_assignment_at_the_sync_and_assign_never_for_a_follower() -> None:
+    script, assignor = member(RebalanceProtocol.COOPERATIVE)
+    assert assignor.take() == [("userdata", ["t"], [])]
+    assert read_subscription(script.asked(api.JoinGroup).protocols[0].metadata).userdata == b"mine"
+    script.join(1)
+    assert assignor.take() == []
+    assert script.take(Assigned) == []
+    script.sync(0, 1)
+    assert assignor.take() == [("assigned", [0, 1], 1)]
+    assert len(script.take(Assigned)) == 1, "the application hears of it after the assignor"
+
+
+@pytest.mark.requirement("KIP-429/6")
+@pytest.mark.requirement("KIP-429/7")
+def test_a_leaders_assign_sees_what_each_member_owns() -> None:
+    script, assignor = member(RebalanceProtocol.COOPERATIVE)
+    script.rebalance(1, 0, 1)
+    script.do(PartitionsAssigned(generation=1))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assignor.take()
+    script.join(2, leader=True)
+    assert assignor.take() == [("assign", {"me": [0, 1]})]
+    assert script.asked(api.SyncGroup).assignments.keys() == {"me"}
+
+
+@pytest.mark.requirement("KIP-429/2")
+@pytest.mark.requirement("KIP-429/9")
+@pytest.mark.requirement("threading/20")
+def test_eager_everything_is_revoked_before_the_userdata_is_asked_for() -> None:
+    script, assignor = member(RebalanceProtocol.EAGER)
+    script.rebalance(1, 0, 1)
+    script.do(PartitionsAssigned(generation=1))
+    assignor.take()
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    (asked,) = script.take(RevokeRequested)
+    assert set(asked.partitions) == {tp(0), tp(1)}
+    assert assignor.take() == [], "no join yet"
+    script.complete(0, 1)
+    assert assignor.take() == [("userdata", ["t"], [])], "it joins with nothing"
+    script.rebalance(2, 1)
+    assert assignor.take() == [("assigned", [1], 2)]

@@ -1,0 +1,56 @@
+"""The two queues' events: a type for each, immutable, with a deadline and an answer where one is awaited."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import typing
+from pathlib import Path
+
+import pytest
+
+import instride
+from instride.core import events
+from instride.core.events import ApplicationEvent, BackgroundEvent
+
+EVENTS = [*typing.get_args(ApplicationEvent), *typing.get_args(BackgroundEvent)]
+PACKAGE = Path(instride.__file__).parent
+
+
+@pytest.mark.requirement("threading/22")
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
+def test_every_event_is_a_type_of_its_own_that_cannot_change(event: type) -> None:
+    assert dataclasses.is_dataclass(event)
+    assert event.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert "__slots__" in vars(event)
+
+
+@pytest.mark.requirement("threading/22")
+@pytest.mark.requirement("threading/4")
+def test_what_awaits_an_answer_has_a_deadline() -> None:
+    fields = {event: {field.name for field in dataclasses.fields(event)} for event in typing.get_args(ApplicationEvent)}
+    asking = {event for event, names in fields.items() if "call" in names}
+    assert asking >= {events.Commit, events.FetchCommitted, events.FetchOffsets, events.Close, events.Unsubscribe}
+    assert [event for event in asking if "deadline" not in fields[event]] == []
+    assert "call" in {field.name for field in dataclasses.fields(events.Answered)}
+
+
+@pytest.mark.requirement("threading/6")
+def test_no_event_goes_both_ways() -> None:
+    down, up = set(typing.get_args(ApplicationEvent)), set(typing.get_args(BackgroundEvent))
+    assert down & up == set()
+    assert down | up <= {getattr(events, name) for name in events.__all__}
+
+
+@pytest.mark.requirement("threading/5")
+@pytest.mark.parametrize("source", [*(PACKAGE / "core" / "application").glob("*.py"), PACKAGE / "consumer.py"])
+def test_the_api_knows_no_coordinator_fetcher_or_connection(source: Path) -> None:
+    """It posts events; only what carries them (`net.driver`) is known to the facade."""
+    named = [
+        node.module
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module
+    ]
+    below = ("instride.core.network", "instride.net", "instride.wire.connection", "instride.wire.codecs")
+    known = {"instride.net.driver", "instride.net.clock"} if source.name == "consumer.py" else set()
+    assert [module for module in named if module.startswith(below) and module not in known] == []
