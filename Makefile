@@ -16,6 +16,7 @@ help:
 	@echo "make check   format, lint, strict types, import contracts"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make docs    writes the pages that are made from the code and the tests"
+	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (10 minutes)"
 	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
@@ -41,6 +42,9 @@ docs: $(COMPILED)
 	$(BIN)/python tools/draw_stories.py
 	PYTHONPATH=tools $(BIN)/python -m conformance
 	PYTHONPATH=tools $(BIN)/python -m api_reference
+
+interop: $(COMPILED)
+	@$(WITH_JAVA) PYTHONPATH=tests/kafka $(BIN)/python -m interop_matrix $(INTEROP_ARGS)
 
 mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kafka_help import QUICK, Member
-from peer_help import Peer, java_peer, python_peer
+from peer_help import Peer, start
 
 from instride import Consumer
 from instride.testing import LocalKafka
@@ -58,21 +58,9 @@ def start_peer(kafka: LocalKafka, group: str, tmp_path: Path) -> Iterator[Callab
     """``start_peer("java", "b", topic)``: a member of this test's group in a process of its own."""
     with ExitStack() as stack:
 
-        def start(kind: str, name: str, topic: str, **settings: Any) -> Peer:
-            if kind.startswith("java"):
-                protocol = "consumer" if kind == "java-848" else "classic"
-                peer = java_peer(kafka, group, topic, name, tmp_path, protocol=protocol)
-            elif kind == "confluent-848":
-                new = {
-                    "group.protocol": "consumer",
-                    "partition.assignment.strategy": None,
-                    "heartbeat.interval.ms": None,
-                    "session.timeout.ms": None,
-                }
-                peer = python_peer("confluent", kafka, group, topic, name, tmp_path, new)
-            else:
-                peer = python_peer(kind, kafka, group, topic, name, tmp_path, settings)
+        def begin(kind: str, name: str, topic: str, **settings: Any) -> Peer:
+            peer = start(kind, kafka, group, topic, name, tmp_path, settings)
             stack.callback(peer.end)
             return peer
 
-        yield start
+        yield begin

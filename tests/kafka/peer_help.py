@@ -1,4 +1,4 @@
-"""Members in processes of their own: ours, the Java client, librdkafka and kafka-python, all driven the same way.
+"""Members in processes of their own: ours, Java, librdkafka, kafka-python, aiokafka and franz-go, driven the same way.
 
 A line to the process is a command: ``poll`` or ``close`` (ours takes more). Its answer is one line, three lists with a
 bar between them: the records that the poll returned (``partition:offset``), the partitions owned, and those lost.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,16 +25,33 @@ from kafka_help import PATIENCE
 from instride import TopicPartition
 from instride.testing import LocalKafka, find_java, find_kafka
 
-__all__ = ["Peer", "java_peer", "python_peer"]
+__all__ = ["GO", "Peer", "java_peer", "start"]
+
+GO: Final = shutil.which("go")
+"""Where there is none, franz-go's cells are skipped by name."""
 
 _HERE: Final = Path(__file__).parent
+_BUILD_SECONDS: Final = 500
+_JAVA_ASSIGNORS: Final = {
+    "cooperative-sticky": "CooperativeStickyAssignor",
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
+}
+_NEW_PROTOCOL: Final = {
+    "group.protocol": "consumer",
+    "partition.assignment.strategy": None,
+    "heartbeat.interval.ms": None,
+    "session.timeout.ms": None,
+}
 
 
 class Peer:
     """One process that is a member. The same surface as `Member`, as far as `drive` and `each_once` need it."""
 
-    def __init__(self, name: str, topic: str, command: list[str], log: Path) -> None:
+    def __init__(self, name: str, topic: str, command: list[str], log: Path, *, verb: str = "poll") -> None:
         self.name = name
+        self.verb = verb
         self.seen: list[tuple[int, int]] = []
         self.owned: frozenset[TopicPartition] = frozenset()
         self.lost: list[TopicPartition] = []
@@ -46,7 +64,7 @@ class Peer:
             )
 
     def turn(self) -> list[tuple[int, int]]:
-        self.say("poll")
+        self.say(self.verb)
         return self.hear()
 
     def say(self, command: str) -> None:
@@ -58,9 +76,12 @@ class Peer:
         seen, owned, lost = self._line().split("|")
         records = [(int(each.split(":")[0]), int(each.split(":")[1])) for each in seen.split(",") if each]
         self.seen += records
-        self.owned = frozenset(TopicPartition(self._topic, int(each)) for each in owned.split(",") if each)
-        self.lost += [TopicPartition(self._topic, int(each)) for each in lost.split(",") if each]
+        self.owned = frozenset(self.partition(int(each)) for each in owned.split(",") if each)
+        self.lost += [self.partition(int(each)) for each in lost.split(",") if each]
         return records
+
+    def partition(self, number: int) -> TopicPartition:
+        return TopicPartition(self._topic, number)
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -88,6 +109,10 @@ class Peer:
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
     def end(self) -> None:
         """Whatever state it is in."""
         self.kill()
@@ -103,21 +128,63 @@ class Peer:
         return f"{self.name}(holds {owned}, lost {self.lost}, {len(self.seen)} records)"
 
 
-def python_peer(
+def start(
     kind: str, kafka: LocalKafka, group: str, topic: str, name: str, folder: Path, settings: dict[str, Any]
 ) -> Peer:
-    """kind: "instride", "confluent" or "kafka_python"."""
+    """kind: "instride", "java", "java-848", "java-2.8.2" or another version, "confluent", "confluent-848",
+    "kafka_python", "aiokafka" or "franz".
+
+    settings: "assignor" (its name) and "session" (seconds) are known to all; others are the client's own.
+    """
+    log = folder / f"{name}.log"
+    if kind.startswith("java"):
+        return java_peer(kafka, group, topic, name, log, variant=kind[5:], **settings)
+    if kind == "franz":
+        command = [str(_built(folder)), kafka.bootstrap_servers, group, topic, name]
+        command += [settings.get("assignor", "cooperative-sticky"), _ms(settings.get("session", 10))]
+        return Peer(name, topic, command, log)
+    if kind == "confluent-848":
+        kind, settings = "confluent", {**_NEW_PROTOCOL, **settings}
     script = _HERE / "peers" / f"{kind}_peer.py"
     command = [sys.executable, str(script), kafka.bootstrap_servers, group, topic, name, json.dumps(settings)]
-    return Peer(name, topic, command, folder / f"{name}.log")
+    return Peer(name, topic, command, log)
 
 
-def java_peer(kafka: LocalKafka, group: str, topic: str, name: str, folder: Path, *, protocol: str = "classic") -> Peer:
-    """The Java client of the version of the Kafka under test. Java compiles the one source file itself as it starts."""
+def java_peer(
+    kafka: LocalKafka,
+    group: str,
+    topic: str,
+    name: str,
+    log: Path,
+    *,
+    variant: str = "",
+    assignor: str = "cooperative-sticky",
+    session: float = 10,
+) -> Peer:
+    """variant: "" for the Java client of the version of the Kafka under test, "848" for that on the new protocol, or
+    the version of another. Java compiles the one source file itself as it starts."""
+    version = variant if "." in variant else kafka.version or None
     command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    command += ["-cp", find_kafka(kafka.version or None).class_path, str(_HERE / "java" / "Peer.java")]
-    command += [kafka.bootstrap_servers, group, topic, name, protocol]
-    return Peer(name, topic, command, folder / f"{name}.log")
+    command += ["-cp", find_kafka(version).class_path, str(_HERE / "java" / "Peer.java")]
+    command += [kafka.bootstrap_servers, group, topic, name, "consumer" if variant == "848" else "classic"]
+    return Peer(name, topic, [*command, _JAVA_ASSIGNORS[assignor], _ms(session)], log)
+
+
+def _built(folder: Path) -> Path:
+    """franz-go's peer, built once in a run of the tests; a broken build fails."""
+    binary = folder.parent / "franz-peer"
+    if not binary.exists():
+        assert GO is not None, "franz-go needs Go"
+        command = [GO, "build", "-o", str(binary), "."]
+        done = subprocess.run(
+            command, cwd=_HERE / "peers" / "franz", capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    return binary
+
+
+def _ms(seconds: float) -> str:
+    return str(int(1000 * seconds))
 
 
 def _environment() -> dict[str, str]:

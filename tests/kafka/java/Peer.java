@@ -8,7 +8,6 @@ import java.util.Properties;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
@@ -26,8 +25,8 @@ public class Peer {
         settings.put("group.protocol", args[4]);
         if (args[4].equals("classic")) {
             settings.put("heartbeat.interval.ms", "100");
-            settings.put("session.timeout.ms", "10000");
-            settings.put("partition.assignment.strategy", CooperativeStickyAssignor.class.getName());
+            settings.put("session.timeout.ms", args[6]);
+            settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + args[5]);
         }
         List<String> lost = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer =

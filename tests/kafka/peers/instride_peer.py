@@ -1,9 +1,12 @@
 """A member of our own in a process of its own, so that it can be killed and suspended. See `peer_help`."""
 
 import json
+import logging
 import sys
 
 from instride import Consumer
+
+logging.basicConfig(level=logging.INFO)
 
 
 def main(servers: str, group: str, topic: str, name: str, settings: str) -> None:
@@ -21,6 +24,10 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         match command.split():
             case ["poll"]:
                 records = list(consumer.poll(timeout=0.02))
+            case ["poll-and-go-on"]:
+                records = list(consumer.poll(timeout=0.05))
+                if records:
+                    consumer.commit_async()
             case ["poll-and-commit"]:
                 records = list(consumer.poll(timeout=0.02))
                 if records:
