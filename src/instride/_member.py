@@ -20,6 +20,7 @@ from instride.config import (
     changed_while_running,
     config_from_settings,
 )
+from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery
 from instride.core.application.reading import Read
@@ -35,6 +36,7 @@ from instride.records import (
     PartitionInfo,
     TopicPartition,
 )
+from instride.telemetry import Hold
 
 __all__ = ["Member"]
 
@@ -95,7 +97,7 @@ class Member:
         auto_offset_reset says, unless `seek` says otherwise.
         """
         with self._driver.use():
-            self._application.assign(partitions)
+            self._application.assign(partitions, now=now())
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
@@ -143,15 +145,20 @@ class Member:
         with self._driver.use():
             return self._application.lost()
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Reason = None) -> bool:
         """Ask for the revoke of these to be delayed to the poll following the next poll (KIP-983).
 
         True on success; False when some were lost, or their revoke is completing or complete (the others are
         delayed). Delaying nothing is True. Raises ValueError for a partition that the group never asked for, and
-        ConfigError with enable_auto_commit.
+        ConfigError with enable_auto_commit. reason: what they wait for, for telemetry: a text, or a function of the
+        partition that returns a record, a range or a text, such as `OffsetLedger.oldest`.
         """
         with self._driver.use():
-            return self._application.delay_revoke(partitions)
+            return self._application.delay_revoke(partitions, reason=reason, now=now())
+
+    def holdings(self) -> dict[TopicPartition, Hold]:
+        """Each partition of ours, its state, since when, what its delay waits for. Local; any thread may ask."""
+        return self._application.holdings()
 
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
         """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""

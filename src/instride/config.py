@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, get_
 from instride.config_security import check_security
 from instride.core.assignors.api import Assignor
 from instride.errors import ConfigError
+from instride.telemetry import TelemetryListener
 from instride.wire.sasl.oauthbearer import OAuthToken
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "auto_commit_interval": (0.01, 86_400),
     "commit_budget": (0, 3_600),
     "range_poll_interval": (0.005, 3_600),
+    "stalled_after": (0.1, 86_400),
 }
 
 
@@ -115,6 +117,8 @@ class ConsumerConfig:
     max_frame_bytes: a longer answer of a broker is refused before anything is allocated.
     max_decompressed_bytes: a record batch that decompresses to more is refused.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
+    telemetry: hears of rebalances, hand-overs and stalls, on the application's thread (`instride.telemetry`).
+    stalled_after: an owned partition that is behind and does not move for so long is warned of.
     security_protocol: Kafka's names; "SSL" is TLS. docs/security.md tells of all that follow.
     ssl_context: one of your own; it must verify certificates, names too, and take TLS 1.2 or later only.
     ssl_ca_file: PEM; whom to trust, instead of the system's certificate authorities. ssl_cert_file, ssl_key_file,
@@ -162,6 +166,8 @@ class ConsumerConfig:
     max_frame_bytes: int = 128 << 20
     max_decompressed_bytes: int = 64 << 20
     range_poll_interval: float = 0.1
+    telemetry: TelemetryListener | None = field(default=None, repr=False)
+    stalled_after: float = 60.0
     security_protocol: SecurityProtocol = "PLAINTEXT"
     ssl_context: ssl.SSLContext | None = None
     ssl_ca_file: str | None = None
@@ -224,6 +230,8 @@ class ConsumerSettings(TypedDict, total=False):
     max_frame_bytes: int
     max_decompressed_bytes: int
     range_poll_interval: float
+    telemetry: TelemetryListener | None
+    stalled_after: float
     security_protocol: SecurityProtocol
     ssl_context: ssl.SSLContext | None
     ssl_ca_file: str | None
@@ -267,6 +275,8 @@ def _check_types(config: ConsumerConfig) -> None:
     for name in ("exclude_internal_topics", "enable_auto_commit"):
         if not isinstance(getattr(config, name), bool):
             raise ConfigError(f"{name} must be True or False")
+    if config.telemetry is not None and not callable(config.telemetry):
+        raise ConfigError("telemetry must be callable with one event, or None")
     records = config.max_poll_records
     if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):
         raise ConfigError(f"max_poll_records must be 1 or more, or -1 for no bound; it is {records!r}")

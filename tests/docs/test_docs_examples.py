@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/consumer.md are run as they stand, against a real Kafka."""
+"""The examples of README.md, docs/consumer.md and docs/telemetry.md are run as they stand, against a real Kafka."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from confluent_kafka import Producer
 
 from instride import Consumer, ConsumerConfig, OffsetAndMetadata, OffsetLedger, TopicPartition
+from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,25 @@ def test_the_readmes_loop_commits_what_was_finished_when_a_handler_fails(kafka: 
     partition = TopicPartition(flights, 0)
     with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=flights) as consumer:
         assert consumer.committed(partition)[partition] == OffsetAndMetadata(offset=7, leader_epoch=0)
+
+
+@pytest.mark.kafka
+def test_the_example_of_the_telemetry_page(kafka: LocalKafka, flights: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = examples("docs/telemetry.md")
+    assert len(code) == 1
+    handled = run(code[0], kafka.bootstrap_servers, flights)
+    assert len(handled) == RECORDS
+    told = capsys.readouterr().out
+    assert "generation 1 after" in told
+    assert f"{flights}-0 revoked" in told
+    assert " records abandoned" in told
+
+
+def test_every_event_of_telemetry_is_told_of() -> None:
+    page = (ROOT / "docs/telemetry.md").read_text()
+    names = [kind.__name__ for kind in get_args(TelemetryEvent)] + [f"`{change.name}`" for change in OwnershipChange]
+    names += [f"`{field.name}`" for field in fields(Hold)]
+    assert [name for name in names if name not in page] == []
 
 
 def test_every_setting_is_told_of() -> None:

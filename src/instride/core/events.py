@@ -6,6 +6,8 @@ Laws
 3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
 4. An event with a `call` number is answered exactly once by `Answered`, at its deadline at the latest.
 5. Events are immutable; what they carry is not touched by the sender afterwards.
+6. `at` says when the network side knew of it, by the machine's clock. It is for telemetry only: nothing else reads it,
+   and two events that differ in it are equal.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, Final
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.records import TopicPartition
+from instride.telemetry import Blocker, TelemetryEvent
 from instride.wire.chunk import RecordChunk
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "CompleteRevoke",
     "Consumed",
     "DeadlineMoved",
+    "DelayExplained",
     "EnforceRebalance",
     "Epochs",
     "ErrorRaised",
@@ -46,6 +50,7 @@ __all__ = [
     "GivenBack",
     "LeaseRenewed",
     "Lost",
+    "Noticed",
     "Parked",
     "PartitionsAssigned",
     "PartitionsRevoked",
@@ -206,6 +211,14 @@ class CompleteRevoke:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DelayExplained:
+    """What these delays wait for, so that the network side can name it when one takes long. Changes nothing."""
+
+    partitions: Epochs
+    blockers: Mapping[TopicPartition, Blocker]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsRevoked:
     """T's answer to REVOKE_PARTITIONS: the listener has run; the assignment may shrink."""
 
@@ -259,6 +272,7 @@ ApplicationEvent = (
     | FetchOffsets
     | FetchMetadata
     | CompleteRevoke
+    | DelayExplained
     | PartitionsRevoked
     | PartitionsAssigned
     | ChangeSettings
@@ -296,6 +310,7 @@ class RevokeRequested:
 
     partitions: Epochs
     deadline: float
+    at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,11 +324,13 @@ class GivenBack:
     """The group assigns these again while their revoke is pending; same epoch (rule 8)."""
 
     partitions: Epochs
+    at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
     partitions: Epochs
+    at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +345,7 @@ class Assigned:
     generation: int
     partitions: Epochs
     member_id: str = ""
+    at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +360,14 @@ class Revoked:
     """The assignment has shrunk by these."""
 
     partitions: Epochs
+    at: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """Something for telemetry that the network side saw."""
+
+    event: TelemetryEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,6 +433,7 @@ BackgroundEvent = (
     | Assigned
     | CommitsSettled
     | Revoked
+    | Noticed
     | Positioned
     | Fetched
     | Parked

@@ -4,6 +4,7 @@ Laws
 1. Building it has no side effect. The first event that is posted starts the thread.
 2. One thread at a time is inside a call; the same thread may call again from a listener, but not poll.
 3. After a fork the child's use of an open consumer is an error; after close every use is.
+4. Telemetry is told before a call waits and before it ends.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from instride.core.network.machine import NetworkMachine
 from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
+from instride.net.teller import Teller
 from instride.net.thread import NetworkThread
 
 __all__ = ["Driver"]
@@ -49,6 +51,7 @@ class Driver:
             lease=lease,
             on_commit=on_commit,
         )
+        self._teller = Teller(config, self.application.telemetry)
         self._pid: int | None = None
         self._owner: int | None = None
         self._depth = 0
@@ -82,6 +85,7 @@ class Driver:
             self._depth += 1
 
     def _leave(self) -> None:
+        self._teller.tell()
         with self._guard:
             self._depth -= 1
             if self._depth == 0:
@@ -99,6 +103,7 @@ class Driver:
         try:
             wait = next(call)
             while True:
+                self._teller.tell()
                 self._mailbox.wait(wait.until)
                 wait = call.send(now())
         except StopIteration as end:

@@ -77,7 +77,7 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
         # What was assigned meanwhile and nobody saw is left with the group.
         state.inbox.changes.clear()
         if state.lists.held:
-            now = yield Wait(until=deadline)
+            now = state.holdings.now = yield Wait(until=deadline)
     return not state.lists.held
 
 
@@ -113,7 +113,7 @@ def _await_quietly(state: ApplicationState, call: int, now: float, deadline: flo
         if answer is not None or now >= deadline + GRACE:
             state.awaited.discard(call)
             return answer
-        now = yield Wait(until=deadline + GRACE)
+        now = state.holdings.now = yield Wait(until=deadline + GRACE)
 
 
 def _settle_the_rest(state: ApplicationState) -> None:
@@ -124,7 +124,7 @@ def _settle_the_rest(state: ApplicationState) -> None:
 
 
 def _forget(state: ApplicationState) -> None:
-    state.lists.clear()
+    state.lists.clear(lost=not state.assigned_by_hand)
     state.topics = frozenset()
     state.pattern = None
     state.assigned_by_hand = False

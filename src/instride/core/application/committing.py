@@ -66,6 +66,7 @@ def start_commit(
     _hear(state, call, entries, snapshot)
     if on_call is not None:
         on_call(call)
+    state.holdings.commit_sent(call, entries)
     state.post(Commit(call=call, deadline=deadline, entries=entries, carry_over=carry_over))
     return call
 
@@ -106,6 +107,7 @@ def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicP
     if entries:
         call, deadline = state.next_call(), now + state.config.default_api_timeout
         _hear(state, call, entries)
+        state.holdings.commit_sent(call, entries)
         state.post(Commit(call=call, deadline=deadline, entries=entries))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instride.core.application.inbox import Data
+from instride.core.application.inbox import Change, Completion, Data
 from instride.core.application.state import ApplicationState
 from instride.core.events import (
     Answered,
@@ -15,6 +15,7 @@ from instride.core.events import (
     GivenBack,
     LeaseRenewed,
     Lost,
+    Noticed,
     Parked,
     Positioned,
     Revoked,
@@ -36,12 +37,8 @@ def drain(state: ApplicationState) -> None:
                 _data(state, event)
             case Answered():
                 _answered(state, event)
-            case Lost():
-                inbox.losses.append(event)
-            case RevokeRequested() | GivenBack() | Assigned():
-                inbox.changes.append(event)
-            case CommitsSettled() | Revoked():
-                inbox.completions.append(event)
+            case Lost() | RevokeRequested() | GivenBack() | Assigned() | CommitsSettled() | Revoked():
+                _waits(state, event)
             case DeadlineMoved():
                 _deadline_moved(state, event)
             case ErrorRaised():
@@ -51,8 +48,23 @@ def drain(state: ApplicationState) -> None:
                     state.topics = event.topics
             case Wakeup():
                 inbox.woken = True
+            case Noticed():
+                state.holdings.noticed(event.event)
             case LeaseRenewed():
                 pass  # it only wakes; the lease itself is compared
+
+
+def _waits(state: ApplicationState, event: Lost | Change | Completion) -> None:
+    """For the poll that takes it. Telemetry hears now when the network side knew of it."""
+    match event:
+        case Lost():
+            state.inbox.losses.append(event)
+        case RevokeRequested() | GivenBack() | Assigned():
+            state.inbox.changes.append(event)
+        case CommitsSettled() | Revoked():
+            state.inbox.completions.append(event)
+    if not isinstance(event, CommitsSettled):
+        state.holdings.arrived(event)
 
 
 def apply_early(state: ApplicationState, event: Assigned) -> None:
@@ -88,6 +100,7 @@ def _dropped(state: ApplicationState, event: Fetched) -> None:
 
 
 def _answered(state: ApplicationState, event: Answered) -> None:
+    state.holdings.answered(event)
     hook = state.on_answer.pop(event.call, None)
     if hook is not None:
         hook(event)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from instride.core.application.holdings import Holdings
 from instride.core.application.partition import OwnedPartition
 from instride.core.events import Epochs, Lost
 from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
@@ -25,10 +26,11 @@ _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 class RevokeLists:
     """States of the held partitions. `held` is every partition of the assignment, whatever its state."""
 
-    __slots__ = ("_asked_for", "_lost", "held", "newest", "newest_epoch", "protocol")
+    __slots__ = ("_asked_for", "_lost", "held", "holdings", "newest", "newest_epoch", "protocol")
 
-    def __init__(self, protocol: RebalanceProtocol) -> None:
+    def __init__(self, protocol: RebalanceProtocol, holdings: Holdings) -> None:
         self.protocol = protocol
+        self.holdings = holdings
         self.held: dict[TopicPartition, OwnedPartition] = {}
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
@@ -83,7 +85,8 @@ class RevokeLists:
 
     def assigned(self, partitions: Epochs) -> None:
         for tp, epoch in partitions.items():
-            self.held[tp] = OwnedPartition(tp, epoch)
+            self.held[tp] = owned = OwnedPartition(tp, epoch)
+            self.holdings.moved(owned, None, owned.state)
             self.newest[tp] = epoch
             self.newest_epoch = max(self.newest_epoch, epoch)
 
@@ -143,7 +146,9 @@ class RevokeLists:
             gone.add(held.partition)
         return frozenset(gone)
 
-    def clear(self) -> None:
+    def clear(self, *, lost: bool) -> None:
+        """Nothing is held any more. lost: what still was is given up without a hand-over."""
+        self.holdings.dropped(self.held, lost=lost)
         self.held.clear()
         self._lost.clear()
         self._asked_for.clear()
@@ -158,4 +163,5 @@ class RevokeLists:
         return found
 
     def _move(self, held: OwnedPartition, event: OwnershipInput) -> None:
-        held.state = next_ownership(self.protocol, held.state, event)
+        before, held.state = held.state, next_ownership(self.protocol, held.state, event)
+        self.holdings.moved(held, before, held.state)

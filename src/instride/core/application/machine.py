@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instride.config import ConsumerConfig
 from instride.core.application import asking, closing, committing, seeking, subscribing
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
+from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery, OwnedPartition
 from instride.core.application.polling import Poller
@@ -27,6 +28,7 @@ from instride.core.events import (
     Assign,
     BackgroundEvent,
     ChangeSettings,
+    DelayExplained,
     EnforceRebalance,
     Pause,
     Resume,
@@ -35,6 +37,7 @@ from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from instride.telemetry import Hold, TelemetryEvent
 
 __all__ = ["ApplicationMachine"]
 
@@ -76,14 +79,17 @@ class ApplicationMachine:
         """Topics, or a pattern. Changes nothing when it raises."""
         subscribing.subscribe(self._state, topics, pattern, listener)
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition], *, now: float | None = None) -> None:
         """Read exactly these, without a membership. Those that were assigned before keep their position."""
         state = self._state
+        self._at(now)
         if state.subscribed:
             raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
         wanted = [TopicPartition(*tp) for tp in partitions]
         held = state.lists.held
-        for tp in [tp for tp in held if tp not in set(wanted)]:
+        gone = [tp for tp in held if tp not in set(wanted)]
+        state.holdings.dropped(gone, lost=False)
+        for tp in gone:
             del held[tp]
         for tp in wanted:
             if tp not in held:
@@ -127,7 +133,10 @@ class ApplicationMachine:
     def lost(self) -> frozenset[TopicPartition]:
         return self._state.lists.lost()
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay_revoke(
+        self, partitions: Iterable[TopicPartition], *, reason: Reason = None, now: float | None = None
+    ) -> bool:
+        """now: else the time of the last call that had one."""
         wanted = [TopicPartition(*tp) for tp in partitions]
         if wanted and self._config.enable_auto_commit:
             raise ConfigError(
@@ -135,13 +144,36 @@ class ApplicationMachine:
                 "still being processed"
             )
         drain(self._state)
-        return self._state.lists.delay(wanted, self._state.inbox.losses)
+        self._at(now)
+        accepted = self._state.lists.delay(wanted, self._state.inbox.losses)
+        self._explain(wanted, reason)
+        return accepted
+
+    def _explain(self, wanted: list[TopicPartition], reason: Reason) -> None:
+        blockers = self._state.holdings.because(wanted, reason)
+        if blockers:
+            epochs = {tp: self._state.lists.held[tp].epoch for tp in blockers}
+            self._state.post(DelayExplained(partitions=epochs, blockers=blockers))
 
     def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
         """Seconds until the partition would be lost; None where no revoke of it is pending."""
         drain(self._state)
         deadline = self._state.held(partition).deadline
         return None if deadline == float("inf") else max(0.0, deadline - now)
+
+    # -- telemetry
+
+    def telemetry(self) -> Sequence[TelemetryEvent]:
+        """What is to be told, in order; each event once."""
+        return self._state.holdings.take()
+
+    def holdings(self) -> dict[TopicPartition, Hold]:
+        """Any thread may ask."""
+        return self._state.holdings.holds()
+
+    def _at(self, now: float | None) -> None:
+        if now is not None:
+            self._state.holdings.now = now
 
     # -- positions
 
@@ -233,10 +265,12 @@ class ApplicationMachine:
     # -- the end
 
     def unsubscribe(self, now: float, timeout: float) -> Call[None]:
+        self._at(now)
         try:
             yield from closing.unsubscribe(self._state, now, timeout)
         finally:
             self._poller.forget()
 
     def close(self, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
+        self._at(now)
         return closing.close(self._state, now, timeout, leave=leave)

@@ -69,6 +69,7 @@ class Poller:
         """read: deserializes each record that is returned."""
         state = self._state
         deadline = now + timeout
+        state.holdings.now = now
         drain(state)
         state.post(Polled())
         self._raise_due()
@@ -82,6 +83,7 @@ class Poller:
             # Long polls tell the network side now and then that the application is alive.
             alive = now + state.config.max_poll_interval / 3
             now = yield Wait(until=min(deadline, alive))
+            state.holdings.now = now
             if now >= alive:
                 state.post(Polled())
             drain(state)
@@ -248,6 +250,7 @@ class Poller:
         else:
             deliveries = self._collect_read(limit, read)
         if deliveries:
+            state.holdings.returned(deliveries)
             state.post(Consumed(partitions=_room(state, deliveries)))
         return deliveries
 

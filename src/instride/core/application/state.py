@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from instride.config import ConsumerConfig
 from instride.core.application.fairness import Greedy, Proportional
+from instride.core.application.holdings import Holdings
 from instride.core.application.inbox import Inbox
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.lists import RevokeLists
@@ -45,7 +46,8 @@ class ApplicationState:
         self.queue = queue
         self.post = post
         self.lease = lease
-        self.lists = RevokeLists(protocol)
+        self.holdings = Holdings()
+        self.lists = RevokeLists(protocol, self.holdings)
         self.inbox = Inbox()
         self.fairness = _fairness(config)
         self.listener: RebalanceListener | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from instride.config import ConsumerConfig
-from instride.core.events import BackgroundEvent
+from instride.core.events import Assigned, BackgroundEvent, GivenBack, Lost, Revoked, RevokeRequested
 from instride.core.network.actions import Action, Deliver, Log
 from instride.core.network.backoff import Backoff
 from instride.core.network.connections import Connections
@@ -17,6 +18,7 @@ class Context:
     """Passed to every part. `touch` says that something changed, so that the parts are asked again at once.
 
     config: some of it may change at any time (`config.RunningSettings`); a part that uses that asks anew each time.
+    now: the time of what is being handled, for stamps. on_deliver: telemetry, which hears of every event that goes up.
     """
 
     def __init__(self, config: ConsumerConfig, random: Callable[[], float]) -> None:
@@ -25,11 +27,16 @@ class Context:
         self.out: list[Action] = []
         self.connections = Connections(config, random, self.out)
         self.touched = False
+        self.now = 0.0
+        self.on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None
 
     def touch(self) -> None:
         self.touched = True
 
     def deliver(self, event: BackgroundEvent) -> None:
+        if isinstance(event, RevokeRequested | GivenBack | Lost | Assigned | Revoked):
+            event = replace(event, at=self.now)
+        self.on_deliver(event)
         self.out.append(Deliver(event=event))
 
     def log(self, level: int, message: str) -> None:

@@ -98,6 +98,11 @@ class Group:
         return self._membership.syncs
 
     @property
+    def reason(self) -> str:
+        """Why it joins, or joined last."""
+        return self._membership.reason or "a new membership"
+
+    @property
     def sync_pending(self) -> bool:
         return self._membership.sync_pending
 

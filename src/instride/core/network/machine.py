@@ -21,6 +21,7 @@ from instride.core.events import (
     Commit,
     CompleteRevoke,
     Consumed,
+    DelayExplained,
     EnforceRebalance,
     FetchCommitted,
     FetchMetadata,
@@ -50,6 +51,7 @@ from instride.core.network.lookups import Lookups
 from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
+from instride.core.network.watch import Watch
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -90,6 +92,7 @@ class NetworkMachine:
         self._pattern = PatternSubscription(self._context, self._cluster, self._group)
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
         self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits)
+        self._watch = Watch(self._context, self._group, self._cluster, held)
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
 
@@ -97,6 +100,7 @@ class NetworkMachine:
 
     def handle(self, event: ApplicationEvent, now: float) -> None:
         """An application event, in the order of the queue."""
+        self._context.now = now
         match event:
             case Polled():
                 self._context.connections.polled()
@@ -107,11 +111,8 @@ class NetworkMachine:
                 self._moved(event)
             case Commit():
                 self._commits.add(event, now)
-            case CompleteRevoke():
-                self._book.leaving |= event.leaving
-                self._book.complete(event.partitions)
-            case PartitionsRevoked():
-                self._book.listener_done(event.partitions)
+            case CompleteRevoke() | PartitionsRevoked() | DelayExplained():
+                self._revoking(event)
             case PartitionsAssigned():
                 self._group.taken(event.generation)
             case FetchCommitted() | FetchOffsets() | FetchMetadata():
@@ -122,30 +123,39 @@ class NetworkMachine:
                 self._group.enforce(event.reason)
             case ChangeSettings():
                 self._context.config = event.config
-        self._context.touch()
+        self._handled(now)
 
     def opened(self, key: ConnectionKey, now: float) -> None:
+        self._context.now = now
         self._context.connections.opened(key, now)
-        self._context.touch()
+        self._handled(now)
 
     def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        self._context.now = now
         self._context.connections.closed(key, error, now)
-        self._context.touch()
+        self._handled(now)
 
     def answered(self, request_id: int, result: api.Answer | Exception, now: float) -> None:
+        self._context.now = now
         self._context.connections.answered(request_id, result, now)
+        self._handled(now)
+
+    def _handled(self, now: float) -> None:
+        self._watch.look(now)
         self._context.touch()
 
     # -- out
 
     def tick(self, now: float) -> list[Action]:
         """What is to be done now, after everything that came in."""
+        self._context.now = now
         if self._context.touched or now >= self._deadline:
             for _ in range(_MOST_ROUNDS):
                 self._context.touched = False
                 self._deadline = self._poll_parts(now)
                 if not self._context.touched:
                     break
+        self._watch.poll(now)
         actions = list(self._context.out)
         self._context.out.clear()
         return actions
@@ -200,6 +210,16 @@ class NetworkMachine:
                 self._book.assign_by_hand(event.partitions)
             case Unsubscribe() | Close():
                 self._closing.begin(event)
+
+    def _revoking(self, event: CompleteRevoke | PartitionsRevoked | DelayExplained) -> None:
+        match event:
+            case CompleteRevoke():
+                self._book.leaving |= event.leaving
+                self._book.complete(event.partitions)
+            case PartitionsRevoked():
+                self._book.listener_done(event.partitions)
+            case DelayExplained():
+                self._watch.explained(event)
 
     def _consumed(self, event: Consumed) -> None:
         for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():

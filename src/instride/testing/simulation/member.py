@@ -99,7 +99,7 @@ def _flagship(member: Member) -> UserLoop:
         yield member.breath()
         consumer.commit_async(ledger.committable())
         yield member.breath()
-        consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()))
+        consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()), reason=ledger.oldest)
         _retry_failures(member, ledger)
         _press_back(member, ledger)
         yield from _resubscribe(member, ledger)
@@ -123,7 +123,7 @@ def _changes(member: Member) -> UserLoop:
             ledger.watch(record, member.submit(record))
         yield member.breath()
         consumer.commit_async(ledger.committable())
-        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))
+        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked), reason=ledger.oldest)
         yield member.breath()
         consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))  # to say so twice changes nothing
         asked = frozenset() if member.resubscribes else changes.to_be_revoked

@@ -32,6 +32,7 @@ from instride.core.network.actions import (
 )
 from instride.core.network.machine import NetworkMachine
 from instride.errors import TransportError
+from instride.telemetry import TelemetryEvent
 from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.scheduler import Scheduler
@@ -100,6 +101,7 @@ class Process:
         self.application = ApplicationMachine(
             config, protocol=self.machine.protocol, queue=self._queue, post=self._post, lease=lease
         )
+        self.told: list[TelemetryEvent] = []  # what a telemetry listener would have heard
         self._network_at = _FOREVER
         self._application_at = _FOREVER
         self._loop: UserLoop | None = None
@@ -313,6 +315,8 @@ class Process:
         except Exception as error:  # noqa: BLE001 - law 4
             self._died("application", error)
             return
+        finally:
+            self.told += self.application.telemetry()
         self._wait(wait, now)
 
     def _wait(self, wait: Wait | Sleep, now: float) -> None:

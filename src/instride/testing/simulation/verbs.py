@@ -14,6 +14,7 @@ from instride.commits import CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.calls import Call, Wait
+from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -79,9 +80,9 @@ class SimulatedConsumer:
     def lost_partitions(self) -> frozenset[TopicPartition]:
         return self._application.lost()
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Reason = None) -> bool:
         wanted = sorted(partitions)
-        accepted = self._application.delay_revoke(wanted)
+        accepted = self._application.delay_revoke(wanted, reason=reason, now=self._now)
         if wanted:
             self._process.history.add(self._process.name, "delay", tuple(wanted), accepted)
             if self._process.nervous:

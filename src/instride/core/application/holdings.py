@@ -1,0 +1,357 @@
+"""Telemetry's view of the partitions: folds every move of ownership to events, and to who holds what since when.
+
+Laws
+1. It observes and decides nothing: no other module reads it, and without it everything goes on alike.
+2. Moves come from the ownership table alone (`RevokeLists`), so an event exists for each of them, in their order.
+3. Partitions that change alike at one time are told in one event; a hand-over is told after the change that ends it.
+4. Times: what the network side knew comes with its events' own stamps; the rest is the time of the call.
+5. `uncommitted` is never too low: of the records that polls returned in this epoch, those that an acknowledged commit
+   covers are taken off, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from instride.commits import CommitEntry
+from instride.core.application.partition import Delivery, OwnedPartition
+from instride.core.events import Answered, Assigned, GivenBack, Lost, Revoked, RevokeRequested
+from instride.core.group.ownership import Ownership
+from instride.records import TopicPartition
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    HandedOver,
+    Hold,
+    OwnershipChange,
+    OwnershipChanged,
+    RebalanceEnded,
+    TelemetryEvent,
+)
+
+__all__ = ["CHANGES", "Holdings", "Reason", "blocker_of"]
+
+Reason = str | Callable[[TopicPartition], object] | None
+"""Why a revoke is delayed: a text, or a function that names what each partition waits for (`OffsetLedger.oldest`)."""
+
+Moved = RevokeRequested | GivenBack | Assigned | Lost | Revoked
+
+_S = Ownership
+_C = OwnershipChange
+_PENDING: Final = (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER)
+_ENDS: Final = frozenset({_C.REVOKED, _C.LOST})
+
+# What a move of the ownership table says to somebody who watches. Moves that are not here say nothing.
+CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange, ...]]] = {
+    (None, _S.OWNED): (_C.ASSIGNED,),
+    (_S.OWNED, _S.REVOKE_NEXT): (_C.REVOKE_REQUESTED,),
+    (_S.OWNED, _S.COMPLETING): (_C.REVOKE_REQUESTED, _C.COMPLETING),  # close and unsubscribe ask themselves
+    (_S.OWNED, _S.LOST): (_C.LOST,),
+    (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER): (_C.DELAYED,),
+    (_S.REVOKE_NEXT, _S.COMPLETING): (_C.COMPLETING,),
+    (_S.REVOKE_NEXT, _S.OWNED): (_C.GIVEN_BACK,),
+    (_S.REVOKE_NEXT, _S.LOST): (_C.LOST,),
+    (_S.REVOKE_THEREAFTER, _S.COMPLETING): (_C.COMPLETING,),
+    (_S.REVOKE_THEREAFTER, _S.OWNED): (_C.GIVEN_BACK,),
+    (_S.REVOKE_THEREAFTER, _S.LOST): (_C.LOST,),
+    (_S.COMPLETING, _S.REVOKED): (_C.REVOKED,),
+    (_S.COMPLETING, _S.LOST): (_C.LOST,),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Network:
+    """When the network side knew of each step of one assignment. None: not yet, or it did not say."""
+
+    generation: int = -1
+    requested_at: float | None = None
+    released_at: float | None = None
+
+
+class _Held:
+    """One partition in one epoch, from ASSIGNED to its end."""
+
+    __slots__ = (
+        "blocker",
+        "committed",
+        "completing_at",
+        "delayed_at",
+        "furthest",
+        "network",
+        "noticed_at",
+        "owned",
+        "polls_delayed",
+        "since",
+        "state",
+        "uncommitted",
+    )
+
+    def __init__(self, owned: OwnedPartition, since: float, network: _Network) -> None:
+        self.owned = owned
+        self.since = since
+        self.network = network
+        self.state = _C.ASSIGNED
+        self.uncommitted = 0
+        self.furthest = -1
+        self.committed = -1
+        self.forget_request()
+
+    def forget_request(self) -> None:
+        self.noticed_at: float | None = None
+        self.delayed_at: float | None = None
+        self.completing_at: float | None = None
+        self.polls_delayed = 0
+        self.blocker: Blocker | None = None
+
+    def returned(self, delivery: Delivery) -> None:
+        self.uncommitted += len(delivery.chunk)
+        self.furthest = max(self.furthest, delivery.chunk.next_offset)
+
+    def acknowledged(self, offset: int) -> None:
+        """Law 5. A seek may have led back: then what lies between was returned, too."""
+        if offset < self.committed:
+            self.uncommitted += self.committed - offset
+        self.committed = offset
+        self.uncommitted = min(self.uncommitted, max(0, self.furthest - offset))
+
+    def requested_at(self) -> float | None:
+        """When the group asked; where it did not, when we began to give up."""
+        return self.noticed_at if self.network.requested_at is None else self.network.requested_at
+
+
+class Holdings:
+    """Not thread-safe: the application machine owns it, besides `holds`, which any thread may read.
+
+    now: the time of the present call; whoever runs a call moves it.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._held: dict[TopicPartition, _Held] = {}
+        self._network: dict[tuple[TopicPartition, int], _Network] = {}
+        self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}
+        self._out: list[TelemetryEvent] = []
+        self._changed_at = 0.0
+        self._changed: list[tuple[OwnershipChange, set[TopicPartition]]] = []
+        self._handed_over: list[HandedOver] = []
+        # Since the last rebalance ended: what it brought.
+        self._news: dict[OwnershipChange, set[TopicPartition]] = {}
+
+    # -- what is known
+
+    def take(self) -> Sequence[TelemetryEvent]:
+        """The events since the last call, in order."""
+        if not self._out and not self._changed:
+            return ()
+        self._flush()
+        out, self._out = self._out, []
+        return out
+
+    def holds(self) -> dict[TopicPartition, Hold]:
+        return {tp: self._hold(tp, held) for tp, held in sorted(self._held.copy().items())}
+
+    def _hold(self, tp: TopicPartition, held: _Held) -> Hold:
+        deadline = held.owned.deadline
+        return Hold(
+            partition=tp,
+            epoch=held.owned.epoch,
+            generation=held.network.generation,
+            state=held.state,
+            since=held.since,
+            requested_at=held.requested_at(),
+            deadline=None if deadline == float("inf") else deadline,
+            blocker=held.blocker,
+            uncommitted=held.uncommitted,
+        )
+
+    # -- from the network side
+
+    def arrived(self, event: Moved) -> None:
+        """An event of ownership came up; its effect follows when a poll takes it."""
+        for each in event.partitions.items():
+            times = self._network.setdefault(each, _Network())
+            match event:
+                case Assigned():
+                    times.generation = event.generation
+                case RevokeRequested() if times.requested_at is None:
+                    times.requested_at = event.at
+                case Lost() | Revoked():
+                    times.released_at = event.at
+                case _:
+                    pass
+
+    def noticed(self, event: TelemetryEvent) -> None:
+        """Something that the network side saw itself."""
+        if isinstance(event, RebalanceEnded):
+            event = self._summary(event)
+        elif isinstance(event, DelayAtRisk):
+            held = self._held.get(event.partition)
+            if held is None or held.owned.epoch != event.epoch:
+                return
+        self._flush()
+        self._out.append(event)
+
+    def _summary(self, ended: RebalanceEnded) -> RebalanceEnded:
+        news, self._news = self._news, {}
+        return RebalanceEnded(
+            at=ended.at,
+            started_at=ended.started_at,
+            generation=ended.generation,
+            reason=ended.reason,
+            outcome=ended.outcome,
+            joins=ended.joins,
+            joining=ended.joining,
+            syncing=ended.syncing,
+            taking=ended.taking,
+            assigned=tuple(sorted(news.get(_C.ASSIGNED, ()))),
+            asked_for=tuple(sorted(news.get(_C.REVOKE_REQUESTED, ()))),
+            given_back=tuple(sorted(news.get(_C.GIVEN_BACK, ()))),
+            delayed=tuple(sorted(tp for tp, held in self._held.items() if held.state is _C.DELAYED)),
+        )
+
+    # -- moves of ownership
+
+    def moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
+        """The ownership table took a row for this partition; before is None where it was assigned."""
+        held = self._begin(owned) if before is None else self._held.get(owned.partition)
+        if held is None or held.owned is not owned:
+            return
+        if after is _S.REVOKE_THEREAFTER and before is not after:
+            held.polls_delayed += 1
+            if held.delayed_at is not None:
+                return  # told once for each request
+        for change in CHANGES.get((before, after), ()):
+            self._changes(held, change)
+
+    def _begin(self, owned: OwnedPartition) -> _Held:
+        if any(each.partition == owned.partition for each in self._handed_over):
+            self._flush()  # its hand-over is told before its next assignment
+        key = (owned.partition, owned.epoch)
+        for old in [each for each in self._network if each[0] == key[0] and each[1] < key[1]]:
+            del self._network[old]
+        held = self._held[owned.partition] = _Held(owned, self.now, self._network.setdefault(key, _Network()))
+        return held
+
+    def _changes(self, held: _Held, change: OwnershipChange) -> None:
+        held.state = change
+        match change:
+            case _C.REVOKE_REQUESTED:
+                held.noticed_at = self.now
+            case _C.DELAYED:
+                held.delayed_at = self.now
+            case _C.COMPLETING:
+                held.completing_at = self.now
+            case _C.GIVEN_BACK:
+                held.forget_request()
+                held.network.requested_at = None
+            case _:
+                pass
+        self._tell(held.owned.partition, change)
+        self._news.setdefault(change, set()).add(held.owned.partition)
+        if change in _ENDS:
+            self._end(held, change)
+
+    def _end(self, held: _Held, how: OwnershipChange) -> None:
+        owned, released = held.owned, held.network.released_at
+        self._held.pop(owned.partition, None)
+        self._network.pop((owned.partition, owned.epoch), None)
+        if how is _C.REVOKED and held.requested_at() is None:
+            return  # by assign: nobody gets it from us
+        self._handed_over.append(
+            HandedOver(
+                at=self.now if released is None else released,
+                partition=owned.partition,
+                epoch=owned.epoch,
+                how=how,
+                since=held.since,
+                requested_at=held.requested_at(),
+                noticed_at=held.noticed_at,
+                delayed_at=held.delayed_at,
+                polls_delayed=held.polls_delayed,
+                completing_at=held.completing_at,
+                blocker=held.blocker,
+                abandoned=held.uncommitted,
+            )
+        )
+
+    def dropped(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+        """These are held no more, though no row of the table says so: another assign, or the end of a close."""
+        for tp in sorted(partitions):
+            held = self._held.get(tp)
+            if held is not None:
+                self._changes(held, _C.LOST if lost else _C.REVOKED)
+
+    def because(self, partitions: Iterable[TopicPartition], reason: Reason) -> dict[TopicPartition, Blocker]:
+        """Note what delays these wait for. Returns those whose blocker is another than before, for the network side."""
+        news = {}
+        for tp in partitions:
+            held = self._held.get(tp)
+            if held is None or held.state not in (_C.DELAYED, _C.REVOKE_REQUESTED):
+                continue
+            blocker = blocker_of(reason, tp)
+            if blocker is not None and blocker != held.blocker:
+                held.blocker = news[tp] = blocker
+        return news
+
+    # -- records and commits
+
+    def returned(self, deliveries: Iterable[Delivery]) -> None:
+        for delivery in deliveries:
+            held = self._held.get(delivery.partition)
+            if held is not None:
+                held.returned(delivery)
+
+    def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        self._commits[call] = entries
+
+    def answered(self, event: Answered) -> None:
+        for tp, entry in self._commits.pop(event.call, {}).items():
+            held = self._held.get(tp)
+            if event.committed.get(tp, event) is None and held is not None and held.owned.epoch == entry.epoch:
+                held.acknowledged(entry.offset)
+
+    # -- telling
+
+    def _tell(self, partition: TopicPartition, change: OwnershipChange) -> None:
+        """Law 3: into a group of its kind, if that comes after all that was said of the partition."""
+        if self._changed_at != self.now:
+            self._flush()
+            self._changed_at = self.now
+        for known, group in reversed(self._changed):
+            if partition in group:
+                break
+            if known is change:
+                group.add(partition)
+                return
+        self._changed.append((change, {partition}))
+
+    def _flush(self) -> None:
+        for change, group in self._changed:
+            self._out.append(OwnershipChanged(at=self._changed_at, change=change, partitions=tuple(sorted(group))))
+        self._changed.clear()
+        self._out += self._handed_over
+        self._handed_over.clear()
+
+
+def blocker_of(reason: Reason, partition: TopicPartition) -> Blocker | None:
+    """What the user says a partition waits for. A function of the user's that raises gives no blocker."""
+    if callable(reason):
+        try:
+            return _named(reason(partition))
+        except Exception as error:  # noqa: BLE001 - telemetry never hurts consuming
+            return Blocker(text=f"unknown: the reason given raised {type(error).__name__}")
+    return None if reason is None else Blocker(text=reason)
+
+
+def _named(found: Any) -> Blocker | None:
+    """Law 5 of `instride.telemetry`: a record is named by its offset."""
+    if found is None:
+        return None
+    start, end, offset = (getattr(found, name, None) for name in ("start", "end", "offset"))
+    if isinstance(start, int) and isinstance(end, int):
+        return Blocker(text=f"offsets {start} to {end - 1}", offset=start)
+    if isinstance(offset, int):
+        return Blocker(text=f"the record at offset {offset}", offset=offset)
+    return Blocker(text=str(found))

@@ -1,0 +1,204 @@
+"""The network side's part of telemetry: phases of rebalances, delays that take long, partitions that stand still.
+
+Laws
+1. It observes and decides nothing. It asks for no turn of its own: what depends on time is seen in the next turn, and a
+   member of a group has one with every heartbeat.
+2. It goes on whatever the application does: what must be known while nobody polls is logged here, at once. The event
+   goes up as well, and the listener hears of it in the application's next call.
+3. A delay is warned of once for each request, when half of its time has passed.
+4. A partition stands still when it is owned, not paused, behind or without a position, and nothing about it moved for
+   `stalled_after`. It is told once, and once more when that is over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from instride.core.events import (
+    BackgroundEvent,
+    DeadlineMoved,
+    DelayExplained,
+    GivenBack,
+    Lost,
+    Noticed,
+    Revoked,
+    RevokeRequested,
+)
+from instride.core.group.membership import GroupState
+from instride.core.group.ownership import Ownership
+from instride.core.network.context import Context
+from instride.core.network.held import HeldPartition
+from instride.core.network.held import Phase as Position
+from instride.core.network.phases import Phases
+from instride.core.words import words
+from instride.records import TopicPartition
+from instride.telemetry import Blocker, DelayAtRisk, PartitionFlows, PartitionStalled, StallCause, TelemetryEvent
+
+__all__ = ["Watch", "WatchedGroup"]
+
+_LOOKS: Final = 8
+"""Partitions are looked at so many times in each `stalled_after`."""
+
+
+class WatchedGroup(Protocol):
+    """What is read of the group."""
+
+    @property
+    def state(self) -> GroupState: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Leaders(Protocol):
+    """What is read of the cluster."""
+
+    def leader(self, partition: TopicPartition) -> object | None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Revoke:
+    """One that the group asked for."""
+
+    epoch: int
+    requested_at: float
+    deadline: float
+    blocker: Blocker | None = None
+    told: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """mark: what moves when the partition does. told: the stall was told of."""
+
+    mark: tuple[object, ...]
+    since: float
+    epoch: int
+    told: bool = False
+
+
+class Watch:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        group: WatchedGroup,
+        leaders: Leaders,
+        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
+    ) -> None:
+        self._context = context
+        self._group = group
+        self._leaders = leaders
+        self._held = held
+        self._phases = Phases()
+        self._state = group.state
+        self._revokes: dict[TopicPartition, _Revoke] = {}
+        self._progress: dict[TopicPartition, _Progress] = {}
+        self._next_look = 0.0
+        context.on_deliver = self._delivered
+
+    # -- rebalances
+
+    def look(self, now: float) -> None:
+        """After everything that could have moved the group."""
+        if self._group.state is not self._state:
+            self._state = self._group.state
+            for event in self._phases.seen(self._state, self._group.generation, self._group.reason, now):
+                self._context.deliver(Noticed(event=event))
+
+    # -- revokes
+
+    def explained(self, event: DelayExplained) -> None:
+        for tp, blocker in event.blockers.items():
+            revoke = self._revokes.get(tp)
+            if revoke is not None and revoke.epoch == event.partitions[tp]:
+                revoke.blocker = blocker
+
+    def _delivered(self, event: BackgroundEvent) -> None:
+        match event:
+            case RevokeRequested():
+                for tp, epoch in event.partitions.items():
+                    self._revokes[tp] = _Revoke(epoch=epoch, requested_at=self._context.now, deadline=event.deadline)
+            case DeadlineMoved():
+                for tp in event.partitions.keys() & self._revokes.keys():
+                    self._revokes[tp].deadline = event.deadline
+            case GivenBack() | Revoked() | Lost():
+                for tp in event.partitions:
+                    self._revokes.pop(tp, None)
+            case _:
+                pass
+
+    # -- time
+
+    def poll(self, now: float) -> None:
+        self.look(now)
+        for tp, revoke in self._revokes.items():
+            if not revoke.told and now - revoke.requested_at >= (revoke.deadline - revoke.requested_at) / 2:
+                revoke.told = True
+                left = max(0.0, revoke.deadline - now)
+                self._warn(
+                    DelayAtRisk(at=now, partition=tp, epoch=revoke.epoch, seconds_left=left, blocker=revoke.blocker)
+                )
+        if now >= self._next_look:
+            self._next_look = now + self._context.config.stalled_after / _LOOKS
+            self._look_at_partitions(now)
+
+    def _look_at_partitions(self, now: float) -> None:
+        held = self._held()
+        for tp in [tp for tp in self._progress if tp not in held]:
+            self._flows(tp, self._progress.pop(tp), now)
+        for each in held.values():
+            self._look_at(each, now)
+
+    def _look_at(self, held: HeldPartition, now: float) -> None:
+        """Law 4."""
+        cause = self._cause(held)
+        mark = (held.epoch, held.fetch_number, held.offset, held.records, held.phase, cause)
+        known = self._progress.get(held.partition)
+        if known is None or known.mark != mark:
+            if known is not None:
+                self._flows(held.partition, known, now)
+            self._progress[held.partition] = _Progress(mark=mark, since=now, epoch=held.epoch)
+        elif cause is not None and not known.told and now - known.since >= self._context.config.stalled_after:
+            known.told = True
+            self._warn(
+                PartitionStalled(
+                    at=now,
+                    partition=held.partition,
+                    epoch=held.epoch,
+                    seconds=now - known.since,
+                    cause=cause,
+                    offset=held.offset,
+                    end=held.known_end,
+                    waiting=held.records,
+                )
+            )
+
+    def _cause(self, held: HeldPartition) -> StallCause | None:
+        """Why it would stand still; None where it has no reason to move."""
+        if held.state is not Ownership.OWNED or held.paused:
+            return None
+        if held.phase is Position.PARKED:
+            return StallCause.PARKED
+        if held.phase is not Position.FETCHING:
+            return StallCause.NO_POSITION
+        if held.records:
+            return StallCause.NOT_TAKEN
+        if self._leaders.leader(held.partition) is None:
+            return StallCause.NO_LEADER
+        return StallCause.NOT_FETCHED if held.lagging else None
+
+    def _flows(self, partition: TopicPartition, known: _Progress, now: float) -> None:
+        if known.told:
+            self._warn(PartitionFlows(at=now, partition=partition, epoch=known.epoch, seconds=now - known.since))
+
+    def _warn(self, event: TelemetryEvent) -> None:
+        """Law 2."""
+        level, text = words(event)
+        self._context.log(level if level >= logging.INFO else logging.INFO, text)
+        self._context.deliver(Noticed(event=event))

@@ -1,0 +1,129 @@
+"""Telemetry's events as lines of a log: one for each rebalance, and warnings that name what is waited for.
+
+Laws
+1. INFO: a rebalance that ended, a hand-over that was delayed, a stall that is over. WARNING: a revoke that took half of
+   its time, a loss, a partition that stands still. Everything else is DEBUG.
+2. Partitions and offsets are named; no key, value or secret is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import singledispatch
+from typing import Final
+
+from instride.records import TopicPartition
+from instride.telemetry import (
+    DelayAtRisk,
+    HandedOver,
+    OwnershipChange,
+    OwnershipChanged,
+    PartitionFlows,
+    PartitionStalled,
+    RebalanceEnded,
+    RebalanceOutcome,
+    RebalanceStarted,
+    TelemetryEvent,
+)
+
+__all__ = ["words"]
+
+_MOST_NAMED: Final = 20
+
+
+def words(event: TelemetryEvent) -> tuple[int, str]:
+    """The level, as in `logging`, and the line."""
+    found: tuple[int, str] = _words(event)
+    return found
+
+
+@singledispatch
+def _words(event: object) -> tuple[int, str]:
+    raise TypeError(f"not an event of telemetry: {event!r}")
+
+
+@_words.register
+def _changed(event: OwnershipChanged) -> tuple[int, str]:
+    return logging.DEBUG, f"{event.change.value.replace('_', ' ')}: {_names(event.partitions)}"
+
+
+@_words.register
+def _started(event: RebalanceStarted) -> tuple[int, str]:
+    return logging.DEBUG, f"a rebalance began after generation {event.generation}: {event.reason}"
+
+
+@_words.register
+def _ended(event: RebalanceEnded) -> tuple[int, str]:
+    steps = {"join": event.joining, "sync": event.syncing, "taken by a poll after": event.taking}
+    took = ", ".join(f"{name} {_seconds(value)}" for name, value in steps.items() if value is not None)
+    parts = [
+        f"rebalance to generation {event.generation} took {_seconds(event.seconds)}{f' ({took})' if took else ''}",
+        *(
+            f"{name} {_names(partitions)}"
+            for name, partitions in (
+                ("assigned", event.assigned),
+                ("asked for", event.asked_for),
+                ("given back", event.given_back),
+                ("delayed", event.delayed),
+            )
+            if partitions
+        ),
+        f"because {event.reason}",
+    ]
+    if event.joins > 1:
+        parts.append(f"it joined {event.joins} times")
+    if event.outcome is not RebalanceOutcome.TAKEN:
+        parts.append(event.outcome.value)
+    return logging.INFO, "; ".join(parts)
+
+
+@_words.register
+def _handed_over(event: HandedOver) -> tuple[int, str]:
+    steps = ", ".join(f"{name} {_seconds(value)}" for name, value in event.phases.items() if value >= 0.0005)
+    told = f"{event.partition} was {event.how.value}"
+    if event.requested_at is not None:
+        told += f" {_seconds(event.seconds)} after it was asked for{f' ({steps})' if steps else ''}"
+    if event.blocker is not None:
+        told += f"; it waited for {event.blocker}"
+    if event.abandoned:
+        told += f"; {event.abandoned} of its records were returned and not committed: its next owner may repeat them"
+    if event.how is OwnershipChange.LOST:
+        return logging.WARNING, told
+    return (logging.INFO if event.polls_delayed else logging.DEBUG), told
+
+
+@_words.register
+def _at_risk(event: DelayAtRisk) -> tuple[int, str]:
+    waits = f"it waits for {event.blocker}" if event.blocker is not None else "no reason was given"
+    return (
+        logging.WARNING,
+        f"the revoke of {event.partition} has taken half of its time: {waits}; in {_seconds(event.seconds_left)} the "
+        "partition is lost",
+    )
+
+
+@_words.register
+def _stalled(event: PartitionStalled) -> tuple[int, str]:
+    where = [
+        f"{name} {value}"
+        for name, value in (("next offset", event.offset), ("log end", event.end), ("fetched", event.waiting))
+        if value > 0 or (value == 0 and name == "next offset")
+    ]
+    told = f"{event.partition} is owned and stands still for {_seconds(event.seconds)}: {event.cause.value}"
+    return logging.WARNING, told + (f" ({', '.join(where)})" if where else "")
+
+
+@_words.register
+def _flows(event: PartitionFlows) -> tuple[int, str]:
+    return logging.INFO, f"{event.partition} stands still no more, after {_seconds(event.seconds)}"
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    names = [str(each) for each in partitions]
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f} s" if value < 1 else f"{value:.1f} s"

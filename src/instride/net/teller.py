@@ -1,0 +1,55 @@
+"""Tells telemetry's events: to the log, and to the user's listener.
+
+Laws
+1. On the application's thread, in order, each event once. An event that is told while a listener runs follows it.
+2. What a listener raises is logged and goes no further; only what is no `Exception`, an interrupt say, does.
+3. What the network thread has logged already (`core.network.watch`) is not logged again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from instride.config import ConsumerConfig
+from instride.core.words import words
+from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, TelemetryEvent
+
+__all__ = ["Teller"]
+
+_logger = logging.getLogger("instride.telemetry")
+
+
+class Teller:
+    """Not thread-safe. take: the events since it was asked last."""
+
+    def __init__(self, config: ConsumerConfig, take: Callable[[], Iterable[TelemetryEvent]]) -> None:
+        self._client_id = config.client_id
+        self._listener = config.telemetry
+        self._take = take
+        self._waiting: deque[TelemetryEvent] = deque()
+        self._telling = False
+
+    def tell(self) -> None:
+        self._waiting.extend(self._take())
+        if self._telling or not self._waiting:
+            return
+        self._telling = True
+        try:
+            while self._waiting:
+                self._tell(self._waiting.popleft())
+        finally:
+            self._telling = False
+
+    def _tell(self, event: TelemetryEvent) -> None:
+        if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows):
+            level, text = words(event)
+            if _logger.isEnabledFor(level):
+                _logger.log(level, "%s: %s", self._client_id, text)
+        if self._listener is None:
+            return
+        try:
+            self._listener(event)
+        except Exception:
+            _logger.exception("%s: the telemetry listener raised; consuming goes on", self._client_id)

@@ -1,0 +1,327 @@
+"""What the application side tells of ownership: every change in order, who waits for what, what would be repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from application_script import Script, epochs, tp
+
+from instride.commits import CommitEntry, CommitSnapshot
+from instride.core.application.holdings import CHANGES, blocker_of
+from instride.core.events import Answered, Assigned, Commit, DelayExplained, Lost, Noticed, Revoked, RevokeRequested
+from instride.core.group.ownership import TRANSITIONS
+from instride.core.group.protocol import RebalanceProtocol
+from instride.records import OffsetRange
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    HandedOver,
+    OwnershipChange,
+    OwnershipChanged,
+    RebalanceEnded,
+    RebalanceOutcome,
+    TelemetryEvent,
+)
+
+
+def told(script: Script) -> list[Any]:
+    """Changes as (text, partition numbers), everything else as it is."""
+    return [_short(event) for event in script.machine.telemetry()]
+
+
+def _short(event: TelemetryEvent) -> Any:
+    if isinstance(event, OwnershipChanged):
+        return event.change.value, [each.partition for each in event.partitions]
+    return event
+
+
+@pytest.fixture
+def script() -> Script:
+    made = Script()
+    made.subscribe()
+    made.assigned(0, 1, 2)
+    made.poll()
+    assert told(made) == [("assigned", [0, 1, 2])]
+    return made
+
+
+def test_every_move_between_states_is_told_or_meant_to_be_silent() -> None:
+    """Silent: what stays as it is, and a delay that goes on."""
+    moves = {(before, after) for (before, _), after in TRANSITIONS[RebalanceProtocol.COOPERATIVE].items()}
+    silent = {(before.name, after.name) for before, after in moves - CHANGES.keys() if before is not after}
+    assert silent == {("REVOKE_THEREAFTER", "REVOKE_NEXT")}
+
+
+def test_a_delayed_hand_over_is_told_with_its_phases_and_its_blocker(script: Script) -> None:
+    script.fetched(0, 0, 10)
+    script.poll()
+    script.up(RevokeRequested(partitions=epochs(0), deadline=400.0, at=99.0))
+    script.poll()
+    assert told(script) == [("revoke_requested", [0])]
+    script.now = 102.0
+    assert script.machine.delay_revoke([tp(0)], reason=lambda partition: OffsetLike(7), now=script.now)
+    assert told(script) == [("delayed", [0])]
+    script.now = 103.0
+    script.poll()
+    script.delay(0)
+    script.poll()
+    assert told(script) == [], "a delay that goes on is told once"
+    script.now = 105.0
+    script.poll()
+    assert told(script) == [("completing", [0])]
+    script.up(Revoked(partitions=epochs(0), at=105.5))
+    script.now = 106.0
+    script.poll()
+    revoked, handed_over = told(script)
+    assert revoked == ("revoked", [0])
+    assert handed_over == HandedOver(
+        at=105.5,
+        partition=tp(0),
+        epoch=1,
+        how=OwnershipChange.REVOKED,
+        since=100.0,
+        requested_at=99.0,
+        noticed_at=100.0,
+        delayed_at=102.0,
+        polls_delayed=2,
+        completing_at=105.0,
+        blocker=Blocker(text="the record at offset 7", offset=7),
+        abandoned=10,
+    )
+    assert handed_over.seconds == 6.5
+    assert handed_over.phases == {"waiting for a poll": 1.0, "kept": 5.0, "completing": 0.5}
+
+
+class OffsetLike:
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+def test_a_loss_tells_what_may_be_repeated(script: Script) -> None:
+    script.fetched(1, 0, 8)
+    script.poll()
+    commit(script, 1, 5)
+    script.fetched(1, 8, 10)
+    script.poll()
+    script.up(Lost(partitions=epochs(1), at=100.5))
+    script.now = 101.0
+    script.poll()
+    lost, handed_over = told(script)
+    assert lost == ("lost", [1])
+    assert handed_over.abandoned == 5, "0 to 4 are committed, 5 to 9 are not"
+    assert (handed_over.at, handed_over.requested_at, handed_over.phases, handed_over.seconds) == (100.5, None, {}, 0.0)
+
+
+def commit(script: Script, partition: int, offset: int, *, error: Exception | None = None) -> None:
+    entry = CommitEntry(offset=offset, epoch=1, seek_number=script.machine._state.held(tp(partition)).seek_number)
+    script.machine.commit_async(script.now, CommitSnapshot({tp(partition): entry}))
+    (sent,) = script.take_posted(Commit)
+    script.up(Answered(call=sent.call, committed={tp(partition): error}))
+    script.machine.assignment()  # takes it
+
+
+def uncommitted(script: Script, partition: int) -> int:
+    return script.machine.holdings()[tp(partition)].uncommitted
+
+
+def test_only_what_the_broker_took_is_committed(script: Script) -> None:
+    script.fetched(0, 0, 8)
+    script.poll()
+    commit(script, 0, 8, error=RuntimeError("refused"))
+    assert uncommitted(script, 0) == 8
+    commit(script, 0, 8)
+    assert uncommitted(script, 0) == 0
+
+
+def test_a_commit_after_a_seek_back_may_bring_everything_again(script: Script) -> None:
+    script.fetched(0, 0, 8)
+    script.poll()
+    commit(script, 0, 8)
+    script.machine.seek(tp(0), 3)
+    assert uncommitted(script, 0) == 0
+    commit(script, 0, 3)
+    assert uncommitted(script, 0) == 5, "the next owner begins at 3"
+
+
+def test_records_that_were_returned_twice_are_counted_once_they_are_uncommitted(script: Script) -> None:
+    script.fetched(0, 0, 8)
+    script.poll()
+    script.machine.seek(tp(0), 0)
+    script.fetched(0, 0, 8, fetch_number=1)
+    script.poll()
+    assert uncommitted(script, 0) == 16, "the bound is never too low"
+    commit(script, 0, 6)
+    assert uncommitted(script, 0) == 2
+
+
+def test_auto_commits_count(script: Script) -> None:
+    script = Script(enable_auto_commit=True, auto_commit_interval=1.0)
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 4)
+    script.poll()
+    script.now += 2
+    script.poll()
+    sent = script.take_posted(Commit)[-1]
+    assert uncommitted(script, 0) == 4
+    script.up(Answered(call=sent.call, committed={tp(0): None}))
+    script.poll()
+    assert uncommitted(script, 0) == 0
+
+
+def test_given_back_forgets_the_request(script: Script) -> None:
+    script.asked_for(0, 1)
+    script.poll()
+    script.machine.delay_revoke([tp(0)], reason="the weather")
+    script.given_back(0, 1)
+    script.poll()
+    assert told(script) == [("revoke_requested", [0, 1]), ("delayed", [0]), ("completing", [1]), ("given_back", [0])]
+    hold = script.machine.holdings()[tp(0)]
+    assert (hold.state, hold.blocker, hold.requested_at, hold.deadline) == (
+        OwnershipChange.GIVEN_BACK,
+        None,
+        None,
+        None,
+    )
+    assert script.machine.holdings()[tp(1)].state is OwnershipChange.COMPLETING
+
+
+def test_a_second_request_has_a_time_of_its_own(script: Script) -> None:
+    script.up(RevokeRequested(partitions=epochs(0), deadline=400.0, at=99.0))
+    script.poll()
+    script.machine.delay_revoke([tp(0)])
+    script.given_back(0)
+    script.poll()
+    script.up(RevokeRequested(partitions=epochs(0), deadline=500.0, at=120.0))
+    script.now = 121.0
+    script.poll()
+    hold = script.machine.holdings()[tp(0)]
+    assert (hold.requested_at, hold.deadline, hold.since, hold.generation) == (120.0, 500.0, 100.0, 1)
+
+
+def test_holdings_say_what_a_delay_waits_for(script: Script) -> None:
+    script.asked_for(0, 1, 2)
+    script.poll()
+    script.machine.delay_revoke([tp(0), tp(1)], reason=lambda partition: f"job {partition.partition}")
+    holds = script.machine.holdings()
+    assert [str(holds[tp(number)].blocker) for number in range(3)] == ["job 0", "job 1", "None"]
+    (explained,) = script.take_posted(DelayExplained)
+    assert explained == DelayExplained(
+        partitions=epochs(0, 1), blockers={tp(0): Blocker(text="job 0"), tp(1): Blocker(text="job 1")}
+    )
+
+
+def test_the_network_side_is_told_of_news_only(script: Script) -> None:
+    script.asked_for(0)
+    for text in ("one", "one", "two"):
+        script.poll()
+        script.machine.delay_revoke([tp(0)], reason=text)
+    assert [event.blockers[tp(0)].text for event in script.take_posted(DelayExplained)] == ["one", "two"]
+    script.machine.delay_revoke([tp(0)])
+    assert script.machine.holdings()[tp(0)].blocker == Blocker(text="two"), "no reason takes none away"
+
+
+def test_what_is_not_delayed_has_no_blocker(script: Script) -> None:
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    assert not script.machine.delay_revoke([tp(0)], reason="too late")
+    assert script.machine.holdings()[tp(0)].blocker is None
+    assert script.take_posted(DelayExplained) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (None, None),
+        ("a text", Blocker(text="a text")),
+        (lambda partition: None, None),
+        (lambda partition: 17, Blocker(text="17")),
+        (lambda partition: OffsetLike(3), Blocker(text="the record at offset 3", offset=3)),
+        (
+            lambda partition: OffsetRange(topic="t", partition=0, start=5, end=9, epoch=1, seek_number=0),
+            Blocker(text="offsets 5 to 8", offset=5),
+        ),
+        (lambda partition: 1 / 0, Blocker(text="unknown: the reason given raised ZeroDivisionError")),
+    ],
+)
+def test_blockers(reason: Any, expected: Blocker | None) -> None:
+    assert blocker_of(reason, tp(0)) == expected
+
+
+def test_close_asks_and_lets_go_of_everything_at_once(script: Script) -> None:
+    call = script.machine.close(script.now, 5.0, leave=True)
+    next(call)
+    script.up(Revoked(partitions=epochs(0, 1), at=100.2))
+    script.now = 101.0
+    call.send(script.now)
+    told_now = told(script)
+    assert told_now[:3] == [("revoke_requested", [0, 1, 2]), ("completing", [0, 1, 2]), ("revoked", [0, 1])]
+    assert [(each.partition, each.at, each.requested_at) for each in told_now[3:]] == [
+        (tp(0), 100.2, 100.0),
+        (tp(1), 100.2, 100.0),
+    ]
+
+
+def test_what_a_close_could_not_complete_is_told_as_lost(script: Script) -> None:
+    call = script.machine.close(script.now, 1.0, leave=True)
+    script.run(call)
+    last = told(script)[-2:]
+    assert last[0].how is last[1].how is OwnershipChange.LOST
+    assert script.machine.holdings() == {}
+
+
+def test_partitions_by_assign_come_and_go_without_a_hand_over() -> None:
+    script = Script()
+    script.machine.assign([tp(0), tp(1)], now=1.0)
+    script.machine.assign([tp(1)], now=2.0)
+    assert told(script) == [("assigned", [0, 1]), ("revoked", [0])]
+    assert script.machine.holdings()[tp(1)].generation == -1
+    script.run(script.machine.close(3.0, 0.0, leave=True))
+    assert told(script) == [("revoked", [1])]
+
+
+def test_a_partition_that_comes_back_at_once_is_handed_over_first(script: Script) -> None:
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    told(script)
+    script.up(Revoked(partitions=epochs(0), at=100.0), Assigned(generation=2, partitions=epochs(0, epoch=4)))
+    script.poll()
+    kinds = [each if isinstance(each, tuple) else each.epoch for each in told(script)]
+    assert kinds == [("revoked", [0]), 1, ("assigned", [0])]
+
+
+def test_a_rebalance_is_summed_up_with_what_it_brought(script: Script) -> None:
+    script.up(
+        Noticed(
+            event=RebalanceEnded(
+                at=101.0, started_at=99.0, generation=1, reason="r", outcome=RebalanceOutcome.TAKEN, joins=1
+            )
+        )
+    )
+    script.poll()
+    (first,) = told(script)
+    assert (first.assigned, first.asked_for, first.delayed) == ((tp(0), tp(1), tp(2)), (), ())
+    script.asked_for(0, 2)
+    script.poll()
+    script.delay(2)
+    script.up(
+        Noticed(
+            event=RebalanceEnded(
+                at=102.0, started_at=101.0, generation=2, reason="r", outcome=RebalanceOutcome.TAKEN, joins=1
+            )
+        )
+    )
+    script.poll()
+    (second,) = [each for each in told(script) if isinstance(each, RebalanceEnded)]
+    assert (second.assigned, second.asked_for, second.delayed) == ((), (tp(0), tp(2)), (tp(2),))
+
+
+def test_a_risk_of_what_is_ours_no_more_is_not_told(script: Script) -> None:
+    risk = DelayAtRisk(at=100.0, partition=tp(0), epoch=1, seconds_left=5.0)
+    script.up(Noticed(event=risk), Noticed(event=DelayAtRisk(at=100.0, partition=tp(0), epoch=9, seconds_left=5.0)))
+    script.up(Noticed(event=DelayAtRisk(at=100.0, partition=tp(7), epoch=1, seconds_left=5.0)))
+    script.poll()
+    assert told(script) == [risk]

@@ -1,0 +1,254 @@
+"""The network side's telemetry: phases of rebalances, delays that take long, partitions that stand still."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import (
+    Consumed,
+    DelayExplained,
+    Noticed,
+    PartitionsAssigned,
+    Pause,
+    Polled,
+    RevokeRequested,
+)
+from instride.core.group.membership import GroupState
+from instride.core.network.phases import STEPS, Phase, Phases
+from instride.core.network.ranges import RangeChunk
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    PartitionFlows,
+    PartitionStalled,
+    RebalanceEnded,
+    RebalanceOutcome,
+    RebalanceStarted,
+    StallCause,
+)
+from instride.wire import api
+
+E = TypeVar("E")
+
+
+class WatchScript(NetworkScript):
+    """With a fetch that answers what the test says."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(heartbeat_interval=1.0, request_timeout=3600.0, **settings)
+
+    def noticed(self, kind: type[E]) -> list[E]:
+        """Events of the kind since the last look."""
+        found = [event.event for event in self.delivered if isinstance(event, Noticed)]
+        self.delivered = [
+            event for event in self.delivered if not (isinstance(event, Noticed) and isinstance(event.event, kind))
+        ]
+        return [event for event in found if isinstance(event, kind)]
+
+    def live_for(self, seconds: int) -> None:
+        """Heartbeats are answered, and the application polls."""
+        for _ in range(seconds):
+            self.heartbeat()
+            self.do(Polled())
+
+    def fetched(self, start: int, end: int, *, high_watermark: int) -> None:
+        chunk = RangeChunk(topic="t", partition=0, first_offset=start, next_offset=end)
+        part = api.FetchedPartition(
+            chunk=chunk,  # type: ignore[arg-type]  # a chunk without record objects will do
+            next_offset=end,
+            high_watermark=high_watermark,
+        )
+        self.answer(api.Fetch, api.FetchAnswer(partitions={("t", 0): part}))
+
+    def consumed(self, records: int) -> None:
+        self.do(Consumed(partitions={tp(0): (self.epoch(0), 0, records, 0)}))
+
+
+# -- phases
+
+
+def test_each_phase_of_a_rebalance_is_timed() -> None:
+    phases = Phases()
+    assert phases.seen(GroupState.PREPARING_REBALANCE, -1, "subscribe", 10.0) == [
+        RebalanceStarted(at=10.0, generation=-1, reason="subscribe")
+    ]
+    assert phases.seen(GroupState.COMPLETING_REBALANCE, 4, "subscribe", 13.0) == []
+    assert phases.seen(GroupState.ASSIGNING_PARTITIONS, 4, "subscribe", 13.5) == []
+    (ended,) = phases.seen(GroupState.STABLE, 4, "subscribe", 14.5)
+    assert ended == RebalanceEnded(
+        at=14.5,
+        started_at=10.0,
+        generation=4,
+        reason="subscribe",
+        outcome=RebalanceOutcome.TAKEN,
+        joins=1,
+        joining=3.0,
+        syncing=0.5,
+        taking=1.0,
+    )
+    assert ended.seconds == 4.5
+
+
+def test_a_sync_that_is_refused_is_the_same_rebalance() -> None:
+    phases = Phases()
+    for state, at in (
+        (GroupState.PREPARING_REBALANCE, 1.0),
+        (GroupState.COMPLETING_REBALANCE, 2.0),
+        (GroupState.PREPARING_REBALANCE, 3.0),
+        (GroupState.COMPLETING_REBALANCE, 5.0),
+        (GroupState.ASSIGNING_PARTITIONS, 6.0),
+    ):
+        events = phases.seen(state, 7, "r", at)
+    assert events == []
+    (ended,) = phases.seen(GroupState.UNJOINED, -1, "r", 8.0)
+    assert isinstance(ended, RebalanceEnded)
+    assert (ended.joins, ended.joining, ended.syncing, ended.taking) == (2, 4.0, 1.0, None)
+    assert ended.outcome is RebalanceOutcome.FAILED
+
+
+def test_a_rebalance_that_nobody_took_is_superseded() -> None:
+    phases = Phases()
+    for state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.ASSIGNING_PARTITIONS):
+        phases.seen(state, 1, "one", 1.0)
+    ended, started = phases.seen(GroupState.PREPARING_REBALANCE, 1, "two", 2.0)
+    assert isinstance(ended, RebalanceEnded)
+    assert (ended.outcome, ended.reason, ended.taking) == (RebalanceOutcome.SUPERSEDED, "one", None)
+    assert started == RebalanceStarted(at=2.0, generation=1, reason="two")
+    assert phases.phase is Phase.JOINING
+
+
+def test_a_state_that_means_nothing_is_no_step() -> None:
+    """The states that the table leaves out are those that a phase does not end in."""
+    phases = Phases()
+    for state in (GroupState.STABLE, GroupState.UNJOINED, GroupState.ASSIGNING_PARTITIONS):
+        assert phases.seen(state, 1, "r", 1.0) == []
+        assert phases.phase is Phase.QUIET
+    assert {phase for phase, _ in STEPS} == set(Phase)
+
+
+def test_the_machine_tells_its_rebalances() -> None:
+    script = WatchScript()
+    script.member_of(1, 0)
+    (started,) = script.noticed(RebalanceStarted)
+    assert (started.generation, started.reason) == (-1, "a new membership")
+    (ended,) = script.noticed(RebalanceEnded)
+    assert (ended.outcome, ended.generation) == (RebalanceOutcome.TAKEN, 1)
+
+
+# -- delays
+
+
+@pytest.fixture
+def asked() -> WatchScript:
+    """A member that was asked for partition 0, for 100 s."""
+    script = WatchScript(max_poll_interval=101.0, commit_budget=1.0)
+    script.member_of(1, 0, 1)
+    script.heartbeat(27)
+    script.rebalance(2, 1)
+    script.do(PartitionsAssigned(generation=2))
+    assert script.take(RevokeRequested)
+    return script
+
+
+def test_a_delay_is_warned_of_at_half_its_time_once(asked: WatchScript) -> None:
+    asked.do(DelayExplained(partitions={tp(0): 1}, blockers={tp(0): Blocker(text="the record at offset 5", offset=5)}))
+    asked.live_for(48)
+    assert asked.noticed(DelayAtRisk) == []
+    asked.live_for(4)
+    (risk,) = asked.noticed(DelayAtRisk)
+    assert (risk.partition, risk.epoch, str(risk.blocker)) == (tp(0), 1, "the record at offset 5")
+    assert 46.0 < risk.seconds_left <= 50.0
+    (line,) = [each for each in asked.logs if "half of its time" in each]
+    assert "t-0" in line
+    assert "the record at offset 5" in line
+    asked.live_for(10)
+    assert asked.noticed(DelayAtRisk) == []
+
+
+def test_a_blocker_of_an_older_epoch_is_none(asked: WatchScript) -> None:
+    asked.do(
+        DelayExplained(partitions={tp(0): 0, tp(3): 1}, blockers={tp(0): Blocker(text="old"), tp(3): Blocker(text="x")})
+    )
+    asked.live_for(52)
+    (risk,) = asked.noticed(DelayAtRisk)
+    assert risk.blocker is None
+
+
+def test_what_came_back_is_at_no_risk(asked: WatchScript) -> None:
+    asked.heartbeat(27)
+    asked.rebalance(3, 0, 1)
+    asked.do(PartitionsAssigned(generation=3))
+    asked.live_for(60)
+    assert asked.noticed(DelayAtRisk) == []
+
+
+# -- partitions that stand still
+
+
+@pytest.fixture
+def reading() -> WatchScript:
+    """A member that fetches partition 0 from offset 0."""
+    script = WatchScript(stalled_after=10.0)
+    script.member_of(1, 0)
+    return script
+
+
+def test_records_that_nobody_takes_are_a_stall(reading: WatchScript) -> None:
+    reading.fetched(0, 5, high_watermark=9)
+    reading.live_for(14)
+    (stalled,) = reading.noticed(PartitionStalled)
+    assert (stalled.partition, stalled.cause, stalled.waiting) == (tp(0), StallCause.NOT_TAKEN, 5)
+    assert stalled.seconds >= 10.0
+    reading.live_for(20)
+    assert reading.noticed(PartitionStalled) == [], "it is told once"
+    reading.consumed(5)
+    reading.live_for(3)
+    (flows,) = reading.noticed(PartitionFlows)
+    assert flows.seconds >= stalled.seconds
+    assert [each for each in reading.logs if "stands still for" in each]
+    assert [each for each in reading.logs if "stands still no more" in each]
+
+
+def test_a_fetch_that_brings_nothing_of_what_is_there_is_a_stall(reading: WatchScript) -> None:
+    reading.fetched(0, 5, high_watermark=9)
+    reading.consumed(5)
+    reading.live_for(14)
+    (stalled,) = reading.noticed(PartitionStalled)
+    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.NOT_FETCHED, 5, 9)
+
+
+def test_the_end_of_the_log_is_no_stall(reading: WatchScript) -> None:
+    reading.fetched(0, 5, high_watermark=5)
+    reading.consumed(5)
+    reading.live_for(30)
+    assert reading.noticed(PartitionStalled) == []
+
+
+def test_a_paused_partition_does_not_stall(reading: WatchScript) -> None:
+    reading.fetched(0, 5, high_watermark=9)
+    reading.do(Pause(partition=tp(0), epoch=1, fetch_number=1))
+    reading.live_for(30)
+    assert reading.noticed(PartitionStalled) == []
+
+
+def test_a_partition_without_a_position_stalls() -> None:
+    script = WatchScript(stalled_after=10.0)
+    script.committed_offset = None
+    script.member_of(1, 0)
+    assert "OffsetFetch" in script.waits(), "nobody answers it"
+    script.live_for(14)
+    (stalled,) = script.noticed(PartitionStalled)
+    assert (stalled.cause, stalled.offset) == (StallCause.NO_POSITION, -1)
+
+
+def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: WatchScript) -> None:
+    reading.fetched(0, 5, high_watermark=9)
+    reading.live_for(14)
+    assert reading.noticed(PartitionStalled)
+    reading.heartbeat(25)
+    reading.pass_time(3.0)
+    (flows,) = reading.noticed(PartitionFlows)
+    assert flows.partition == tp(0)

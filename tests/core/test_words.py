@@ -1,0 +1,152 @@
+"""Telemetry's events as lines of a log."""
+
+from __future__ import annotations
+
+import logging
+from typing import get_args
+
+import pytest
+
+from instride import TopicPartition
+from instride.core.words import words
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    HandedOver,
+    OwnershipChange,
+    OwnershipChanged,
+    PartitionFlows,
+    PartitionStalled,
+    RebalanceEnded,
+    RebalanceOutcome,
+    RebalanceStarted,
+    StallCause,
+    TelemetryEvent,
+)
+
+TP = TopicPartition("flights", 3)
+RECORD = Blocker(text="the record at offset 7", offset=7)
+
+LINES: list[tuple[TelemetryEvent, int, str]] = [
+    (
+        OwnershipChanged(at=1.0, change=OwnershipChange.REVOKE_REQUESTED, partitions=(TP,)),
+        logging.DEBUG,
+        "revoke requested: flights-3",
+    ),
+    (
+        RebalanceStarted(at=1.0, generation=4, reason="the group is rebalancing"),
+        logging.DEBUG,
+        "a rebalance began after generation 4: the group is rebalancing",
+    ),
+    (
+        RebalanceEnded(
+            at=12.5,
+            started_at=10.0,
+            generation=5,
+            reason="subscribe",
+            outcome=RebalanceOutcome.TAKEN,
+            joins=1,
+            joining=2.0,
+            syncing=0.1,
+            taking=0.4,
+            assigned=(TP,),
+            delayed=(TopicPartition("flights", 1),),
+        ),
+        logging.INFO,
+        "rebalance to generation 5 took 2.5 s (join 2.0 s, sync 0.100 s, taken by a poll after 0.400 s); assigned "
+        "flights-3; delayed flights-1; because subscribe",
+    ),
+    (
+        RebalanceEnded(
+            at=11.0,
+            started_at=10.0,
+            generation=-1,
+            reason="subscribe",
+            outcome=RebalanceOutcome.FAILED,
+            joins=2,
+            asked_for=(TP,),
+            given_back=(TP,),
+        ),
+        logging.INFO,
+        "rebalance to generation -1 took 1.0 s; asked for flights-3; given back flights-3; because subscribe; it "
+        "joined 2 times; the membership ended",
+    ),
+    (
+        HandedOver(
+            at=106.5,
+            partition=TP,
+            epoch=2,
+            how=OwnershipChange.REVOKED,
+            since=50.0,
+            requested_at=100.0,
+            noticed_at=100.25,
+            delayed_at=100.5,
+            polls_delayed=9,
+            completing_at=106.0,
+            blocker=RECORD,
+        ),
+        logging.INFO,
+        "flights-3 was revoked 6.5 s after it was asked for (waiting for a poll 0.250 s, kept 5.8 s, completing "
+        "0.500 s); it waited for the record at offset 7",
+    ),
+    (
+        HandedOver(at=100.0, partition=TP, epoch=2, how=OwnershipChange.REVOKED, since=50.0, requested_at=100.0),
+        logging.DEBUG,
+        "flights-3 was revoked 0.000 s after it was asked for",
+    ),
+    (
+        HandedOver(at=106.5, partition=TP, epoch=2, how=OwnershipChange.LOST, since=50.0, abandoned=12),
+        logging.WARNING,
+        "flights-3 was lost; 12 of its records were returned and not committed: its next owner may repeat them",
+    ),
+    (
+        DelayAtRisk(at=1.0, partition=TP, epoch=2, seconds_left=149.5, blocker=RECORD),
+        logging.WARNING,
+        "the revoke of flights-3 has taken half of its time: it waits for the record at offset 7; in 149.5 s the "
+        "partition is lost",
+    ),
+    (
+        DelayAtRisk(at=1.0, partition=TP, epoch=2, seconds_left=0.25),
+        logging.WARNING,
+        "the revoke of flights-3 has taken half of its time: no reason was given; in 0.250 s the partition is lost",
+    ),
+    (
+        PartitionStalled(
+            at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.NOT_TAKEN, offset=0, end=9, waiting=4
+        ),
+        logging.WARNING,
+        "flights-3 is owned and stands still for 61.0 s: records are fetched, and no poll takes them (next offset 0, "
+        "log end 9, fetched 4)",
+    ),
+    (
+        PartitionStalled(at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.NO_POSITION),
+        logging.WARNING,
+        "flights-3 is owned and stands still for 61.0 s: where to begin is not known yet",
+    ),
+    (
+        PartitionFlows(at=1.0, partition=TP, epoch=2, seconds=99.0),
+        logging.INFO,
+        "flights-3 stands still no more, after 99.0 s",
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "level", "line"), LINES)
+def test_the_line_of_an_event(event: TelemetryEvent, level: int, line: str) -> None:
+    assert words(event) == (level, line)
+
+
+def test_every_kind_of_event_has_a_line() -> None:
+    assert {type(event) for event, _, _ in LINES} == set(get_args(TelemetryEvent))
+
+
+def test_a_long_list_of_partitions_is_cut() -> None:
+    many = tuple(TopicPartition("t", number) for number in range(23))
+    _, line = words(OwnershipChanged(at=1.0, change=OwnershipChange.ASSIGNED, partitions=many))
+    assert line.endswith("t-19 and 3 more")
+    assert "t-20" not in line
+
+
+def test_something_else_has_no_line() -> None:
+    with pytest.raises(TypeError, match="not an event of telemetry"):
+        words("x")  # type: ignore[arg-type]

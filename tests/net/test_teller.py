@@ -1,0 +1,107 @@
+"""How telemetry reaches the log and the user's listener."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from instride import Consumer, ConsumerConfig, KafkaError, TopicPartition
+from instride.net.teller import Teller
+from instride.telemetry import DelayAtRisk, OwnershipChange, OwnershipChanged, RebalanceStarted, TelemetryEvent
+
+STARTED = RebalanceStarted(at=1.0, generation=1, reason="first")
+NEXT = RebalanceStarted(at=2.0, generation=2, reason="next")
+
+
+class Source:
+    def __init__(self, *events: TelemetryEvent) -> None:
+        self.events = list(events)
+
+    def take(self) -> list[TelemetryEvent]:
+        taken, self.events = self.events, []
+        return taken
+
+
+def teller(source: Source, listener: Any) -> Teller:
+    return Teller(ConsumerConfig(bootstrap_servers="test:9092", client_id="me", telemetry=listener), source.take)
+
+
+def test_events_are_told_in_order_each_once() -> None:
+    heard: list[TelemetryEvent] = []
+    made = teller(Source(STARTED, NEXT), heard.append)
+    made.tell()
+    made.tell()
+    assert heard == [STARTED, NEXT]
+
+
+def test_a_listener_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[TelemetryEvent] = []
+
+    def listener(event: TelemetryEvent) -> None:
+        heard.append(event)
+        raise ValueError("mine")
+
+    teller(Source(STARTED, NEXT), listener).tell()
+    assert heard == [STARTED, NEXT]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert "consuming goes on" in caplog.text
+    assert "mine" in caplog.text
+
+
+def test_an_interrupt_of_a_listener_is_not_swallowed_and_the_rest_is_told_later() -> None:
+    heard: list[TelemetryEvent] = []
+
+    def listener(event: TelemetryEvent) -> None:
+        heard.append(event)
+        if event is STARTED:
+            raise KeyboardInterrupt
+
+    made = teller(Source(STARTED, NEXT), listener)
+    with pytest.raises(KeyboardInterrupt):
+        made.tell()
+    made.tell()
+    assert heard == [STARTED, NEXT]
+
+
+def test_what_comes_while_a_listener_runs_follows() -> None:
+    heard: list[TelemetryEvent] = []
+    source = Source(STARTED)
+
+    def listener(event: TelemetryEvent) -> None:
+        if event is STARTED:
+            source.events.append(NEXT)
+            made.tell()
+            assert heard == [], "not inside the listener"
+        heard.append(event)
+
+    made = teller(source, listener)
+    made.tell()
+    assert heard == [STARTED, NEXT]
+
+
+def test_lines_name_the_client_and_are_not_said_twice(caplog: pytest.LogCaptureFixture) -> None:
+    risk = DelayAtRisk(at=1.0, partition=TopicPartition("t", 0), epoch=1, seconds_left=1.0)
+    with caplog.at_level(logging.DEBUG, logger="instride.telemetry"):
+        teller(Source(STARTED, risk), None).tell()
+    assert [record.getMessage() for record in caplog.records] == ["me: a rebalance began after generation 1: first"]
+
+
+def test_a_consumer_tells_its_listener_which_may_use_it() -> None:
+    heard: list[Any] = []
+
+    def listener(event: TelemetryEvent) -> None:
+        assert isinstance(event, OwnershipChanged)
+        heard.append((event.change, len(consumer.assignment())))
+
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", telemetry=listener)
+    consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+    assert heard == [(OwnershipChange.ASSIGNED, 2)]
+    assert [hold.state for hold in consumer.holdings().values()] == [OwnershipChange.ASSIGNED] * 2
+    consumer.close(timeout=0.1)
+
+
+def test_a_listener_that_is_no_function_is_refused() -> None:
+    with pytest.raises(KafkaError, match="telemetry must be callable"):
+        Consumer(bootstrap_servers="test:9092", telemetry="me")  # type: ignore[arg-type]
