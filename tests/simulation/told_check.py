@@ -65,7 +65,7 @@ class Truth:
                 for key in event.detail[0]:
                     self.released[key] = event.time
             case "poll":
-                for partition, epoch, _, first, last in event.detail[0]:
+                for partition, epoch, _, first, last, *_ in event.detail[0]:
                     self.returned[partition, epoch].append((event.time, first, last))
             case "commit":
                 for partition, offset, code in event.detail[1]:
