@@ -8,7 +8,7 @@ JOBS := $(shell getconf _NPROCESSORS_ONLN)
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs simulate mutants bench format clean distclean
+.PHONY: help demo test check docs simulate interop kerberos mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
@@ -17,6 +17,7 @@ help:
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make docs    writes the pages that are made from the code and the tests"
 	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (10 minutes)"
+	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"
 	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
@@ -42,6 +43,9 @@ docs: $(COMPILED)
 	$(BIN)/python tools/draw_stories.py
 	PYTHONPATH=tools $(BIN)/python -m conformance
 	PYTHONPATH=tools $(BIN)/python -m api_reference
+
+kerberos: $(INSTALLED)
+	@tools/kerberos $(BIN)/python -m pip
 
 interop: $(COMPILED)
 	@$(WITH_JAVA) PYTHONPATH=tests/kafka $(BIN)/python -m interop_matrix $(INTEROP_ARGS)

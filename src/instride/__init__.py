@@ -9,6 +9,7 @@ from instride.deserializers import SerializationContext
 from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
+from instride.net.oauth import OAuthClientCredentials
 from instride.records import (
     GroupMetadata,
     Node,
@@ -33,6 +34,7 @@ __all__ = [
     "GroupMetadata",
     "KafkaError",
     "Node",
+    "OAuthClientCredentials",
     "OAuthToken",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

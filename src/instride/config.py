@@ -39,7 +39,7 @@ FetchFairness = Literal["greedy", "proportional"]
 Prefetch = Literal["bytes", "total", "partition"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 OAuthTokenFunction = Callable[[], str | OAuthToken]
 Deserializer = Callable[..., Any]
 Interceptor = Any
@@ -126,6 +126,8 @@ class ConsumerConfig:
     ssl_check_hostname: False takes a certificate of any name (of a trusted authority still).
     sasl_mechanism: with sasl_username and sasl_password, or for "OAUTHBEARER" with sasl_oauth_token: a function that
         returns a token or `OAuthToken`. It is called on a thread of its own, for at most connection_setup_timeout.
+    sasl_kerberos_service_name: for "GSSAPI", the brokers' (None: "kafka"). sasl_kerberos_principal and
+        sasl_kerberos_keytab_file: who we are, and our key; None: whoever the user's own ticket cache is of (kinit).
     sasl_plain_without_tls: allows PLAIN and OAUTHBEARER where everybody on the way can read the secret.
     """
 
@@ -179,6 +181,9 @@ class ConsumerConfig:
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
     sasl_oauth_token: OAuthTokenFunction | None = field(default=None, repr=False)
+    sasl_kerberos_service_name: str | None = None
+    sasl_kerberos_principal: str | None = None
+    sasl_kerberos_keytab_file: str | None = None
     sasl_plain_without_tls: bool = False
 
     def __post_init__(self) -> None:
@@ -243,6 +248,9 @@ class ConsumerSettings(TypedDict, total=False):
     sasl_username: str | None
     sasl_password: str | None
     sasl_oauth_token: OAuthTokenFunction | None
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_principal: str | None
+    sasl_kerberos_keytab_file: str | None
     sasl_plain_without_tls: bool
 
 

@@ -18,11 +18,14 @@ __all__ = ["check_security"]
 
 _USES_TLS: Final = ("SSL", "SASL_SSL")
 _USES_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _SHOWS_THE_SECRET: Final = ("PLAIN", "OAUTHBEARER")
 _FILES: Final = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")
 _PASSWORD: Final = ("sasl_username", "sasl_password")
-_TEXTS: Final = (*_FILES, *_PASSWORD)
+_KERBEROS: Final = ("sasl_kerberos_service_name", "sasl_kerberos_principal", "sasl_kerberos_keytab_file")
+_TEXTS: Final = (*_FILES, *_PASSWORD, *_KERBEROS)
+# Which settings belong to a mechanism; the names of all others are refused beside it.
+_OWN: Final[dict[str, tuple[str, ...]]] = {"OAUTHBEARER": ("sasl_oauth_token",), "GSSAPI": _KERBEROS}
 
 
 def check_security(config: ConsumerConfig) -> None:
@@ -55,7 +58,7 @@ def _check_tls(config: ConsumerConfig) -> None:
 
 def _check_sasl(config: ConsumerConfig) -> None:
     protocol, mechanism = config.security_protocol, config.sasl_mechanism
-    names = ("sasl_mechanism", *_PASSWORD, "sasl_oauth_token")
+    names = ("sasl_mechanism", *_PASSWORD, "sasl_oauth_token", *_KERBEROS)
     if protocol not in _USES_SASL:
         given = [name for name in names if getattr(config, name) is not None]
         given += ["sasl_plain_without_tls"] if config.sasl_plain_without_tls else []
@@ -64,22 +67,22 @@ def _check_sasl(config: ConsumerConfig) -> None:
     if mechanism not in _MECHANISMS:
         known = ", ".join(map(repr, _MECHANISMS))
         raise ConfigError(f"security_protocol {protocol} needs a sasl_mechanism: one of {known}; it is {mechanism!r}")
+    own = _OWN.get(mechanism, _PASSWORD)
+    given = [name for name in names[1:] if name not in own and getattr(config, name) is not None]
+    _refuse(given, f"does not belong to sasl_mechanism {mechanism}")
     if mechanism == "OAUTHBEARER":
         _check_oauth(config)
-    else:
+    elif mechanism != "GSSAPI":
         _check_password(config)
     _check_without_tls(config)
 
 
 def _check_oauth(config: ConsumerConfig) -> None:
-    _refuse([name for name in _PASSWORD if getattr(config, name) is not None], "does not belong to OAUTHBEARER")
     if not callable(config.sasl_oauth_token):
         raise ConfigError("sasl_mechanism OAUTHBEARER needs sasl_oauth_token, a function that returns a token")
 
 
 def _check_password(config: ConsumerConfig) -> None:
-    if config.sasl_oauth_token is not None:
-        raise ConfigError(f"sasl_oauth_token does not belong to sasl_mechanism {config.sasl_mechanism}")
     for name in _PASSWORD:
         value: Any = getattr(config, name)
         if value is None:

@@ -16,7 +16,9 @@
     │   ├── UnsupportedVersionError            broker and client share no version of a request
     │   └── CorruptRecordError                 a record batch that cannot be read
     ├── AuthenticationError                    the broker refused who we are, or did not prove who it is
-    │   └── TlsError                           TLS was not agreed: a certificate is refused, or no version in common
+    │   ├── TlsError                           TLS was not agreed: a certificate is refused, or no version in common
+    │   └── (also BrokerResponseErrors)        UnsupportedSaslMechanismError, IllegalSaslStateError,
+    │                                          SaslAuthenticationFailedError: what the broker refused
     ├── BrokerResponseError                    a broker answered with an error code
     │   ├── (one class for each code: see BROKER_ERRORS)
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
@@ -73,6 +75,7 @@ __all__ = [
     "ForkedConsumerError",
     "FrameTooLargeError",
     "GroupAuthorizationFailedError",
+    "IllegalSaslStateError",
     "HistoryError",
     "IllegalGenerationError",
     "IllegalStateError",
@@ -92,6 +95,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "ProtocolError",
     "RebalanceInProgressError",
+    "SaslAuthenticationFailedError",
     "SinkError",
     "SinkWriteError",
     "PipelineError",
@@ -102,6 +106,7 @@ __all__ = [
     "TransportError",
     "UnknownMemberIdError",
     "UnknownTopicOrPartitionError",
+    "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
     "WakeupError",
     "WrongTopicError",
@@ -459,6 +464,27 @@ class GroupAuthorizationFailedError(BrokerResponseError):
 
 class ClusterAuthorizationFailedError(BrokerResponseError):
     code = 31
+    fatal = True
+
+
+class UnsupportedSaslMechanismError(BrokerResponseError, AuthenticationError):
+    """The listener does not take this ``sasl_mechanism``; the message names those that it takes."""
+
+    code = 33
+    fatal = True
+
+
+class IllegalSaslStateError(BrokerResponseError, AuthenticationError):
+    """The listener does not want SASL, or not at this point."""
+
+    code = 34
+    fatal = True
+
+
+class SaslAuthenticationFailedError(BrokerResponseError, AuthenticationError):
+    """The broker refused the credentials."""
+
+    code = 58
     fatal = True
 
 

@@ -7,10 +7,19 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from canaries import everything_told, secrets_in
 from confluent_kafka import Producer
 from security_help import PASSWORD, PATIENCE, USER, Certificates, Listeners, add_scram_user, make_listeners
 
 from instride import Consumer
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In every test here: no log line at DEBUG and no error of ours has a secret in it."""
+    with everything_told(monkeypatch) as told:
+        yield
+    assert [found for text in told for found in secrets_in(text)] == []
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,23 @@ from typing import Any, Final
 import trustme
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from instride.testing import LocalKafka
 
-__all__ = ["PASSWORD", "PATIENCE", "USER", "Certificates", "Listeners", "add_scram_user", "make_listeners", "token"]
+__all__ = [
+    "PASSWORD",
+    "PATIENCE",
+    "USER",
+    "Certificates",
+    "Listeners",
+    "add_scram_user",
+    "make_listeners",
+    "self_signed",
+    "token",
+]
 
 PATIENCE: Final = 30.0
 USER: Final = "reader,="
@@ -61,6 +73,22 @@ class Certificates:
             f"{prefix}ssl.truststore.type": "PEM",
             f"{prefix}ssl.truststore.certificates": self.authority.cert_pem.bytes().decode(),
         }
+
+
+def self_signed(name: str, folder: Path) -> tuple[Path, Path]:
+    """A certificate that nobody signed but its own key; it and the key, PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    cert_file, key_file = folder / "self-signed.pem", folder / "self-signed-key.pem"
+    cert_file.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert_file, key_file
 
 
 def pkcs8(cert: trustme.LeafCert, password: bytes | None = None) -> str:

@@ -17,7 +17,14 @@ import pytest
 from security_help import PASSWORD, PATIENCE, USER, Listeners, add_scram_user, token
 
 from instride import Consumer, OAuthToken, TopicPartition
-from instride.errors import AuthenticationError, KafkaError, NotKafkaError, TlsError, TransportError
+from instride.errors import (
+    AuthenticationError,
+    KafkaError,
+    NotKafkaError,
+    SaslAuthenticationFailedError,
+    TlsError,
+    TransportError,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -136,7 +143,8 @@ def test_a_mechanism_without_tls(listeners: Listeners, open_consumer: Open, mech
 def test_wrong_credentials_are_refused(
     listeners: Listeners, open_consumer: Open, mechanism: str, wrong: dict[str, Any]
 ) -> None:
-    refused(open_consumer(**listeners.sasl(mechanism, **wrong)), AuthenticationError, f"refused {mechanism}|invalid")
+    consumer = open_consumer(**listeners.sasl(mechanism, **wrong))
+    refused(consumer, SaslAuthenticationFailedError, f"refused {mechanism}|invalid")
 
 
 def test_every_call_that_waits_tells_of_wrong_credentials(listeners: Listeners, open_consumer: Open) -> None:

@@ -69,7 +69,10 @@ def test_what_fits_together(settings: dict[str, Any]) -> None:
         ),
         # too little
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism"),
-        ({"security_protocol": "SASL_SSL", **LOGIN, "sasl_mechanism": "GSSAPI"}, "sasl_mechanism"),
+        ({"security_protocol": "SASL_SSL", **LOGIN, "sasl_mechanism": "SCRAM"}, "sasl_mechanism"),
+        ({"security_protocol": "SASL_SSL", **LOGIN, "sasl_mechanism": "GSSAPI"}, "sasl_username"),
+        ({"security_protocol": "SASL_SSL", **LOGIN, "sasl_kerberos_principal": "x"}, "sasl_kerberos_principal"),
+        ({"sasl_kerberos_keytab_file": "x"}, "sasl_kerberos_keytab_file"),
         ({"security_protocol": "SASL_SSL", **LOGIN, "sasl_username": None}, "sasl_username"),
         ({"security_protocol": "SASL_SSL", **LOGIN, "sasl_password": ""}, "sasl_password"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "sasl_oauth_token"),

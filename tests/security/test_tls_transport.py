@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
-from security_help import PATIENCE, Certificates
+from security_help import PATIENCE, Certificates, self_signed
 
 from instride.config import ConsumerConfig
 from instride.errors import NotKafkaError, TlsError, TransportError
@@ -65,8 +66,9 @@ def serve(certificates: Certificates) -> Iterator[Serve]:
     """``serve("name", ...)``: a server with a certificate for these names; without any, in plain text."""
     with ExitStack() as stack:
 
-        def start(*names: str, authority: trustme.CA | None = None, version: Any = None, **kwargs: Any) -> Server:
-            context = None
+        def start(
+            *names: str, authority: trustme.CA | None = None, version: Any = None, context: Any = None, **kwargs: Any
+        ) -> Server:
             if names:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 (authority or certificates.authority).issue_cert(*names).configure_cert(context)
@@ -150,6 +152,19 @@ def test_a_name_that_does_not_fit(serve: Serve, certificates: Certificates, host
 def test_nothing_is_sent_to_a_peer_of_an_unknown_authority(serve: Serve, certificates: Certificates) -> None:
     server = serve("broker.test", authority=trustme.CA())
     assert isinstance(connect(server, "broker.test", certificates).failure, TlsError)
+    server.end()
+    assert server.got == b""
+
+
+def test_nothing_is_sent_to_a_peer_whose_certificate_signs_itself(
+    serve: Serve, certificates: Certificates, tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed("broker.test", tmp_path))
+    server = serve(context=context)
+    failure = connect(server, "broker.test", certificates).failure
+    assert isinstance(failure, TlsError)
+    assert "self-signed" in str(failure)
     server.end()
     assert server.got == b""
 

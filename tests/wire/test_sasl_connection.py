@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from wire_broker import framed, greeting
 
-from instride.errors import AuthenticationError, KafkaError, TransportError, UnsupportedVersionError
+from instride.errors import (
+    AuthenticationError,
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    TransportError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
 from instride.wire import api
 from instride.wire.connection import Connection
 from instride.wire.sasl.api import Mechanism
@@ -83,7 +91,8 @@ def test_a_refusal_is_told_without_the_secret_that_the_broker_repeats() -> None:
     script = Script()
     script.agree()
     script.authenticate(error=58, message=f"no user with\n{SECRET} here")
-    assert isinstance(script.failure, AuthenticationError)
+    assert isinstance(script.failure, SaslAuthenticationFailedError)
+    assert script.failure.code == 58
     assert "no user with?*** here" in str(script.failure)
     assert SECRET not in str(script.failure)
     assert not script.connection.ready
@@ -92,6 +101,7 @@ def test_a_refusal_is_told_without_the_secret_that_the_broker_repeats() -> None:
 def test_a_mechanism_that_is_not_taken() -> None:
     script = Script()
     script.agree(error=33, mechanisms=("SCRAM-SHA-512", "GSSAPI"))
+    assert isinstance(script.failure, UnsupportedSaslMechanismError)
     assert isinstance(script.failure, AuthenticationError)
     assert "SCRAM-SHA-512, GSSAPI" in str(script.failure)
 
@@ -99,7 +109,7 @@ def test_a_mechanism_that_is_not_taken() -> None:
 def test_a_listener_without_sasl() -> None:
     script = Script()
     script.agree(error=34)
-    assert isinstance(script.failure, AuthenticationError)
+    assert isinstance(script.failure, IllegalSaslStateError)
     assert "security_protocol" in str(script.failure)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride.errors import AuthenticationError
+from instride.wire.sasl.gssapi import Gssapi
 from instride.wire.sasl.messages import SaslAuthenticate
 from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride.wire.sasl.plain import Plain
@@ -98,6 +99,23 @@ def server_signature(hash_name: str, password: str, first_bare: bytes, server_fi
     return b"v=" + base64.b64encode(hmac.new(key, message, hash_name).digest())
 
 
+def test_the_signature_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return False
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    mechanism = scram()
+    mechanism.start()
+    mechanism.answer(SERVER_FIRST)
+    with pytest.raises(AuthenticationError, match="impostor"):
+        mechanism.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+    assert len(compared) == 1, "nothing else decides"
+    assert compared[0][0] == compared[0][1]
+
+
 @pytest.mark.parametrize(("name", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
 @given(password=st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable()))
 def test_only_a_broker_with_the_same_password_is_believed(name: ScramName, hash_name: str, password: str) -> None:
@@ -158,3 +176,56 @@ def test_no_repr_shows_a_secret() -> None:
         SaslAuthenticate(auth_bytes=b"canary"),
     ):
         assert "canary" not in repr(value)
+
+
+class Context:
+    """A GSS-API context with one step, in which wrapping is turning round."""
+
+    def __init__(self, *, mutual: bool = True, steps: int = 1) -> None:
+        self.mutual = mutual
+        self._steps = steps
+
+    @property
+    def complete(self) -> bool:
+        return self._steps == 0
+
+    def step(self, token: bytes) -> bytes:
+        self._steps -= 1
+        return b"" if self.complete else b"more"
+
+    def wrap(self, message: bytes) -> bytes:
+        return message[::-1]
+
+    unwrap = wrap
+
+
+def test_gssapi_chooses_no_layer() -> None:
+    mechanism = Gssapi(Context(steps=2), b"ticket")
+    assert (mechanism.name, mechanism.secrets, mechanism.start()) == ("GSSAPI", (), b"ticket")
+    assert mechanism.answer(b"x") == b"more"
+    assert mechanism.answer(b"proof") == b""
+    assert mechanism.answer(bytes((0, 0, 1, 7))) == bytes((0, 0, 0, 1))
+    assert mechanism.answer(b"") is None
+
+
+@pytest.mark.parametrize("offer", [b"", bytes((0, 0, 1)), bytes((0, 0, 0, 0, 1)), bytes((0, 0, 1, 6))])
+def test_a_broker_that_wants_a_layer_is_refused(offer: bytes) -> None:
+    mechanism = Gssapi(Context(), b"ticket")
+    mechanism.answer(b"proof")
+    with pytest.raises(AuthenticationError, match="security layer"):
+        mechanism.answer(offer)
+
+
+def test_a_broker_that_does_not_prove_itself_by_kerberos_is_refused() -> None:
+    mechanism = Gssapi(Context(mutual=False), b"ticket")
+    mechanism.answer(b"proof")
+    with pytest.raises(AuthenticationError, match="mutual"):
+        mechanism.answer(bytes((0, 0, 1, 7)))
+
+
+def test_a_broker_that_goes_on_after_its_offer_is_refused() -> None:
+    mechanism = Gssapi(Context(), b"ticket")
+    mechanism.answer(b"proof")
+    mechanism.answer(bytes((0, 0, 1, 7)))
+    with pytest.raises(AuthenticationError, match="end"):
+        mechanism.answer(b"more")

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from instride.config import ConsumerConfig
-from instride.errors import AuthenticationError, KafkaError
+from instride.errors import AuthenticationError, KafkaError, TransportError
 from instride.net.clock import now
 from instride.wire.sasl.api import Mechanism
 from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
@@ -37,8 +37,11 @@ class Authenticator:
     def deadline(self) -> float:
         return float("inf")
 
-    def prepare(self, on_done: Prepared) -> None:
-        """Call `on_done` with the mechanism for one authentication, or why there is none; now or from `poll`."""
+    def prepare(self, host: str, on_done: Prepared) -> None:
+        """Call `on_done` with the mechanism for one authentication, or why there is none; now or from `poll`.
+
+        host: the broker's, as connected to.
+        """
         on_done(self._make())
 
     def poll(self) -> None:
@@ -62,7 +65,7 @@ class _TokenAuthenticator(Authenticator):
     def deadline(self) -> float:
         return min((until for until, _ in self._waiting), default=float("inf"))
 
-    def prepare(self, on_done: Prepared) -> None:
+    def prepare(self, host: str, on_done: Prepared) -> None:
         if self._token is not None and now() < self._good_until:
             on_done(OAuthBearer(self._token))
             return
@@ -75,6 +78,8 @@ class _TokenAuthenticator(Authenticator):
         result: object
         try:
             result = self._function()
+        except (AuthenticationError, TransportError) as error:  # of `oauth`: they say it all
+            result = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             result = AuthenticationError(f"sasl_oauth_token raised {type(error).__name__}")
             result.__cause__ = error
@@ -110,14 +115,18 @@ class _TokenAuthenticator(Authenticator):
 
 
 def authenticator(config: ConsumerConfig, wake: Callable[[], None]) -> Authenticator | None:
-    """What the settings ask for; None where they ask for no SASL."""
+    """What the settings ask for; None where they ask for no SASL. Raises ConfigError where a package is missing."""
+    # Less than the connection has, so that its end tells of the token or ticket.
+    patience = 0.8 * config.connection_setup_timeout
     match config.sasl_mechanism:
         case None:
             return None
+        case "GSSAPI":
+            from instride.net.kerberos import KerberosAuthenticator  # noqa: PLC0415 - it builds on this module
+
+            return KerberosAuthenticator(config, patience=patience, wake=wake)
         case "OAUTHBEARER":
             assert config.sasl_oauth_token is not None
-            # Less than the connection has, so that its end tells of the token.
-            patience = 0.8 * config.connection_setup_timeout
             return _TokenAuthenticator(config.sasl_oauth_token, patience=patience, wake=wake)
         case "PLAIN":
             plain = Plain(config.sasl_username or "", config.sasl_password or "")

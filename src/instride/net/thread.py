@@ -212,7 +212,7 @@ class NetworkThread:
         elif self._authenticator is None:
             self._connect(opening, found, None)
         else:
-            self._authenticator.prepare(lambda mechanism: self._connect(opening, found, mechanism))
+            self._authenticator.prepare(opening.host, lambda mechanism: self._connect(opening, found, mechanism))
 
     def _connect(self, opening: _Opening, found: list[SocketAddress], mechanism: Mechanism | KafkaError | None) -> None:
         if self._openings.get(opening.key) != opening.number:
@@ -234,7 +234,8 @@ class NetworkThread:
         for key, transport in list(self._transports.items()):
             if now() >= transport.authenticate_at:
                 transport.authenticate_at = float("inf")
-                self._authenticator.prepare(functools.partial(self._authenticate_again, key, transport))
+                done = functools.partial(self._authenticate_again, key, transport)
+                self._authenticator.prepare(transport.host, done)
 
     def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
         if self._transports.get(key) is not transport:

@@ -61,6 +61,11 @@ class Transport:
     # -- for the selector
 
     @property
+    def host(self) -> str:
+        """As connected to."""
+        return self._where.rpartition(":")[0]
+
+    @property
     def socket(self) -> socket.socket | None:
         return self._socket
 
@@ -143,7 +148,7 @@ class Transport:
     def _after_receiving(self) -> list[Received]:
         failure = self._connection.failure
         if isinstance(failure, AuthenticationError):
-            self._fail(AuthenticationError(f"{self._where}: {failure}"))
+            self._fail(type(failure)(f"{self._where}: {failure}"))
         elif failure is not None:
             self._fail(failure)
         elif not self._connection.ready:

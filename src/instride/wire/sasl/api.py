@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from instride.errors import AuthenticationError, KafkaError
+from instride.errors import (
+    AuthenticationError,
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from instride.wire.sasl.messages import (
     SaslAnswer,
     SaslAuthenticate,
@@ -23,8 +29,9 @@ from instride.wire.sasl.messages import (
 
 __all__ = ["Exchange", "Mechanism"]
 
-_UNSUPPORTED_SASL_MECHANISM: Final = 33
-_ILLEGAL_SASL_STATE: Final = 34
+_REFUSALS: Final[dict[int, type[AuthenticationError]]] = {
+    kind.code: kind for kind in (UnsupportedSaslMechanismError, IllegalSaslStateError, SaslAuthenticationFailedError)
+}
 _SHOWN: Final = 300
 # The longest exchange here has two rounds; a broker must not keep us talking.
 _MOST_ROUNDS: Final = 4
@@ -82,13 +89,13 @@ class Exchange:
 
     def _agreed(self, answer: SaslHandshakeAnswer) -> None:
         name = self._mechanism.name
-        if answer.error == _UNSUPPORTED_SASL_MECHANISM:
+        if answer.error == UnsupportedSaslMechanismError.code:
             known = ", ".join(answer.mechanisms)[:_SHOWN]
-            raise AuthenticationError(
+            raise UnsupportedSaslMechanismError(
                 f"the broker does not take sasl_mechanism {name!r} here; it takes: {known or '-'}"
             )
-        if answer.error == _ILLEGAL_SASL_STATE:
-            raise AuthenticationError(
+        if answer.error == IllegalSaslStateError.code:
+            raise IllegalSaslStateError(
                 "this listener does not want SASL: check the port, or set security_protocol to PLAINTEXT or SSL"
             )
         if answer.error:
@@ -97,7 +104,7 @@ class Exchange:
 
     def _challenged(self, answer: SaslAuthenticateAnswer) -> None:
         if answer.error:
-            raise AuthenticationError(
+            raise _REFUSALS.get(answer.error, AuthenticationError)(
                 f"the broker refused {self._mechanism.name}: "
                 f"{self._shown(answer.error_message) or f'error code {answer.error}'}"
             )

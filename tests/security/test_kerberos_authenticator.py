@@ -1,0 +1,137 @@
+"""How tickets are asked for, with a library of our own in gssapi's place: threads, patience, what is told."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from security_help import PATIENCE
+
+from instride import Consumer, ConsumerConfig
+from instride.errors import AuthenticationError, ConfigError
+from instride.net.authentication import authenticator
+from instride.wire.sasl.gssapi import Gssapi
+
+
+class GSSError(Exception):
+    pass
+
+
+class Library:
+    """gssapi, as far as it is used. asked: the names that tickets were asked for, and on which threads."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.credentials: list[dict[str, Any]] = []
+        self.first: Callable[[], bytes] = lambda: b"ticket"
+        self.exceptions = SimpleNamespace(GSSError=GSSError)
+        self.RequirementFlag = SimpleNamespace(mutual_authentication=2, replay_detection=4, out_of_sequence_detection=8)
+        self.NameType = SimpleNamespace(hostbased_service="host", kerberos_principal="principal")
+        self.MechType = SimpleNamespace(kerberos="krb5")
+
+    def Name(self, name: str, kind: str) -> str:
+        return f"{kind}:{name}"
+
+    def Credentials(self, **how: Any) -> str:
+        self.credentials.append(how)
+        return "credentials"
+
+    def SecurityContext(self, *, name: str, creds: Any, mech: str, flags: int, usage: str) -> Any:
+        assert (mech, flags, usage) == ("krb5", 14, "initiate")
+        self.asked.append((name, threading.current_thread().name))
+
+        def step(token: bytes | None = None) -> bytes:
+            if token == b"bad":
+                raise GSSError("a replay")
+            return self.first() if token is None else b""
+
+        return SimpleNamespace(step=step, complete=False, actual_flags=2)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Library:
+    made = Library()
+    monkeypatch.setitem(sys.modules, "gssapi", made)
+    return made
+
+
+def config(**more: Any) -> ConsumerConfig:
+    given: dict[str, Any] = {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI", **more}
+    return ConsumerConfig(bootstrap_servers="b:1", **given)
+
+
+def prepared(config: ConsumerConfig, *hosts: str) -> list[Gssapi | AuthenticationError]:
+    """What each host's preparation ends in."""
+    woken = threading.Event()
+    made = authenticator(config, woken.set)
+    assert made is not None
+    results: list[Any] = []
+    for host in hosts:
+        made.prepare(host, results.append)
+    deadline = time.monotonic() + PATIENCE
+    while len(results) < len(hosts):
+        assert time.monotonic() < deadline
+        woken.wait(min(0.05, max(0.0, made.deadline - time.monotonic())))
+        woken.clear()
+        made.poll()
+    return results
+
+
+def test_tickets_are_asked_for_on_one_thread_of_their_own(library: Library) -> None:
+    found = prepared(config(), "b-1", "b-2", "b-3")
+    assert all(isinstance(each, Gssapi) and each.start() == b"ticket" for each in found)
+    assert library.asked == [(f"host:kafka@b-{number}", "instride-kerberos") for number in (1, 2, 3)]
+    assert library.credentials == []
+
+
+def test_a_keytab_has_a_cache_of_its_own(library: Library) -> None:
+    keytab = {"sasl_kerberos_keytab_file": "/k", "sasl_kerberos_principal": "me", "sasl_kerberos_service_name": "s"}
+    prepared(config(**keytab), "b")
+    prepared(config(**keytab), "b")
+    assert [name for name, _ in library.asked] == ["host:s@b"] * 2
+    stores = [how["store"] for how in library.credentials]
+    assert [how["name"] for how in library.credentials] == ["principal:me"] * 2
+    assert {store["client_keytab"] for store in stores} == {"/k"}
+    assert len({store["ccache"] for store in stores}) == 2
+    assert all(store["ccache"].startswith("MEMORY:") for store in stores)
+
+
+def test_what_the_library_raises_is_told(library: Library) -> None:
+    def broken(error: Exception) -> Callable[[], bytes]:
+        def first() -> bytes:
+            raise error
+
+        return first
+
+    for error, told in ((GSSError("no such\nprincipal"), "kafka/b: no such principal"), (OSError("x"), "OSError")):
+        library.first = broken(error)
+        (found,) = prepared(config(), "b")
+        assert isinstance(found, AuthenticationError)
+        assert told in str(found)
+
+
+def test_a_kdc_that_is_silent_is_given_up_and_asked_by_one_thread_only(library: Library) -> None:
+    release = threading.Event()
+    library.first = lambda: b"late" if release.wait(PATIENCE) else b""
+    found = prepared(config(connection_setup_timeout=0.25), "b-1", "b-2")
+    assert [str(each) for each in found] == ["no Kerberos ticket came within 0.2 s: is the KDC there?"] * 2
+    assert len(library.asked) == 1
+    release.set()
+
+
+def test_a_bad_token_of_the_broker_is_refused(library: Library) -> None:
+    (found,) = prepared(config(), "b")
+    assert isinstance(found, Gssapi)
+    with pytest.raises(AuthenticationError, match="a replay"):
+        found.answer(b"bad")
+
+
+def test_without_the_package_it_is_refused_when_the_consumer_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(ConfigError, match=r'pip install "instride\[gssapi\]"'):
+        Consumer(bootstrap_servers="b:1", security_protocol="SASL_SSL", sasl_mechanism="GSSAPI")
