@@ -5,6 +5,7 @@ Laws: those of `consumer`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -318,6 +319,8 @@ class Member:
     def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
         """Send what was handed over, call listeners, leave the group, end the thread. Idempotent.
 
+        In a listener, or in a signal's handler that interrupts another call of the consumer, this returns at once: that
+        call is woken up, so a blocking one raises `WakeupError`, and the consumer closes when it ends.
         timeout: seconds for all of it. leave_group: True leaves the group, False leaves the membership to its session
         time-out; None does what is usual: a static member (group_instance_id) stays, any other leaves (KIP-1092).
         """
@@ -326,8 +329,10 @@ class Member:
     def _close(self, timeout: float, *, leave_group: bool | None) -> None:
         if self._driver.closed:
             return
+        if self._driver.inside:
+            self._driver.close_later(functools.partial(self._close, timeout, leave_group=leave_group))
+            return
         with self._driver.use():
-            self._refuse_in_listener("close")
             try:
                 if self._driver.started:
                     self._run_close(timeout, leave_group=leave_group)

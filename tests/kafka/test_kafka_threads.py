@@ -14,7 +14,7 @@ import pytest
 from kafka_help import Member, drive, fill, ids, poll_until, tps
 
 from instride import Consumer
-from instride.errors import ConcurrentUseError, ForkedConsumerError, WakeupError
+from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError, WakeupError
 from instride.testing import LocalKafka
 
 Open = Callable[..., Consumer]
@@ -132,6 +132,30 @@ def test_ctrl_c_ends_a_poll_and_the_with_block_leaves_the_group(
             consumer.poll()
     other = join("other", topic)
     drive(other, until=lambda: len(other.owned) == 2)
+    assert other.records == []
+
+
+def test_close_from_a_signals_handler_ends_the_poll_commits_and_leaves(
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, join: Join, group: str
+) -> None:
+    topic = kafka_topic(2)
+    fill(kafka, topic, {0: 5, 1: 5})
+    consumer = open_consumer(group_id=group, session_timeout=600.0, heartbeat_interval=0.1, max_poll_interval=700.0)
+    consumer.subscribe([topic])
+    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.close())
+    try:
+        poll_until(consumer, 10)
+        handed_over = consumer.commit_async()
+        Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(WakeupError):
+            consumer.poll()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(ConsumerClosedError):
+        consumer.poll()
+    assert handed_over.result(0) is None
+    other = join("other", topic)
+    drive(other, until=lambda: len(other.owned) == 2)  # it left: nobody waits for its session
     assert other.records == []
 
 

@@ -80,10 +80,9 @@ def test_a_consumer_may_move_from_thread_to_thread(consumer: Consumer) -> None:
     "verb",
     [
         lambda consumer: consumer.poll(timeout=0),
-        lambda consumer: consumer.close(),
         lambda consumer: consumer.unsubscribe(),
     ],
-    ids=["poll", "close", "unsubscribe"],
+    ids=["poll", "unsubscribe"],
 )
 def test_what_cannot_be_done_within_a_listener_is_refused(
     consumer: Consumer, verb: Callable[[Consumer], object]
@@ -91,6 +90,76 @@ def test_what_cannot_be_done_within_a_listener_is_refused(
     with driver_of(consumer).use(), pytest.raises(IllegalStateError, match="listener"):
         verb(consumer)
     assert consumer.assignment() == {TP}
+
+
+def test_a_close_within_a_call_comes_when_that_ends(consumer: Consumer) -> None:
+    """In a listener, or a signal's handler."""
+    with driver_of(consumer).use():
+        consumer.close(timeout=0.1)
+        consumer.close(timeout=0.1)
+        assert consumer.assignment() == {TP}, "an inner call is not the end"
+    with pytest.raises(ConsumerClosedError):
+        consumer.assignment()
+
+
+def test_a_close_within_a_call_ends_a_blocking_one(consumer: Consumer) -> None:
+    """The handler runs between any two steps: here, while the call waits."""
+    mailbox = driver_of(consumer)._mailbox
+    wait = mailbox.wait
+
+    def interrupted(until: float) -> None:
+        if not driver_of(consumer)._at_end:
+            consumer.close(timeout=0.1)
+        wait(until)
+
+    mailbox.wait = interrupted  # type: ignore[method-assign]
+    with pytest.raises(WakeupError):
+        consumer.poll(timeout=3600)
+    with pytest.raises(ConsumerClosedError):
+        consumer.poll()
+
+
+@pytest.mark.parametrize("moment", ["the guard is held", "the guard was held"])
+def test_a_close_from_a_handler_that_interrupts_the_way_in_closes_at_once(consumer: Consumer, moment: str) -> None:
+    """A handler may run while the guard is held by its own thread, before that counts as being inside."""
+    driver = driver_of(consumer)
+    guard = driver._guard
+
+    class Interrupted:
+        def __enter__(self) -> None:
+            driver._guard = guard
+            guard.acquire()
+            if moment == "the guard is held":
+                consumer.close(timeout=0.1)
+
+        def __exit__(self, *_: object) -> None:
+            guard.release()
+            if moment == "the guard was held":
+                consumer.close(timeout=0.1)
+
+    driver._guard = Interrupted()  # type: ignore[assignment]
+    if moment == "the guard is held":
+        with pytest.raises(ConsumerClosedError):
+            consumer.poll(timeout=3600)
+    else:
+        with pytest.raises(WakeupError):
+            consumer.poll(timeout=3600)
+    assert driver.closed
+
+
+def test_a_close_within_a_close_does_nothing_more(consumer: Consumer) -> None:
+    application = driver_of(consumer).application
+    close = application.close
+    calls: list[float] = []
+
+    def closing(now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
+        calls.append(timeout)
+        consumer.close(timeout=9.0)
+        return close(now, timeout, leave=leave)
+
+    application.close = closing  # type: ignore[method-assign]
+    consumer.close(timeout=0.1)
+    assert calls == [0.1]
 
 
 def test_after_close_every_use_is_refused_but_close(consumer: Consumer) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from instride import Consumer, TopicPartition
+from instride.core.events import Pause, Resume, SetPosition
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConfigError, ConsumerClosedError, KafkaError, NetworkThreadDiedError
 
@@ -95,3 +96,37 @@ def test_local_verbs_still_answer_when_the_network_thread_is_dead(dying: Consume
         dying.poll(timeout=60)
     assert dying.assignment() == {TP}
     assert dying.lost_partitions() == frozenset()
+
+
+@pytest.mark.requirement("threading/29")
+def test_no_event_of_the_application_is_lost_and_they_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the real queue, while the network thread turns."""
+    handled: list[Any] = []
+    handle = NetworkMachine.handle
+
+    def noted(self: NetworkMachine, event: Any, now: float) -> None:
+        handled.append(event)
+        handle(self, event, now)
+
+    monkeypatch.setattr(NetworkMachine, "handle", noted)
+    with nobody_answers() as address:
+        consumer = Consumer(bootstrap_servers=address, group_id="g")
+        consumer.assign([TP])
+        for number in range(3000):
+            consumer.seek(TP, number)
+            if number % 3 == 0:
+                consumer.pause(TP)
+                consumer.resume(TP)
+        consumer.close(timeout=0)
+    seeks = [event.offset for event in handled if isinstance(event, SetPosition)]
+    assert seeks == list(range(3000))
+    numbers = [event.fetch_number for event in handled if isinstance(event, SetPosition | Pause | Resume)]
+    assert numbers == list(range(1, 5001))
+
+
+@pytest.mark.requirement("threading/29")
+def test_a_death_is_told_to_a_call_that_would_wait_for_an_hour(dying: Consumer) -> None:
+    die(dying)
+    for call in (lambda: dying.poll(timeout=3600), lambda: dying.list_topics(timeout=3600)):
+        with pytest.raises(NetworkThreadDiedError, match="LookupError"):
+            call()

@@ -5,6 +5,9 @@ Laws
 2. One thread at a time is inside a call; the same thread may call again from a listener, but not poll.
 3. After a fork the child's use of an open consumer is an error; after close every use is.
 4. Telemetry is told before a call waits and before it ends.
+5. A signal handler may run between any two steps of a call of the same thread. So the guard is reentrant, whether the
+   consumer is closed is looked at once the guard is held, and a close that comes in the middle of a call is done when
+   that call ends (`close_later`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
@@ -55,7 +58,8 @@ class Driver:
         self._pid: int | None = None
         self._owner: int | None = None
         self._depth = 0
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
+        self._at_end: Callable[[], None] | None = None
         self.closed = False
 
     # -- guards
@@ -72,10 +76,9 @@ class Driver:
     def _enter(self) -> None:
         if self._pid is not None and self._pid != os.getpid():
             raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
-        if self.closed:
-            raise ConsumerClosedError("this consumer is closed")
         me = threading.get_ident()
         with self._guard:
+            self._check_open()
             if self._owner not in (None, me):
                 raise ConcurrentUseError(
                     "another thread is inside a call of this consumer; a consumer may move between threads, "
@@ -83,6 +86,15 @@ class Driver:
                 )
             self._owner = me
             self._depth += 1
+        try:
+            self._check_open()
+        except ConsumerClosedError:
+            self._leave()
+            raise
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ConsumerClosedError("this consumer is closed")
 
     def _leave(self) -> None:
         self._teller.tell()
@@ -90,6 +102,19 @@ class Driver:
             self._depth -= 1
             if self._depth == 0:
                 self._owner = None
+        if self._depth == 0 and self._at_end is not None:
+            at_end, self._at_end = self._at_end, None
+            at_end()
+
+    def close_later(self, close: Callable[[], None]) -> None:
+        """Of the thread that is inside a call: `close` when that call ends, which is woken up."""
+        self._at_end = close
+        self.wakeup()
+
+    @property
+    def inside(self) -> bool:
+        """Whether this very thread is inside a call: then we are in a listener, or in a signal's handler."""
+        return self._owner == threading.get_ident() and self._depth > 0
 
     @property
     def nested(self) -> bool:

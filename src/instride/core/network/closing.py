@@ -3,7 +3,7 @@
 Laws
 1. Commits that were handed over are awaited first, held ones too (a pending sync is awaited), until the deadline.
 2. Then the group is left, where it is to be left. The answer is awaited, until the deadline.
-3. The caller is answered in any case; after a close, `Stop` follows.
+3. The caller is answered in any case. A close answers everything that is open still, then its caller; `Stop` follows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from instride.core.network.commits import Commits
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.group import Group
-from instride.errors import KafkaTimeoutError
+from instride.core.network.lookups import Lookups
+from instride.errors import ConsumerClosedError, KafkaTimeoutError
 
 __all__ = ["Closing"]
 
@@ -32,12 +33,21 @@ class _Stage(Enum):
 class Closing:
     """Not thread-safe: the network machine owns it."""
 
-    def __init__(self, context: Context, coordinator: Coordinator, group: Group, book: Book, commits: Commits) -> None:
+    def __init__(
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        group: Group,
+        book: Book,
+        commits: Commits,
+        lookups: Lookups,
+    ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._group = group
         self._book = book
         self._commits = commits
+        self._lookups = lookups
         self._stage = _Stage.OPEN
         self._event: Close | Unsubscribe | None = None
 
@@ -96,6 +106,9 @@ class Closing:
         if isinstance(event, Close):
             self._coordinator.move(CoordinatorInput.CLOSED)
             self._context.connections.close_all(now)
+            unanswered = ConsumerClosedError("the consumer was closed before this was answered")
+            self._commits.close(unanswered)
+            self._lookups.close(unanswered)
         self._context.deliver(Answered(call=event.call, error=error))
         if isinstance(event, Close):
             self._context.out.append(Stop())

@@ -127,6 +127,11 @@ class Commits:
             self._context.log(logging.WARNING, str(error))
             self._settle(partition, entry, error)
 
+    def close(self, error: Exception) -> None:
+        """The consumer has closed: who waits still hears of it now."""
+        for asker in list(self._askers):
+            self._give_up(asker, error)
+
     # -- handing over
 
     def add(self, event: Commit, now: float) -> None:

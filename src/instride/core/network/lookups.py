@@ -36,6 +36,11 @@ class Lookups:
         if _is_empty(event):
             self._questions.answer(question, result={})
 
+    def close(self, error: Exception) -> None:
+        """The consumer has closed: what is open still is answered now."""
+        for question in list(self._questions.open):
+            self._questions.answer(question, error=error)
+
     def topics(self) -> frozenset[str]:
         """Whose metadata the questions need."""
         events = [each.event for each in self._questions.open]

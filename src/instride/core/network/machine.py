@@ -91,7 +91,7 @@ class NetworkMachine:
         )
         self._pattern = PatternSubscription(self._context, self._cluster, self._group)
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
-        self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits)
+        self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits, self._lookups)
         self._watch = Watch(self._context, self._group, self._cluster, held)
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
