@@ -38,6 +38,7 @@ RevokeMode = Literal["two-step", "immediate"]
 FetchFairness = Literal["greedy", "proportional"]
 Prefetch = Literal["bytes", "total", "partition"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+ClientDnsLookup = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 OAuthTokenFunction = Callable[[], str | OAuthToken]
@@ -51,6 +52,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "fetch_fairness": get_args(FetchFairness),
     "prefetch": get_args(Prefetch),
     "isolation_level": get_args(IsolationLevel),
+    "client_dns_lookup": get_args(ClientDnsLookup),
     "security_protocol": get_args(SecurityProtocol),
 }
 
@@ -114,6 +116,8 @@ class ConsumerConfig:
         without a timeout of its own, and of making a connection.
     retry_backoff(_max), reconnect_backoff(_max): exponential, with jitter.
     metadata_max_age: topics and leaders are looked up again after this.
+    client_dns_lookup: "use_all_dns_ips" tries every address of a name, a new connection another one first;
+        "resolve_canonical_bootstrap_servers_only" goes by the canonical names of a bootstrap server's addresses.
     max_frame_bytes: a longer answer of a broker is refused before anything is allocated.
     max_decompressed_bytes: a record batch that decompresses to more is refused.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
@@ -165,6 +169,7 @@ class ConsumerConfig:
     reconnect_backoff: float = 0.05
     reconnect_backoff_max: float = 1.0
     metadata_max_age: float = 300.0
+    client_dns_lookup: ClientDnsLookup = "use_all_dns_ips"
     max_frame_bytes: int = 128 << 20
     max_decompressed_bytes: int = 64 << 20
     range_poll_interval: float = 0.1
@@ -232,6 +237,7 @@ class ConsumerSettings(TypedDict, total=False):
     reconnect_backoff: float
     reconnect_backoff_max: float
     metadata_max_age: float
+    client_dns_lookup: ClientDnsLookup
     max_frame_bytes: int
     max_decompressed_bytes: int
     range_poll_interval: float

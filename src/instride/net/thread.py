@@ -18,7 +18,7 @@ import socket
 import threading
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from instride.config import ConsumerConfig
 from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
@@ -29,6 +29,7 @@ from instride.core.network.actions import (
     Deliver,
     Log,
     OpenConnection,
+    Role,
     Stop,
     Transmit,
 )
@@ -37,7 +38,7 @@ from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedEr
 from instride.net.authentication import authenticator
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
-from instride.net.resolver import SocketAddress, resolve
+from instride.net.resolver import SocketAddress, resolve, resolve_canonical, rotated
 from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
 from instride.wire.connection import Connection
@@ -51,12 +52,16 @@ _LONGEST_WAIT = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Opening:
-    """number: rises with each opening, so that a slow resolver cannot open a connection that was given up."""
+    """number: rises with each opening, so that a slow resolver cannot open a connection that was given up.
+
+    name: what the peer must prove to be, where there is TLS; the host, or one of its canonical names.
+    """
 
     key: ConnectionKey
     number: int
     host: str
     port: int
+    name: str = ""
 
     @property
     def where(self) -> str:
@@ -80,6 +85,9 @@ class NetworkThread:
         self._futures: dict[int, Future[None]] = {}
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
+        # Attempts at a place that came to nothing: each begins with another address of its name.
+        self._attempts: dict[str, int] = {}
+        self._where: dict[ConnectionKey, str] = {}
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
         self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
@@ -198,11 +206,17 @@ class NetworkThread:
         opening = _Opening(key=action.key, number=self._opening, host=action.host, port=action.port)
         self._openings[action.key] = opening.number
 
-        def done(found: list[SocketAddress] | TransportError) -> None:
-            self._resolved.append((opening, found))
+        def done(name: str, found: list[SocketAddress] | TransportError) -> None:
+            self._resolved.append((replace(opening, name=name), found))
             self._wake()
 
-        resolve(action.host, action.port, done)
+        turn = self._attempts.get(opening.where, 0)
+        self._attempts[opening.where] = turn + 1  # until it is ready
+        canonical = self._config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
+        if canonical and action.key.role is Role.BOOTSTRAP:
+            resolve_canonical(action.host, action.port, turn, done)
+        else:
+            resolve(action.host, action.port, lambda found: done(action.host, found))
 
     def _authenticate_and_connect(self, opening: _Opening, found: list[SocketAddress] | TransportError) -> None:
         if self._openings.get(opening.key) != opening.number:
@@ -222,8 +236,10 @@ class NetworkThread:
             return
         config = self._config
         connection = Connection(client_id=config.client_id, max_frame_bytes=config.max_frame_bytes, mechanism=mechanism)
-        tls = None if self._tls is None else Tls(context=self._tls, host=opening.host, where=opening.where)
-        self._transports[opening.key] = Transport(found, opening.where, connection, tls=tls)
+        tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=opening.where)
+        turn = self._attempts.get(opening.where, 1) - 1
+        self._transports[opening.key] = Transport(rotated(found, turn), opening.where, connection, tls=tls)
+        self._where[opening.key] = opening.where
         self._after(opening.key)
 
     def _authenticate_due(self) -> None:
@@ -291,6 +307,7 @@ class NetworkThread:
             self._machine.closed(key, failure, now())
         elif transport.ready and key not in self._announced:
             self._announced.add(key)
+            self._attempts.pop(self._where[key], None)
             self._machine.opened(key, now())
 
     def _update_selector(self) -> None:

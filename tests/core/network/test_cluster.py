@@ -126,6 +126,58 @@ def test_a_broker_that_did_not_answer_is_left_out_until_the_metadata_is_fresh() 
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.DATA, 1)
 
 
+def refused_in_turn(world: World, count: int) -> list[str]:
+    """Where the next questions go, each of which breaks."""
+    asked = []
+    for _ in range(count):
+        world.refresh()
+        world.poll()
+        key = world.refuse()
+        asked.append(f"{key.role.value} {key.node_id}")
+    return asked
+
+
+def test_when_neither_the_known_nor_the_bootstrap_servers_answer_all_are_asked_again() -> None:
+    """The list may name servers that are gone for good: then only the known ones can come back."""
+    world = World("s0:1,s1:1", reconnect_backoff=0.001, reconnect_backoff_max=0.001)
+    world.known(1, 2)
+    once = ["data 1", "data 2", "bootstrap 0", "bootstrap 1"]
+    assert refused_in_turn(world, 8) == once * 2
+    world.refresh()
+    world.poll()
+    world.answer(api.MetadataAnswer(brokers=(broker(1),), topics=(topic("t", 1),)))
+    assert world.cluster.leader(TP) == (broker(1), -1)
+
+
+def test_a_cluster_that_moved_is_found_by_the_bootstrap_servers() -> None:
+    world = World("s0:1")
+    world.known(1, 2)
+    refused_in_turn(world, 2)
+    world.refresh()
+    world.poll()
+    assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
+    world.answer(api.MetadataAnswer(brokers=(broker(7),), topics=(topic("t", 7),)))
+    assert world.cluster.brokers.keys() == {7}
+    assert world.cluster.leader(TP) == (broker(7), -1)
+
+
+def test_a_broker_that_says_so_makes_us_begin_with_the_list() -> None:
+    world = World("s0:1,s1:1")
+    world.known(1, 2)
+    world.refresh()
+    world.poll()
+    world.answer(api.MetadataAnswer(brokers=(broker(1),), error=129))
+    assert world.cluster.brokers == {}
+    world.now += 1.5
+    world.poll()
+    assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
+    world.answer(api.MetadataAnswer(error=129))
+    world.now += 1.5
+    world.poll()
+    assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 1), "the next of the list"
+    assert world.errors() == []
+
+
 def test_a_ready_and_idle_connection_is_preferred() -> None:
     world = World()
     world.known(1, 2)

@@ -1,7 +1,9 @@
 """What is known of the cluster: brokers, topics, leaders; and when to ask again.
 
 Laws
-1. Any broker can be asked. While none is known, or none of the known answers, the bootstrap servers are.
+1. Any broker can be asked. While none is known, or none of the known answers, the bootstrap servers are; when none of
+   these answers either, the known ones are asked again (KIP-899). A broker that says REBOOTSTRAP_REQUIRED makes us
+   forget all of them (KIP-1102).
 2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked: two answers
    that say the same are retry_backoff apart at least.
 3. A topic or partition of interest that stays unknown is told to the user once, and so is a topic that may not be read.
@@ -33,6 +35,7 @@ __all__ = ["Cluster"]
 
 _MISSING_GRACE = 5.0
 _UNKNOWN_TOPIC = 3
+_REBOOTSTRAP_REQUIRED = 129
 _TOPIC_AUTHORIZATION_FAILED = 29
 
 
@@ -107,6 +110,8 @@ class Cluster:
         """What any broker can answer was not answered there: ask another."""
         if key.role is Role.BOOTSTRAP:
             self._next_bootstrap += 1
+            if self._next_bootstrap % len(self._bootstrap) == 0:
+                self._suspects.clear()  # none of the list answers either: ask all again, the known ones first
         else:
             self.suspect(key.node_id)
 
@@ -172,6 +177,9 @@ class Cluster:
         self, key: ConnectionKey, address: Address, result: api.Answer | Exception, now: float, *, everything: bool
     ) -> None:
         self._context.touch()
+        if isinstance(result, api.MetadataAnswer) and result.error == _REBOOTSTRAP_REQUIRED:
+            self._start_anew(key, now)
+            return
         if not isinstance(result, api.MetadataAnswer):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
             return
@@ -198,6 +206,16 @@ class Cluster:
             self._context.connections.close(key, TransportError("bootstrap is done"), now)
         for hook in self.on_update:
             hook(now)
+
+    def _start_anew(self, key: ConnectionKey, now: float) -> None:
+        """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
+        self._context.log(logging.INFO, "a broker asks for the cluster to be discovered anew")
+        self.brokers = {}
+        self._suspects.clear()
+        self._backoff.failed(now)
+        self.refresh()
+        if key.role is Role.BOOTSTRAP:
+            self.unanswered(key)
 
     def _look_for_trouble(self, answer: api.MetadataAnswer, now: float) -> bool:
         """Whether something is missing that a later answer may have."""
