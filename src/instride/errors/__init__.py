@@ -1,0 +1,231 @@
+"""Every error instride raises, in one tree.
+
+    KafkaError
+    ├── ConfigError (also ValueError)          a wrong, unknown or contradictory setting
+    ├── ConsumerClosedError                    use after close
+    ├── IllegalStateError (also RuntimeError)  the call does not fit what the consumer is doing
+    ├── ConcurrentUseError                     two threads inside one consumer at once
+    ├── ForkedConsumerError                    an open consumer used in a child process
+    ├── WakeupError                            Consumer.wakeup() interrupted the call
+    ├── NetworkThreadDiedError                 the network thread ended; __cause__ says why
+    ├── KafkaTimeoutError (also TimeoutError)  the call's own time ended
+    ├── TransportError                         no connection, or it broke
+    │   └── NotKafkaError                      what answers there does not speak Kafka's protocol
+    ├── ProtocolError                          bytes that break the protocol's rules
+    │   ├── FrameTooLargeError                 a frame's stated length is over the bound, or negative
+    │   ├── UnsupportedVersionError            broker and client share no version of a request
+    │   └── CorruptRecordError                 a record batch that cannot be read
+    ├── AuthenticationError                    the broker refused who we are, or did not prove who it is
+    │   ├── TlsError                           TLS was not agreed: a certificate is refused, or no version in common
+    │   └── (also BrokerResponseErrors)        UnsupportedSaslMechanismError, IllegalSaslStateError,
+    │                                          SaslAuthenticationFailedError: what the broker refused
+    ├── BrokerResponseError                    a broker answered with an error code
+    │   ├── (one class for each code: see BROKER_ERRORS)
+    │   └── CommitFailedError                  the group moved on; these offsets were not committed
+    ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
+    ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
+    ├── DeserializationError                   a key or value deserializer raised; names the record
+    ├── SinkError                              the pipeline's output could not be written, committed or read
+    │   ├── NotASinkError                      the folder holds something else, or a newer format
+    │   ├── WrongTopicError                    the sink holds another topic of the same name
+    │   ├── CorruptManifestError               a manifest cannot be read, or the chain has a gap
+    │   ├── MissingDataError                   a data file that was reported or listed is not there
+    │   └── SinkWriteError                     the disk is full, or refuses; nothing became visible
+    ├── PipelineError                          the pipeline stopped; what was committed stays, nothing was skipped
+    │   ├── RangeFailedError                   work on a range of offsets failed as often as it was to be tried
+    │   └── OffsetsGoneError                   offsets that are due are not in the log any more
+    ├── HistoryError (also ValueError)         instride.testing: a recorded history that cannot be read
+    └── LocalKafkaError                        instride.testing: the Kafka for tests, used wrongly or broken
+        ├── JavaNotFoundError                  no Java that can run a broker
+        ├── KafkaNotFoundError                 no Apache Kafka here, and none could be fetched
+        ├── ChecksumMismatchError              what was fetched is not what is pinned
+        └── BrokerStartError                   a broker ended while it was to start
+
+Laws
+1. Whether trying again can help is data: ``retriable``. Whether the consumer can go on at all: ``fatal``.
+2. A message names the setting, topic, partition or host concerned, and says what to do.
+3. No message holds a secret.
+4. A broker's error code has exactly one class; an unknown code raises the base class with that code.
+"""
+
+from __future__ import annotations
+
+from instride.errors.base import (
+    ConcurrentUseError,
+    ConfigError,
+    ConsumerClosedError,
+    ForkedConsumerError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    NetworkThreadDiedError,
+    NoAssignorInCommonError,
+    NoOffsetForPartitionError,
+    WakeupError,
+)
+from instride.errors.broker import (
+    BROKER_ERRORS,
+    BrokerNotAvailableError,
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    CommitFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptMessageError,
+    FencedInstanceIdError,
+    FencedLeaderEpochError,
+    FetchSessionIdNotFoundError,
+    GroupAuthorizationFailedError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    IllegalSaslStateError,
+    InconsistentGroupProtocolError,
+    InconsistentTopicIdError,
+    InvalidCommitOffsetSizeError,
+    InvalidFetchSessionEpochError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    InvalidSessionTimeoutError,
+    InvalidTopicError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    MemberIdRequiredError,
+    NetworkExceptionError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    OffsetMetadataTooLargeError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    RebalanceInProgressError,
+    ReplicaNotAvailableError,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    UnknownLeaderEpochError,
+    UnknownMemberIdError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionCodeError,
+    error_for_code,
+)
+from instride.errors.connection import (
+    AuthenticationError,
+    CorruptRecordError,
+    FrameTooLargeError,
+    NotKafkaError,
+    ProtocolError,
+    TlsError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from instride.errors.deserialization import (
+    DeserializationError,
+)
+from instride.errors.pipeline import (
+    CorruptManifestError,
+    MissingDataError,
+    NotASinkError,
+    OffsetsGoneError,
+    PipelineError,
+    RangeFailedError,
+    SinkError,
+    SinkWriteError,
+    WrongTopicError,
+)
+from instride.errors.testing import (
+    BrokerStartError,
+    ChecksumMismatchError,
+    HistoryError,
+    JavaNotFoundError,
+    KafkaNotFoundError,
+    LocalKafkaError,
+)
+
+__all__ = [
+    "BROKER_ERRORS",
+    "AuthenticationError",
+    "BrokerNotAvailableError",
+    "BrokerResponseError",
+    "BrokerStartError",
+    "ChecksumMismatchError",
+    "ClusterAuthorizationFailedError",
+    "CommitFailedError",
+    "ConcurrentUseError",
+    "ConfigError",
+    "ConsumerClosedError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
+    "CorruptManifestError",
+    "CorruptMessageError",
+    "CorruptRecordError",
+    "DeserializationError",
+    "error_for_code",
+    "FencedInstanceIdError",
+    "FencedLeaderEpochError",
+    "FetchSessionIdNotFoundError",
+    "ForkedConsumerError",
+    "FrameTooLargeError",
+    "GroupAuthorizationFailedError",
+    "GroupMaxSizeReachedError",
+    "HistoryError",
+    "IllegalGenerationError",
+    "IllegalSaslStateError",
+    "IllegalStateError",
+    "InconsistentGroupProtocolError",
+    "InconsistentTopicIdError",
+    "InvalidCommitOffsetSizeError",
+    "InvalidFetchSessionEpochError",
+    "InvalidGroupIdError",
+    "InvalidRequestError",
+    "InvalidSessionTimeoutError",
+    "InvalidTopicError",
+    "JavaNotFoundError",
+    "KafkaError",
+    "KafkaNotFoundError",
+    "KafkaStorageError",
+    "KafkaTimeoutError",
+    "LeaderNotAvailableError",
+    "LocalKafkaError",
+    "MemberIdRequiredError",
+    "MissingDataError",
+    "NetworkExceptionError",
+    "NetworkThreadDiedError",
+    "NoAssignorInCommonError",
+    "NoOffsetForPartitionError",
+    "NotASinkError",
+    "NotCoordinatorError",
+    "NotKafkaError",
+    "NotLeaderOrFollowerError",
+    "OffsetMetadataTooLargeError",
+    "OffsetNotAvailableError",
+    "OffsetOutOfRangeError",
+    "OffsetsGoneError",
+    "PipelineError",
+    "ProtocolError",
+    "RangeFailedError",
+    "RebalanceInProgressError",
+    "ReplicaNotAvailableError",
+    "RequestTimedOutError",
+    "SaslAuthenticationFailedError",
+    "SinkError",
+    "SinkWriteError",
+    "TlsError",
+    "TopicAuthorizationFailedError",
+    "TransportError",
+    "UnknownLeaderEpochError",
+    "UnknownMemberIdError",
+    "UnknownTopicIdError",
+    "UnknownTopicOrPartitionError",
+    "UnstableOffsetCommitError",
+    "UnsupportedCompressionTypeError",
+    "UnsupportedForMessageFormatError",
+    "UnsupportedSaslMechanismError",
+    "UnsupportedVersionCodeError",
+    "UnsupportedVersionError",
+    "WakeupError",
+    "WrongTopicError",
+]

@@ -1,0 +1,78 @@
+"""What every error here is, and those of a consumer's own making."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ConcurrentUseError",
+    "ConfigError",
+    "ConsumerClosedError",
+    "ForkedConsumerError",
+    "IllegalStateError",
+    "KafkaError",
+    "KafkaTimeoutError",
+    "NetworkThreadDiedError",
+    "NoAssignorInCommonError",
+    "NoOffsetForPartitionError",
+    "WakeupError",
+]
+
+
+class KafkaError(Exception):
+    """Base of every error here.
+
+    retriable: the same call may succeed later.
+    fatal: this consumer cannot go on; close it.
+    """
+
+    retriable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+
+
+class ConfigError(KafkaError, ValueError):
+    """A setting is unknown, out of bounds, or contradicts another. Raised when the consumer is built."""
+
+
+class ConsumerClosedError(KafkaError):
+    """The consumer was closed."""
+
+
+class IllegalStateError(KafkaError, RuntimeError):
+    """The call does not fit what the consumer is doing: polling without a subscription, say."""
+
+
+class ConcurrentUseError(KafkaError):
+    """Another thread is inside a call. A consumer may move between threads, not be used by two at once."""
+
+
+class ForkedConsumerError(KafkaError):
+    """The process forked after the consumer was opened; the child must build its own."""
+
+
+class WakeupError(KafkaError):
+    """``Consumer.wakeup()`` interrupted this call."""
+
+    retriable = True
+
+
+class NetworkThreadDiedError(KafkaError):
+    """The network thread ended unexpectedly. ``__cause__`` holds what ended it."""
+
+    fatal = True
+
+
+class KafkaTimeoutError(KafkaError, TimeoutError):
+    """The call's time ended before the answer came."""
+
+    retriable = True
+
+
+class NoOffsetForPartitionError(KafkaError):
+    """A partition has no committed offset and ``auto_offset_reset`` is "none"."""
+
+
+class NoAssignorInCommonError(KafkaError):
+    """The configured assignors share no rebalance protocol, or none is known to the rest of the group."""
+
+    fatal = True

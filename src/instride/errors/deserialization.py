@@ -1,0 +1,54 @@
+"""A record that a deserializer cannot read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instride.errors.base import KafkaError
+
+if TYPE_CHECKING:
+    from instride.records import TopicPartition
+    from instride.wire.decoder import ConsumerRecord
+
+__all__ = [
+    "DeserializationError",
+]
+
+
+class DeserializationError(KafkaError):
+    """A key or value deserializer raised. ``__cause__`` holds its error.
+
+    The partition's position stays at the record, and each poll raises this again, until it can be read, or the
+    application goes past it: ``consumer.seek(error.topic_partition, error.offset + 1)``.
+
+    part: "key" or "value". record: as it was fetched, its key and value as bytes.
+    """
+
+    def __init__(self, message: str, *, part: str, record: ConsumerRecord) -> None:
+        super().__init__(message)
+        self.part = part
+        self.record = record
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic
+
+    @property
+    def partition(self) -> int:
+        return self.record.partition
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.record.topic_partition
+
+    @property
+    def offset(self) -> int:
+        return self.record.offset
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _deserialization_error, (self.args[0], self.part, self.record)
+
+
+def _deserialization_error(message: str, part: str, record: ConsumerRecord) -> DeserializationError:
+    """What pickle calls."""
+    return DeserializationError(message, part=part, record=record)
