@@ -147,6 +147,32 @@ def test_a_close_from_a_handler_that_interrupts_the_way_in_closes_at_once(consum
     assert driver.closed
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_interrupt_on_the_way_in_leaves_nobody_inside(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    driver = driver_of(consumer)
+    enter = driver._enter
+
+    def interrupted(me: int) -> None:
+        if moment == "after":
+            enter(me)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_enter", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.assignment()
+    assert not driver.inside
+    found: list[frozenset[TopicPartition]] = []
+    thread = threading.Thread(target=lambda: found.append(consumer.assignment()))
+    thread.start()
+    thread.join()
+    assert found == [{TP}]
+    consumer.close(timeout=0.1)
+    assert driver.closed
+
+
 def test_a_close_within_a_close_does_nothing_more(consumer: Consumer) -> None:
     application = driver_of(consumer).application
     close = application.close

@@ -23,6 +23,12 @@ def test_a_literal_is_answered_on_the_spot() -> None:
     assert answers == [[(socket.AF_INET, ("127.0.0.1", 9092))]]
 
 
+def test_an_ipv6_literal_too() -> None:
+    answers: list[list[SocketAddress] | TransportError] = []
+    resolve("::1", 9092, answers.append)
+    assert answers == [[(socket.AF_INET6, ("::1", 9092, 0, 0))]]
+
+
 def test_a_name_is_looked_up() -> None:
     assert ask("localhost") != []
 

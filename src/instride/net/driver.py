@@ -67,16 +67,17 @@ class Driver:
     @contextmanager
     def use(self) -> Iterator[None]:
         """Inside: one thread, an open consumer, of this process."""
-        self._enter()
+        me = threading.get_ident()
+        before = self._depth if self._owner == me else 0
         try:
+            self._enter(me)
             yield
         finally:
-            self._leave()
+            self._leave(me, before)
 
-    def _enter(self) -> None:
+    def _enter(self, me: int) -> None:
         if self._pid is not None and self._pid != os.getpid():
             raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
-        me = threading.get_ident()
         with self._guard:
             self._check_open()
             if self._owner not in (None, me):
@@ -86,23 +87,24 @@ class Driver:
                 )
             self._owner = me
             self._depth += 1
-        try:
-            self._check_open()
-        except ConsumerClosedError:
-            self._leave()
-            raise
+        self._check_open()
 
     def _check_open(self) -> None:
         if self.closed:
             raise ConsumerClosedError("this consumer is closed")
 
-    def _leave(self) -> None:
-        self._teller.tell()
-        with self._guard:
-            self._depth -= 1
-            if self._depth == 0:
-                self._owner = None
-        if self._depth == 0 and self._at_end is not None:
+    def _leave(self, me: int, before: int) -> None:
+        """Back to the depth of before, however far the way in had come when it was refused or interrupted."""
+        if self._owner != me:
+            return
+        try:
+            self._teller.tell()
+        finally:
+            with self._guard:
+                self._depth = before
+                if before == 0:
+                    self._owner = None
+        if before == 0 and self._at_end is not None:
             at_end, self._at_end = self._at_end, None
             at_end()
 

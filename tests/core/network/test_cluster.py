@@ -12,6 +12,7 @@ from instride.core.network.actions import CloseConnection, ConnectionKey, Delive
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.errors import (
+    InvalidTopicError,
     NotKafkaError,
     TopicAuthorizationFailedError,
     TransportError,
@@ -264,6 +265,17 @@ def test_a_topic_that_may_not_be_read_is_told_at_once_and_once() -> None:
     world.now += 10
     world.known(1, topics=(topic("t", error=29),))
     assert world.errors() == []
+
+
+def test_another_error_of_a_topic_is_told_with_its_name_and_code() -> None:
+    world = World()
+    world.known(1, topics=(topic("t", error=17),))
+    world.now += 6.0
+    world.poll()
+    world.answer(api.MetadataAnswer(brokers=(broker(1),), topics=(topic("t", error=17),)))
+    (error,) = world.errors()
+    assert isinstance(error, InvalidTopicError)
+    assert "'t'" in str(error)
 
 
 def test_a_partition_without_a_leader_is_asked_for_again() -> None:

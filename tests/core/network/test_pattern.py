@@ -210,6 +210,7 @@ def test_another_pattern_replaces_the_first() -> None:
     assert script.joining_with().topics == ("other",)
 
 
+@pytest.mark.vector(29)
 def test_the_partitions_that_a_topic_gains_make_its_leader_join_again() -> None:
     script = scripted({"flights-1": 1})
     script.join(1, leader=True)
