@@ -94,6 +94,7 @@ class ConsumerConfig:
     group_id: the consumer group; None for a consumer that only assigns.
     group_instance_id: static membership (KIP-345): a name that outlives restarts, of one member of the group at a time.
     client_id: how brokers name this client in logs, quotas and metrics.
+    client_rack: where this client runs, as the brokers' broker.rack has it: assignors prefer replicas there (KIP-881).
     assignors: in order of preference: names ("cooperative-sticky", "sticky", "range", "roundrobin"), or your own
     auto_offset_reset: where a partition with no committed offset starts; "none" is an error.
     isolation_level: "read_committed" leaves aborted transactions out.
@@ -139,6 +140,7 @@ class ConsumerConfig:
     group_id: str | None = None
     group_instance_id: str | None = None
     client_id: str = "instride"
+    client_rack: str | None = None
     assignors: Sequence[str | Assignor] = ("cooperative-sticky",)
     auto_offset_reset: AutoOffsetReset = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
@@ -207,6 +209,7 @@ class ConsumerSettings(TypedDict, total=False):
     group_id: str | None
     group_instance_id: str | None
     client_id: str
+    client_rack: str | None
     assignors: Sequence[str | Assignor]
     auto_offset_reset: AutoOffsetReset
     isolation_level: IsolationLevel
@@ -284,6 +287,8 @@ def _check_types(config: ConsumerConfig) -> None:
             "group_instance_id must be 1 to 249 ASCII letters, digits, dots, '_' and '-', and not '.' or '..'; "
             f"it is {instance!r}"
         )
+    if config.client_rack is not None and not (isinstance(config.client_rack, str) and config.client_rack):
+        raise ConfigError("client_rack must be a text that is not empty, or None")
     if not isinstance(config.client_id, str):
         raise ConfigError("client_id must be a text")
     for name in ("exclude_internal_topics", "enable_auto_commit"):

@@ -18,6 +18,7 @@ __all__ = ["PUBLIC", "main", "pages"]
 
 PUBLIC: Final = (
     "instride",
+    "instride.assignors",
     "instride.errors",
     "instride.spark",
     "instride.spark.parquet",

@@ -28,7 +28,7 @@ class ClusterView:
     """What an assignor knows of the cluster.
 
     partitions: topic -> number of partitions.
-    racks: of a partition's replicas, where known. Our assignors do not look at them yet.
+    racks: of a partition's replicas, sorted; empty where no member says in which rack it runs.
     """
 
     partitions: Mapping[str, int]

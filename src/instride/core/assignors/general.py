@@ -18,9 +18,10 @@ Laws
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from instride.core.assignors.aligned import Near
 from instride.core.assignors.claims import Kept
 from instride.core.assignors.relief import Counts, relieve
 from instride.records import TopicPartition
@@ -29,11 +30,14 @@ __all__ = ["assign_general"]
 
 
 def assign_general(
-    partitions: Mapping[str, Sequence[TopicPartition]], consumers: Mapping[str, Sequence[str]], kept: Kept
+    partitions: Mapping[str, Sequence[TopicPartition]],
+    consumers: Mapping[str, Sequence[str]],
+    kept: Kept,
+    near: Near | None = None,
 ) -> dict[str, list[TopicPartition]]:
     """partitions: of each topic that is to be assigned. consumers: of each of these topics, the member ids.
 
-    kept: by every member, with nothing owned twice and only topics that it may have.
+    kept: by every member, with nothing owned twice and only topics that it may have. near: where racks matter.
     """
     owned = _by_topic(kept)
     counts = Counts(consumers={topic: sorted(consumers[topic]) for topic in partitions}, members=sorted(kept))
@@ -44,7 +48,7 @@ def assign_general(
         _deal(counts, topic, len(partitions[topic]) - counts.of_topic(topic))
     relieve(counts, floor={member: {topic: len(own) for topic, own in owned[member].items()} for member in owned})
     relieve(counts, floor={})
-    return _pick(partitions, counts, owned)
+    return _pick(partitions, counts, owned, near)
 
 
 def _by_topic(kept: Kept) -> dict[str, dict[str, list[TopicPartition]]]:
@@ -70,14 +74,26 @@ def _pick(
     partitions: Mapping[str, Sequence[TopicPartition]],
     counts: Counts,
     owned: Mapping[str, Mapping[str, Sequence[TopicPartition]]],
+    near: Near | None,
 ) -> dict[str, list[TopicPartition]]:
-    """Turn numbers into partitions: of each topic first what a member owns, then what is free."""
+    """Turn numbers into partitions: of each topic first what a member owns, then what is free, near ones first."""
     parts: dict[str, list[TopicPartition]] = {member_id: [] for member_id in counts.load}
     for topic in partitions:
         kept = {member: owned[member].get(topic, ())[:number] for member, number in counts.holders(topic)}
         taken = {partition for own in kept.values() for partition in own}
-        free: Iterator[TopicPartition] = (each for each in partitions[topic] if each not in taken)
-        for member_id, number in counts.holders(topic):
-            own = kept[member_id]
-            parts[member_id] += [*own, *islice(free, number - len(own))]
+        free = dict.fromkeys(each for each in partitions[topic] if each not in taken)
+        wanted = {member_id: number - len(kept[member_id]) for member_id, number in counts.holders(topic)}
+        for member_id, own in kept.items():
+            parts[member_id] += own
+        for may in (near, _anybody) if near is not None else (_anybody,):
+            for member_id, number in wanted.items():
+                given = list(islice((each for each in free if may(member_id, each)), number))
+                for each in given:
+                    del free[each]
+                wanted[member_id] -= len(given)
+                parts[member_id] += given
     return parts
+
+
+def _anybody(_member_id: str, _partition: TopicPartition) -> bool:
+    return True

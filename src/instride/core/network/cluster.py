@@ -81,6 +81,17 @@ class Cluster:
         known = self.topics.get(topic)
         return len(known.partitions) if known is not None and known.error == 0 else None
 
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, ...]]:
+        """The racks of each partition's replicas, sorted; those of brokers without one are left out."""
+        of_broker = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
+        return {
+            TopicPartition(topic, each.partition): tuple(
+                sorted({of_broker[n] for n in each.replicas if n in of_broker})
+            )
+            for topic in topics
+            for each in self.topics[topic].partitions
+        }
+
     def topic_id(self, topic: str) -> UUID:
         known = self.topics.get(topic)
         return known.topic_id if known is not None else api.NO_TOPIC_ID

@@ -165,7 +165,13 @@ class Joining:
         generation = self._membership.generation if owned or self._giving_up.eager else -1
         userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
         return write_subscription(
-            Subscription(topics=tuple(topics), owned=tuple(owned), generation=generation, userdata=userdata)
+            Subscription(
+                topics=tuple(topics),
+                owned=tuple(owned),
+                generation=generation,
+                rack=self._config.client_rack,
+                userdata=userdata,
+            )
         )
 
     def _joined(self, number: int, result: api.Answer | Exception, now: float) -> None:

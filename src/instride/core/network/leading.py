@@ -3,7 +3,8 @@
 Laws
 1. It waits until the metadata of every subscribed topic of every member is known.
 2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
-3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen.
+3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where members
+   say in which racks they run, the racks of the replicas too (KIP-881).
 4. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
 """
 
@@ -26,26 +27,28 @@ class Leading:
         self._members = tuple(_decoded(member) for member in answer.members)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
         self._skips = answer.skip_assignment
-        self._counts: dict[str, int] | None = None
+        self._racked = any(member.rack is not None for member in self._members)
+        self._view: ClusterView | None = None
 
     def ready(self) -> bool:
         """Law 1: known, or known to be missing."""
         return all(topic in self._cluster.topics for topic in self.topics)
 
     def outdated(self) -> bool:
-        return self._counts is not None and self._counts != self._present_counts()
+        return self._view is not None and self._view != self._present_view()
 
     def assign(self, assignor: Assignor) -> dict[str, bytes]:
         """Member id -> assignment bytes. Raises what the assignor raises."""
-        self._counts = self._present_counts()
+        self._view = self._present_view()
         if self._skips:
             return {}
-        made = assignor.assign(ClusterView(partitions=self._counts), self._members)
+        made = assignor.assign(self._view, self._members)
         return {member: write_assignment(Assignment(partitions=tuple(parts))) for member, parts in made.items()}
 
-    def _present_counts(self) -> dict[str, int]:
+    def _present_view(self) -> ClusterView:
         counts = {topic: self._cluster.partition_count(topic) for topic in self.topics}
-        return {topic: count for topic, count in counts.items() if count is not None}
+        known = {topic: count for topic, count in counts.items() if count is not None}
+        return ClusterView(partitions=known, racks=self._cluster.racks(known) if self._racked else {})
 
 
 def _decoded(member: api.GroupMember) -> MemberSubscription:

@@ -1,0 +1,68 @@
+"""An assignor of the user's own, the one of docs/assignors.md, on a real broker: alone, and beside one of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import pytest
+from kafka_help import Member, drive, each_once, fill
+
+from instride import TopicPartition
+from instride.assignors import Assignment, ClusterView, MemberSubscription, RebalanceProtocol
+from instride.testing import LocalKafka
+
+Topic = Callable[..., str]
+Join = Callable[..., Member]
+
+
+class FirstComeAssignor:
+    """Everything to the member whose name is first: an active member and its stand-bys."""
+
+    name = "first-come"
+    version = 0
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, int]] = []
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        return None
+
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        group = sorted(members, key=lambda member: member.group_instance_id or member.member_id)
+        topics = sorted({topic for member in group for topic in member.topics})
+        everything = tuple(each for topic in topics for each in cluster.of_topic(topic))
+        return {member.member_id: everything if place == 0 else () for place, member in enumerate(group)}
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        self.given.append((generation, len(assignment)))
+
+
+class BrokenAssignor(FirstComeAssignor):
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        raise LookupError("no idea")
+
+
+def test_a_stand_by_takes_over(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+    topic = kafka_topic(4)
+    written = fill(kafka, topic, dict.fromkeys(range(4), 10))
+    mine, theirs = FirstComeAssignor(), FirstComeAssignor()
+    a = join("a", topic, assignors=[mine, "range"], group_instance_id="a")
+    b = join("b", topic, assignors=[theirs], group_instance_id="b")
+    drive(a, b, until=lambda: len(a.records) == 40 and theirs.given)
+    assert (len(a.owned), len(b.owned)) == (4, 0)
+    assert mine.given[-1][1] == 4
+    a.consumer.close(leave_group=True)
+    drive(b, until=lambda: len(b.owned) == 4)
+    written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
+    drive(b, until=lambda: len(b.records) == 40)
+    each_once(written, a, b)
+
+
+def test_what_it_raises_is_raised_by_the_poll(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+    topic = kafka_topic(1)
+    a = join("a", topic, assignors=[BrokenAssignor()])
+    with pytest.raises(LookupError, match="no idea"):
+        drive(a, until=lambda: False)
