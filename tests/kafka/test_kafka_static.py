@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka_help import Member, drive, each_once, fill, poll_until, tps
+from peer_help import Peer
 
 from instride import Consumer, TopicPartition
 from instride.errors import FencedInstanceIdError
@@ -173,3 +174,25 @@ def test_a_transactional_producer_commits_our_offsets(
     (committed,) = consumer.committed(TopicPartition(source, 0)).values()
     assert committed is not None
     assert committed.offset == 7, "one that is out of date is fenced by the broker (KIP-447)"
+
+
+@pytest.mark.vector(41)
+def test_a_static_member_that_is_absent_at_a_rebalance_stays_a_member(
+    kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Callable[..., Peer]
+) -> None:
+    """It is suspended over the barrier: the generation rises without it, and it comes back with its id."""
+    topic = kafka_topic(4)
+    fill(kafka, topic, dict.fromkeys(range(4), 10))
+    settings = {"assignors": ["range"], "max_poll_interval": 6.0, "session_timeout": 60.0}
+    static = start_peer("instride", "static", topic, group_instance_id="one", **settings)
+    drive(static, until=lambda: len(static.owned) == 4)
+    static.suspend()
+    b = join("b", topic, **settings)
+    drive(b, until=lambda: b.owned)
+    assert len(b.owned) == 2, "the other half is the absent one's still"
+    generation = b.consumer.group_metadata().generation_id
+    assert generation >= 2
+    static.resume()
+    drive(static, b, until=lambda: len(static.owned) == len(b.owned) == 2)
+    drive(static, b, until=lambda: b.consumer.group_metadata().generation_id > generation)
+    assert sorted(each.partition for each in static.lost) == [0, 1, 2, 3], "what it held was not its own any more"

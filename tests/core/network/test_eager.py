@@ -9,7 +9,9 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import (
     Assigned,
+    Close,
     CommitsSettled,
+    CompleteRevoke,
     DeadlineMoved,
     Lost,
     PartitionsAssigned,
@@ -18,6 +20,7 @@ from instride.core.events import (
     Revoked,
     RevokeRequested,
     Subscribe,
+    Unsubscribe,
 )
 from instride.core.group.membership import GroupState
 from instride.wire import api
@@ -263,3 +266,64 @@ def test_revokes_complete_with_nobody_polling_only_by_their_deadline() -> None:
         script.heartbeat(REBALANCE_IN_PROGRESS)
     assert (script.take(Lost), script.take(Revoked)) == ([], [])
     assert "JoinGroup" not in script.waits()
+
+
+@pytest.mark.rule("12")
+def test_leaving_in_the_middle_of_giving_up_joins_no_more(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.commit({0: 5})
+    script.do(
+        CompleteRevoke(partitions={tp(0): script.epoch(0), tp(1): script.epoch(1)}, leaving=True),
+        Close(call=1, deadline=script.now + 30),
+    )
+    assert "JoinGroup" not in script.waits()
+    assert script.committed() == {0: 5}
+    assert "JoinGroup" not in script.waits(), "it leaves instead"
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert script.stopped
+
+
+@pytest.mark.rule("12")
+def test_a_new_subscription_after_leaving_begins_anew(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.do(
+        CompleteRevoke(partitions={tp(0): script.epoch(0)}, leaving=True),
+        Unsubscribe(call=1, deadline=script.now + 30),
+    )
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.take(RevokeRequested)
+    script.subscribe()
+    script.rebalance(2, 0)
+    script.do(PartitionsAssigned(generation=2))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert len(script.take(RevokeRequested)) == 1
+
+
+@pytest.mark.rule("deadline")
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_listener_that_nobody_comes_to_run_ends_at_the_deadline(assignor: str) -> None:
+    script = eager(assignors=[assignor])
+    script.member_of(1, 0, 1, listener=True)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    if assignor == "cooperative-sticky":
+        script.rebalance(2, 0)
+    (event,) = script.take(RevokeRequested)
+    script.do(CompleteRevoke(partitions=event.partitions))
+    assert len(script.take(CommitsSettled)) == 1
+    while script.now <= event.deadline:
+        script.do(Polled())
+        script.pass_time(1.0)
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    assert [set(each.partitions) for each in script.take(Lost)] == [set(event.partitions)]
+    script.asked(api.JoinGroup)
+
+
+def test_a_protocol_that_was_not_offered_is_the_leaders_affair(script: NetworkScript) -> None:
+    script.subscribe()
+    answer = api.JoinGroupAnswer(generation=1, protocol="unheard-of", leader="another", member_id="me")
+    script.answer(api.JoinGroup, answer)
+    script.sync(0)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
