@@ -134,7 +134,8 @@ def start(
     """kind: "instride", "java", "java-848", "java-2.8.2" or another version, "confluent", "confluent-848",
     "kafka_python", "aiokafka" or "franz".
 
-    settings: "assignor" (its name) and "session" (seconds) are known to all; others are the client's own.
+    settings: "assignor" (its name; for Java several too, with commas between) and "session" (seconds) are known to all;
+    others are the client's own.
     """
     log = folder / f"{name}.log"
     if kind.startswith("java"):
@@ -167,7 +168,8 @@ def java_peer(
     command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
     command += ["-cp", find_kafka(version).class_path, str(_HERE / "java" / "Peer.java")]
     command += [kafka.bootstrap_servers, group, topic, name, "consumer" if variant == "848" else "classic"]
-    return Peer(name, topic, [*command, _JAVA_ASSIGNORS[assignor], _ms(session)], log)
+    classes = ",".join(f"org.apache.kafka.clients.consumer.{_JAVA_ASSIGNORS[each]}" for each in assignor.split(","))
+    return Peer(name, topic, [*command, classes, _ms(session)], log)
 
 
 def _built(folder: Path) -> Path:

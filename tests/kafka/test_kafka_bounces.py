@@ -6,58 +6,58 @@ Down is the reverse. At no moment is a partition owned twice, and each record is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from kafka_help import drive, each_once, fill
-from peer_help import Peer, python_peer
+from peer_help import Peer
 
 from instride.testing import LocalKafka
 
 Topic = Callable[..., str]
+Start = Callable[..., Peer]
 
 EAGER, BOTH, COOPERATIVE = ["range"], ["cooperative-sticky", "range"], ["cooperative-sticky"]
 BOUNCES = {"up": (EAGER, BOTH, COOPERATIVE), "down": (COOPERATIVE, BOTH, EAGER)}
+# The first to join leads, and after it has been bounced the next: so everybody leads once.
+GROUPS = {
+    "ours": ("instride",) * 3,
+    "with Java": ("java", "instride", "instride"),
+    "old Java": ("java-2.8.2", "instride"),
+}
 PARTITIONS = 6
 
 
-@pytest.fixture
-def start_ours(kafka: LocalKafka, group: str, tmp_path: Path) -> Iterator[Callable[[str, str, list[str]], Peer]]:
-    with ExitStack() as stack:
-
-        def start(name: str, topic: str, assignors: list[str]) -> Peer:
-            settings: dict[str, Any] = {"assignors": assignors}
-            peer = python_peer("instride", kafka, group, topic, name, tmp_path, settings)
-            peer.verb = "poll-and-commit"
-            stack.callback(peer.end)
-            return peer
-
-        yield start
+def begin(start_peer: Start, kind: str, name: str, topic: str, assignors: list[str]) -> Peer:
+    if kind.startswith("java"):
+        return start_peer(kind, name, topic, assignor=",".join(assignors))
+    peer = start_peer(kind, name, topic, assignors=assignors)
+    peer.verb = "poll-and-commit"
+    return peer
 
 
 def shared(members: list[Peer]) -> bool:
     return all(each.owned for each in members) and sum(len(each.owned) for each in members) == PARTITIONS
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", GROUPS.values(), ids=GROUPS)
 @pytest.mark.parametrize("way", BOUNCES)
 def test_two_rolling_bounces(
-    way: str, kafka: LocalKafka, kafka_topic: Topic, start_ours: Callable[[str, str, list[str]], Peer]
+    way: str, kinds: tuple[str, ...], kafka: LocalKafka, kafka_topic: Topic, start_peer: Start
 ) -> None:
     topic = kafka_topic(PARTITIONS)
     written = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 10))
     first, *later = BOUNCES[way]
-    running = [start_ours(f"{name}0", topic, first) for name in "abc"]
+    running = [begin(start_peer, kind, f"{n}-0", topic, first) for n, kind in enumerate(kinds)]
     everybody = list(running)
     drive(*running, until=lambda: shared(running))
     for bounce, assignors in enumerate(later, start=1):
-        for place, name in enumerate("abc"):
+        for place, kind in enumerate(kinds):
             running[place].close()
-            running[place] = start_ours(f"{name}{bounce}", topic, assignors)
+            running[place] = begin(start_peer, kind, f"{place}-{bounce}", topic, assignors)
             everybody.append(running[place])
-            start = 10 * (3 * (bounce - 1) + place + 1)
+            start = 10 * (len(kinds) * (bounce - 1) + place + 1)
             written += fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 10), start=start)
             drive(*running, until=lambda: shared(running))
     drive(*running, until=lambda: sum(len(each.seen) for each in everybody) >= len(written))

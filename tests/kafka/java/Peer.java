@@ -26,7 +26,7 @@ public class Peer {
         if (args[4].equals("classic")) {
             settings.put("heartbeat.interval.ms", "100");
             settings.put("session.timeout.ms", args[6]);
-            settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + args[5]);
+            settings.put("partition.assignment.strategy", args[5]);
         }
         List<String> lost = new ArrayList<>();
         try (KafkaConsumer<byte[], byte[]> consumer =
