@@ -14,6 +14,7 @@ from instride.demo.report import Result, figures, handover_rows, print_report
 from instride.demo.series import bin_times, rate, worked_by
 from instride.demo.timeline import draw, save_png, to_svg
 from instride.demo.verdict import Fault, Verdict
+from instride.testing.check import Violation
 
 
 def change(t: float, app: str, what: Change, *partitions: int) -> Event:
@@ -54,9 +55,10 @@ BAD = Verdict(
     altered=Fault(),
     foreign=Fault(),
 )
+TWICE = Violation(number="S1", law="exactly once", time=104.0, text="offset 7", lines=(3, 9))
 RESULTS = [
     Result(name="ours", run=history(STORY), verdict=GOOD, ours=True),
-    Result(name="<theirs>", run=history(STORY), verdict=BAD),
+    Result(name="<theirs>", run=history(STORY), verdict=BAD, violations=(TWICE,)),
 ]
 
 
@@ -64,6 +66,7 @@ def test_the_figures_of_all_runs_stand_side_by_side() -> None:
     texts = {figure.label: figure.texts for figure in figures(RESULTS)}
     assert texts["every flight exactly once"] == ("yes", "NO")
     assert texts["missing"] == ("none", "1 (rows 7)")
+    assert texts["violations in its history"] == ("none", "1 (S1)")
     assert texts["longest gap of a partition that was not moving"][0] == "3.0 s (partition 0, from 2.0 s)"
     assert texts["hand-overs"][0] == "2"
     assert texts["hand-overs delayed by 1 s or more"][0] == "1"

@@ -17,6 +17,7 @@ from instride.demo.history import history
 from instride.demo.members import DemoError
 from instride.demo.partitioner import partition_of
 from instride.demo.scenario import Plan, slow_flight
+from instride.testing.check import check, read_histories
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "3", "--stay", "2", "--only", "confluent")
 
@@ -78,6 +79,15 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_shows_t
     taken = [each for each in run.handovers if each.after == "B"]
     assert 3 in {each.partition for each in taken}
     assert {str(each.cause) for each in taken if each.cause and each.cause.works_on(3)}
+    recorded = sorted((tmp_path / "out" / "confluent").glob("*.history.jsonl"))
+    assert [each.name for each in recorded] == [f"{name}.history.jsonl" for name in ("A", "B", "end")]
+    events = [each.event for each in read_histories(recorded)]
+    assert {"poll", "range done", "commit answered", "revoked", "closed"} <= {
+        each.what for each in events if each.who == "A"
+    }
+    assert check(events) == []
+    done = next(each for each in events if each.what == "range done")
+    assert {each.number for each in check(each for each in events if each is not done)} >= {"S4"}
     assert nothing_is_left(tmp_path)
 
 

@@ -14,6 +14,7 @@ from peer_help import Peer, start
 
 from instride import Consumer
 from instride.testing import LocalKafka
+from instride.testing.recording import Recorder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,7 +29,22 @@ def group() -> str:
 
 
 @pytest.fixture
-def open_consumer(kafka: LocalKafka) -> Iterator[Callable[..., Consumer]]:
+def history(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Recorder]:
+    """What the group of this test did, as JSON lines; the one checker judges it when the test has ended.
+
+    `@pytest.mark.history("calm")` says how strictly; without it a member may be late, but nothing fails.
+    """
+    marker = request.node.get_closest_marker("history")
+    kind = marker.args[0] if marker else "slow"
+    recorder = Recorder(tmp_path / "history.jsonl", source=request.node.name, kind=kind, reset="earliest")
+    yield recorder
+    recorder.end(drained=False)
+    violations = recorder.check()
+    assert not violations, "\n".join(map(str, violations))
+
+
+@pytest.fixture
+def open_consumer(kafka: LocalKafka, history: Recorder) -> Iterator[Callable[..., Consumer]]:
     """``open_consumer(**settings)``: a consumer on the run's broker, closed when the test ends."""
     with ExitStack() as stack:
 
@@ -42,11 +58,12 @@ def open_consumer(kafka: LocalKafka) -> Iterator[Callable[..., Consumer]]:
 
 
 @pytest.fixture
-def join(open_consumer: Callable[..., Consumer], group: str) -> Callable[..., Member]:
+def join(open_consumer: Callable[..., Consumer], group: str, history: Recorder) -> Callable[..., Member]:
     """``join("a", topic, **settings)``: a member of this test's group."""
 
     def build(name: str, topic: str, *, listener: Any = None, commits: bool = True, **settings: Any) -> Member:
         consumer = open_consumer(group_id=group, client_id=name, **settings)
+        history.watch(consumer, name, finishes="delivered")
         consumer.subscribe([topic], listener=listener)
         return Member(name, consumer, commits=commits)
 
@@ -54,12 +71,13 @@ def join(open_consumer: Callable[..., Consumer], group: str) -> Callable[..., Me
 
 
 @pytest.fixture
-def start_peer(kafka: LocalKafka, group: str, tmp_path: Path) -> Iterator[Callable[..., Peer]]:
+def start_peer(kafka: LocalKafka, group: str, tmp_path: Path, history: Recorder) -> Iterator[Callable[..., Peer]]:
     """``start_peer("java", "b", topic)``: a member of this test's group in a process of its own."""
     with ExitStack() as stack:
 
         def begin(kind: str, name: str, topic: str, **settings: Any) -> Peer:
             peer = start(kind, kafka, group, topic, name, tmp_path, settings)
+            peer.recorded = history.peer(name)
             stack.callback(peer.end)
             return peer
 

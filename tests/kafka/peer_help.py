@@ -24,6 +24,7 @@ from kafka_help import PATIENCE
 
 from instride import TopicPartition
 from instride.testing import LocalKafka, find_java, find_kafka
+from instride.testing.recording import RecordedPeer
 
 __all__ = ["GO", "Peer", "java_peer", "start"]
 
@@ -55,6 +56,7 @@ class Peer:
         self.seen: list[tuple[int, int]] = []
         self.owned: frozenset[TopicPartition] = frozenset()
         self.lost: list[TopicPartition] = []
+        self.recorded: RecordedPeer | None = None
         self._topic = topic
         self._log = log
         self._rest = b""
@@ -77,8 +79,17 @@ class Peer:
         records = [(int(each.split(":")[0]), int(each.split(":")[1])) for each in seen.split(",") if each]
         self.seen += records
         self.owned = frozenset(self.partition(int(each)) for each in owned.split(",") if each)
-        self.lost += [self.partition(int(each)) for each in lost.split(",") if each]
+        lost_now = [self.partition(int(each)) for each in lost.split(",") if each]
+        self.lost += lost_now
+        self._record(records, lost_now)
         return records
+
+    def _record(self, records: list[tuple[int, int]], lost: list[TopicPartition]) -> None:
+        if self.recorded is not None:
+            offsets: dict[TopicPartition, list[int]] = {}
+            for partition, offset in records:
+                offsets.setdefault(self.partition(partition), []).append(offset)
+            self.recorded.turn(offsets, self.owned, lost)
 
     def partition(self, number: int) -> TopicPartition:
         return TopicPartition(self._topic, number)
@@ -98,10 +109,14 @@ class Peer:
         self.say("close")
         assert self._process.wait(PATIENCE) == 0, self._log.read_text()[-2000:]
         self.owned = frozenset()
+        if self.recorded is not None:
+            self.recorded.closed()
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+        if self.recorded is not None:
+            self.recorded.crashed()
 
     def suspend(self) -> None:
         self._process.send_signal(signal.SIGSTOP)

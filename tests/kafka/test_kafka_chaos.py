@@ -43,6 +43,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
     monkeypatch.setattr(Transport, "readable", read)
 
 
+@pytest.mark.history("faults")
 @pytest.mark.usefixtures("breaking")
 def test_members_come_and_go_while_connections_break(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, random: Random

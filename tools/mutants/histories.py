@@ -37,7 +37,7 @@ def _broken(seed: int) -> str:
         found = check(run(plan_for(seed)))
     except Exception as error:  # noqa: BLE001 - a mutant may break the simulation itself, and that is noticed too
         return f"{type(error).__name__} in the simulation"
-    return found[0].law if found else ""
+    return f"{found[0].number}, {found[0].law}" if found else ""
 
 
 def _say(**result: object) -> None:

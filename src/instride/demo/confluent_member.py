@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -26,7 +27,10 @@ from pyarrow import parquet
 
 from instride.demo.events import Change, EventLog, Phase, Range
 from instride.demo.member import MemberSettings, Stop, wait_to_join, work
+from instride.demo.recorded import recorder
 from instride.errors import BrokerResponseError
+from instride.records import TopicPartition as KafkaPartition
+from instride.testing.recording import RecordedPeer
 
 __all__ = ["ConfluentMember", "main"]
 
@@ -57,8 +61,11 @@ class Lane:
 class ConfluentMember:
     """One consumer, its lanes, and its callbacks, which run on this thread inside `consume` and `close`."""
 
-    def __init__(self, settings: MemberSettings, log: EventLog, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, settings: MemberSettings, log: EventLog, pool: ThreadPoolExecutor, recorded: RecordedPeer
+    ) -> None:
         self._settings = settings
+        self._recorded = recorded
         self._log = log
         self._pool = pool
         self._lanes: dict[int, Lane] = {}
@@ -77,14 +84,27 @@ class ConfluentMember:
             self._log.life(Phase.LEAVING)
         finally:
             self._consumer.close()
+        self._recorded.closed()
 
     def _take(self, messages: Iterable[Message]) -> None:
+        offsets: dict[KafkaPartition, list[int]] = {}
         for message in messages:
             if (error := message.error()) is not None:
                 raise BrokerResponseError(f"consuming {self._settings.topic!r}: {error}", code=error.code())
             partition = message.partition()
             if partition is not None and partition in self._lanes:
                 self._lanes[partition].arrived.append(message)
+                offsets.setdefault(self._named(partition), []).append(_offset(message))
+        self._record(offsets)
+
+    def _named(self, partition: int) -> KafkaPartition:
+        return KafkaPartition(self._settings.topic, partition)
+
+    def _record(
+        self, offsets: Mapping[KafkaPartition, Iterable[int]] = MappingProxyType({}), lost: Iterable[int] = ()
+    ) -> None:
+        """What was consumed, and who owns what now, into the history."""
+        self._recorded.turn(offsets, map(self._named, self._lanes), [self._named(each) for each in lost])
 
     def _advance(self) -> None:
         """Commit what is finished, and begin jobs on what has arrived for the idle lanes."""
@@ -105,6 +125,8 @@ class ConfluentMember:
         """One commit for every job that is done. What could not be committed stays, for the next time."""
         done = [(lane, lane.job) for lane in lanes if lane.job is not None and lane.job.future.done()]
         rows = [job.future.result() for _, job in done]
+        for _, job in done:
+            self._recorded.done(self._named(job.where.partition), job.where.start, job.where.end - 1)
         if not done or not self._commit([job.where for _, job in done]):
             return
         for (lane, job), count in zip(done, rows, strict=True):
@@ -121,19 +143,25 @@ class ConfluentMember:
         except KafkaException as error:
             logger.warning("commit of %s: %s", ranges, error)
             return False
-        return not any(answer.error for answer in answers or ())
+        if any(answer.error for answer in answers or ()):
+            return False
+        self._recorded.committed({self._named(each.partition): each.end for each in ranges})
+        return True
 
     # --- callbacks
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             self._lanes[each.partition] = Lane(each.partition)
+        self._record()
         self._log.change(Change.ASSIGNED, _numbers(partitions))
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         moving = [lane for number in _numbers(partitions) if (lane := self._lanes.get(number)) is not None]
         self._log.change(Change.REVOKE_REQUESTED, _numbers(partitions))
         for lane in moving:
+            if lane.arrived:
+                self._recorded.not_begun(self._named(lane.partition), _offset(lane.arrived[0]))
             lane.arrived = []
         self._log.change(Change.DELAYED, (lane.partition for lane in moving if lane.job is not None))
         while jobs := [lane.job for lane in moving if lane.job is not None]:
@@ -142,11 +170,13 @@ class ConfluentMember:
         consumer.incremental_unassign(partitions)
         for number in _numbers(partitions):
             self._lanes.pop(number, None)
+        self._record()
         self._log.change(Change.REVOKED, _numbers(partitions))
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for number in _numbers(partitions):
             self._lanes.pop(number, None)
+        self._record(lost=_numbers(partitions))
         self._log.change(Change.LOST, _numbers(partitions))
 
 
@@ -195,9 +225,14 @@ def main() -> None:
     settings = MemberSettings.from_arguments()
     stop = Stop()
     Path(settings.output).mkdir(parents=True, exist_ok=True)
-    with EventLog(settings.events, settings.app) as log, ThreadPoolExecutor(THREADS) as pool:
+    with (
+        EventLog(settings.events, settings.app) as log,
+        recorder(settings.events, settings.topic, settings.app) as history,
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+        recorded = history.peer(settings.app, finishes="told", commits=True)
         if wait_to_join(settings, log, stop):
-            ConfluentMember(settings, log, pool).run(stop)
+            ConfluentMember(settings, log, pool, recorded).run(stop)
         log.life(Phase.LEFT)
 
 

@@ -3,6 +3,7 @@
 Laws
 1. The work is `member.work`, on Spark's workers: the same as that of the other kinds of members.
 2. The log shows each partition's range in a Spark job as a job of its own, since each is committed by itself.
+3. The history is that of the pipeline's own consumer, with the ranges that the sink has as what is finished.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from pyspark.sql import SparkSession
 from instride.demo.events import Change, EventLog, Phase, Range
 from instride.demo.flights import SCHEMA
 from instride.demo.member import MemberSettings, Stop, wait_to_join, work
-from instride.records import OffsetRange
+from instride.demo.recorded import recorder
+from instride.records import OffsetRange, TopicPartition
 from instride.spark import (
     JobStarted,
     ParquetSink,
+    PartitionChange,
     PartitionsChanged,
     Pipeline,
     PipelineEvent,
@@ -32,6 +35,7 @@ from instride.spark import (
     RangeFailed,
     recommended_conf,
 )
+from instride.testing.recording import RecordedMember
 
 __all__ = ["main"]
 
@@ -41,20 +45,26 @@ MOST_ROWS: Final = 20_000
 
 
 class _Log:
-    """Writes a pipeline's events as the demo's."""
+    """Writes a pipeline's events as the demo's, and tells the history what its consumer cannot know."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
+        self.member: RecordedMember
+        self._begun: dict[TopicPartition, int] = {}
         self._names: dict[tuple[str, int], str] = {}
         self._jobs = 0
 
     def __call__(self, event: PipelineEvent) -> None:
         match event:
             case PartitionsChanged():
+                if event.change is PartitionChange.REVOKED:
+                    for each in event.partitions:
+                        self.member.not_begun(each, self._begun.get(each, 0))
                 self._log.change(Change(event.change.value), (each.partition for each in event.partitions))
             case JobStarted():
                 self._started(event)
             case RangeCommitted():
+                self.member.done(event.range)
                 self._log.progress(_range(event.range), event.rows)
                 self._log.job_finished(self._name(event.job, event.range))
             case RangeFailed():
@@ -65,6 +75,7 @@ class _Log:
     def _started(self, event: JobStarted) -> None:
         self._jobs += 1
         for each in event.ranges:
+            self._begun[each.topic_partition] = each.end
             name = self._names[event.job, each.partition] = f"job {self._jobs}.{each.partition}"
             self._log.job_started(name, [_range(each)])
 
@@ -123,8 +134,13 @@ def main() -> None:
     settings = MemberSettings.from_arguments()
     spark = _spark(settings.app)
     stop = _StopPipeline()
-    with EventLog(settings.events, settings.app) as log:
-        stop.pipeline = _pipeline(settings, spark, _Log(log))
+    with (
+        EventLog(settings.events, settings.app) as log,
+        recorder(settings.events, settings.topic, settings.app) as history,
+    ):
+        on_event = _Log(log)
+        stop.pipeline = _pipeline(settings, spark, on_event)
+        on_event.member = history.watch(stop.pipeline._consumer, settings.app)
         stop.pipeline.prepare()
         if wait_to_join(settings, log, stop):
             stop.pipeline.run()

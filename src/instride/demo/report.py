@@ -17,6 +17,7 @@ from rich.table import Table
 from instride.demo.gaps import Gap, longest_gap
 from instride.demo.history import Handover, History
 from instride.demo.verdict import Verdict
+from instride.testing.check import Violation
 
 __all__ = ["Figure", "Result", "figures", "handover_rows", "print_report"]
 
@@ -25,11 +26,12 @@ LONG_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One run: who, what happened, and what came out. ours: see `scenario.Contender`."""
+    """One run: who, what happened, and what came out. violations: of its history. ours: see `scenario.Contender`."""
 
     name: str
     run: History
     verdict: Verdict
+    violations: tuple[Violation, ...] = ()
     ours: bool = False
 
     @property
@@ -70,6 +72,7 @@ def figures(results: Sequence[Result]) -> list[Figure]:
         "duplicated": lambda r: str(r.verdict.duplicated),
         "altered": lambda r: str(r.verdict.altered),
         "not in the source": lambda r: str(r.verdict.foreign),
+        "violations in its history": _violations,
         "longest gap of a partition that was not moving": _gap,
         "hand-overs": lambda r: str(len(r.handovers)),
         f"hand-overs delayed by {LONG_SECONDS:.0f} s or more": lambda r: str(len(_long(r))),
@@ -78,6 +81,11 @@ def figures(results: Sequence[Result]) -> list[Figure]:
     return [
         Figure(label=label, texts=tuple(measure(result) for result in results)) for label, measure in measures.items()
     ]
+
+
+def _violations(result: Result) -> str:
+    numbers = sorted({each.number for each in result.violations})
+    return f"{len(result.violations)} ({', '.join(numbers)})" if numbers else "none"
 
 
 def _gap(result: Result) -> str:

@@ -4,8 +4,8 @@ Laws
 1. Everything that runs or is written while it runs belongs to a keeper (see `instride.testing`): whatever
    ends this process, no process and no file is left. Only the results are written elsewhere, at the end.
 2. SIGTERM and SIGHUP are as good as Ctrl-C.
-3. The exit status is 0 only if every flight is there exactly once; 1 if not, or if something failed; 130 if
-   interrupted.
+3. The exit status is 0 only if every flight is there exactly once and the checker finds nothing in the history; 1 if
+   not, or if something failed; 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from instride.demo.events import read_events
 from instride.demo.flights import SCHEMA, source_table
 from instride.demo.history import history
 from instride.demo.page import page
+from instride.demo.recorded import finish
 from instride.demo.report import Result, print_report
 from instride.demo.scenario import Contender, Plan, Stage, play
 from instride.demo.timeline import draw, save_png, to_svg
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"The demo failed: {error}", file=sys.stderr)
         return 1
     judged = [result for result in results if result.ours] or results
-    return 0 if all(result.verdict.exactly_once for result in judged) else 1
+    return 0 if all(result.verdict.exactly_once and not result.violations for result in judged) else 1
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -125,9 +126,11 @@ def _keeper() -> Iterator[Processes]:
 
 def _result(plan: Plan, contender: Contender, stage: Stage) -> Result:
     written = read_written(contender.written(stage.output), SCHEMA)
+    run = history(read_events(stage.events))
     return Result(
         name=contender.name,
-        run=history(read_events(stage.events)),
+        run=run,
+        violations=tuple(finish(stage.events, stage.topic, run.ends)),
         verdict=judge(written, source_table().slice(0, plan.rows)),
         ours=contender.ours,
     )

@@ -242,6 +242,22 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {"kind": "faults"},
     ),
+    "what was let go of before any work on it": (
+        [
+            *OWNS,
+            poll("A", 0, 9),
+            done("A", 0, 4),
+            *commits("A", 5),
+            *ASKED,
+            ("A", "not begun", P, 1, 5),
+            *B_BEGINS,
+            poll("B", 5, 9, epoch=7),
+            done("B", 5, 9, epoch=7),
+            *commits("B", 10),
+            END,
+        ],
+        {},
+    ),
     "numbers of the user's own, without a leader epoch": (
         [*READS, ("A", "own offsets", ((P, 5),)), *commits("A", 5, leader_epoch=-1), OVER],
         {},

@@ -30,6 +30,7 @@ class Assignment:
     superseded: another assignment of the partition is newer. excused: what it has returned may come again.
     waiting_since: since when there are records that it could return.
     failed_at: when a commit of it failed last, with nothing returned since.
+    not_begun: from where on what it returned was let go of before any work on it.
     answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     """
 
@@ -53,6 +54,7 @@ class Assignment:
     failed_at: float | None = None
     answers: list[int | None] = field(default_factory=list)
     reset: str = ""
+    not_begun: int | None = None
     lines: list[int] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
 

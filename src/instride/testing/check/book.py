@@ -120,6 +120,10 @@ class Book:
             reached += 1
         self.prefix[partition] = reached
 
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
+        """A user's seek, or a reset: what is passed over is nobody's work any more."""
+        self.prefix[partition] = max(offset, self.reached(partition))
+
     def begins_late(self, partition: TopicPartition, offset: int) -> None:
         """The first that is known of a partition: what is before it is no concern of this history."""
         if self.judged_by.reset != "earliest" and partition not in self.prefix and partition not in self.starts:

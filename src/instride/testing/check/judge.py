@@ -28,7 +28,8 @@ _BY_STEP: Final[dict[str, tuple[Rule, ...]]] = {
 INVARIANTS: Final[tuple[str, ...]] = tuple(
     sorted({rule.number for rule in RULES}, key=lambda number: ("SLRP".index(number[0]), int(number[1:])))
 )
-_OF_FAULTLESS: Final = frozenset({"L1", "L2", "L5", "P3", "P4"})
+_OF_FAULTLESS: Final = frozenset({"L1", "L2", "L5"})
+_OF_CALM: Final = frozenset({"P3", "P4"})
 
 
 def check(history: Iterable[Event]) -> list[Violation]:
@@ -72,7 +73,7 @@ class Judge:
     def judged(self) -> tuple[str, ...]:
         """Law 3."""
         numbers = {rule.number for on in self._steps for rule in _BY_STEP[on]}
-        numbers |= {"S1"} if self.book.delivered else set()
+        numbers |= _OF_CALM | ({"S1"} if self.book.delivered else set())  # what did not happen breaks nothing
         numbers -= {"R1"} if not self.book.samples else set()
         return tuple(number for number in INVARIANTS if number in numbers and self._has_bound(number))
 
@@ -80,6 +81,8 @@ class Judge:
         """Whether the history allows it to be judged."""
         terms = self.book.judged_by
         bound = {"L1": terms.gap, "L5": terms.gap, "L2": terms.delay}.get(number, 0.0)
+        if number in _OF_CALM:
+            return terms.calm
         return bound is not None and (terms.faultless or number not in _OF_FAULTLESS)
 
     def _ask(self, name: str, step: Step) -> None:

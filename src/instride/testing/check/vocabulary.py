@@ -157,6 +157,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "failed": _kind(partition=_partition, offset=_offset, epoch=_whole),
     "cancelled": _kind(partition=_partition, offset=_offset, epoch=_whole),
     "gave up": _kind(partitions=_PARTITIONS),
+    "not begun": _kind(partition=_partition, epoch=_whole, offset=_offset),
     "commit failed": _kind(error=_text),
     "own offsets": _kind(offsets=_OFFSETS),
     # what it and the coordinator say to each other

@@ -51,7 +51,6 @@ def _seek(book: Book, event: Event) -> None:
     each = book.live[event.who].get(partition)
     if each is not None:
         each.reset, each.start, each.next = event.what, None, None
-        each.excused = True
         each.lines.append(book.line)
 
 
@@ -68,9 +67,10 @@ def _begin(book: Book, each: Assignment, offset: int) -> None:
     if each.start is None:
         each.begin(offset)
         book.begins_late(each.partition, offset)
-    if each.reset and each.next != offset:
-        each.begin(offset)
-        book.committed[each.partition] = min(offset, book.committed.get(each.partition, offset))
+    if each.reset:
+        if each.next != offset:
+            each.begin(offset)
+        book.skip_to(each.partition, offset)
 
 
 def _still_paused(book: Book, event: Event) -> None:
@@ -154,6 +154,11 @@ def _failed(book: Book, event: Event) -> None:
     book.find(event.who, partition, epoch).excused = True
 
 
+def _not_begun(book: Book, event: Event) -> None:
+    partition, epoch, offset = event.detail
+    book.find(event.who, partition, epoch).not_begun = offset
+
+
 def _gave_up(book: Book, event: Event) -> None:
     for partition in event.detail[0]:
         if partition in book.live[event.who]:
@@ -176,4 +181,5 @@ FOLDS: Folds = {
     "failed": _failed,
     "cancelled": _failed,
     "gave up": _gave_up,
+    "not begun": _not_begun,
 }

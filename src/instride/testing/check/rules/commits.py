@@ -20,11 +20,12 @@ def s4(commit: Commit, book: Book) -> str | None:
 @rule("S5", "commits rise", "commit")
 def s5_back(commit: Commit, book: Book) -> str | None:
     """Committed offsets never go back: not within an assignment and, where the coordinator is seen, not in the group.
-    Only a seek of the user's leads back."""
-    if book.judged_by.view == "broker":
+    Only a seek of the user's leads back, or a reset."""
+    each = commit.each
+    if book.judged_by.view == "broker" and not (each is not None and each.reset):
         before = book.committed.get(commit.partition, 0)
     else:
-        before = commit.each.committed if commit.each is not None else 0
+        before = each.committed if each is not None else 0
     if commit.offset >= before:
         return None
     return f"{commit.event.who} takes {commit.partition} back from {before} to {commit.offset}"

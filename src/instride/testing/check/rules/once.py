@@ -11,11 +11,15 @@ from instride.testing.check.steps import Again, EndOf
 def s1(again: Again, book: Book) -> str | None:
     """Each offset is returned at most once per group, across any sequence of joins and leaves. It may come again only
     where who had it before lost it, crashed, closed without an answer, saw its handler or a blocking commit of it fail,
-    gave it up, or sought back."""
-    before = again.before
+    gave it up, had begun no work on it, or sought back itself."""
+    before, after = again.before, again.after
     if before.ended in ("lost", "crashed") or before.excused:
         return None
-    return f"offset {again.offset}: {before} ({before.ended or 'live'}), and again {again.after}"
+    if before.not_begun is not None and again.offset >= before.not_begun:
+        return None
+    if after.reset == "seek" and after.who == before.who:
+        return None
+    return f"offset {again.offset}: {before} ({before.ended or 'live'}), and again {after}"
 
 
 @rule("S2", "at least once", "end of")

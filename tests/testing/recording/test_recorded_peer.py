@@ -1,0 +1,88 @@
+"""What is seen of a peer from outside becomes a history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from instride import TopicPartition
+from instride.testing.check import Event
+from instride.testing.check.events import read_histories
+from instride.testing.recording import Recorder
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def events(path: Path, who: str) -> list[Event]:
+    return [each.event for each in read_histories([path]) if each.event.who == who]
+
+
+def test_a_peers_turns_are_assignments_polls_and_ends(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        peer = recorder.peer("java")
+        peer.turn({P: [0, 1, 2, 5]}, [P, Q])
+        peer.turn({}, [Q])
+        peer.turn({}, [], [Q])
+        peer.closed()
+    told = [(each.what, each.detail) for each in events(recorder.path, "java")]
+    assert told == [
+        ("started", (False, "delivered", False)),
+        ("assigned", (None, ((P, 1), (Q, 2)))),
+        ("poll", (((P, 1, 0, 0, 2, -1), (P, 1, 0, 5, 5, -1)), (), ())),
+        ("revoked", (((P, 1),),)),
+        ("lost", (((Q, 2),),)),
+        ("poll", ((), (), (Q,))),
+        ("closed", (True,)),
+    ]
+    assert [each.number for each in recorder.check()] == ["S3"], "3 and 4 were skipped"
+
+
+def test_what_two_peers_both_return_is_found(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl", kind="calm") as recorder:
+        one, other = recorder.peer("one"), recorder.peer("other")
+        one.turn({P: [0, 1]}, [P])
+        other.turn({P: [1]}, [P])
+        one.turn({P: [2]}, [P])
+        recorder.end(drained=False)
+    assert {each.number for each in recorder.check()} == {"S1", "S11"}
+
+
+def test_a_peer_may_tell_of_its_work_and_its_commits(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl", reset="earliest") as recorder:
+        peer = recorder.peer("a", finishes="told", commits=True)
+        peer.turn({P: range(10)}, [P])
+        peer.done(P, 0, 4)
+        peer.committed({P: 5})
+        peer.not_begun(P, 5)
+        peer.turn({}, [])
+        other = recorder.peer("b", finishes="told", commits=True)
+        other.turn({P: range(5, 10)}, [P])
+        assert recorder.check() == []
+        other.committed({P: 10})
+    assert [each.number for each in recorder.check()] == ["S4"]
+
+
+def test_what_a_killed_peer_returned_may_come_again(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        one, other = recorder.peer("one"), recorder.peer("other")
+        one.turn({P: [0, 1]}, [P])
+        one.crashed()
+        other.turn({P: [0, 1, 2]}, [P])
+    assert recorder.check() == []
+
+
+def test_files_of_two_processes_are_one_history(tmp_path: Path) -> None:
+    one = Recorder(tmp_path / "one.jsonl", source="the test")
+    other = Recorder(tmp_path / "other.jsonl", source="the test")
+    one.peer("a").turn({P: [0]}, [P])
+    other.peer("b").turn({P: [0]}, [P])
+    one.close()
+    other.close()
+    assert one.check() == []
+    assert [each.number for each in one.check([other.path])] == ["S1"]
+
+
+def test_what_comes_after_the_end_is_not_recorded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "history.jsonl")
+    recorder.end(drained=False)
+    recorder.produced(P, 10)
+    assert [each.event.what for each in read_histories([recorder.path])] == ["history", "end"]
