@@ -192,6 +192,19 @@ def test_leave_group_answer(top: int, own: int, expected: int) -> None:
         assert answer_to(api.LeaveGroup, version, entity) == api.LeaveGroupAnswer(error=error)
 
 
+def test_describe_group_answer() -> None:
+    for version in versions_of(api.DescribeGroup):
+        member: dict[str, Any] = {"member_id": "m", "client_id": "theirs", "client_host": "h"}
+        member |= {"member_metadata": b"1", "member_assignment": b"2", "group_instance_id": None}
+        ours: dict[str, Any] = {"error_code": 0, "group_id": "g", "group_state": "Stable", "protocol_type": "consumer"}
+        ours |= {"protocol_data": "range", "members": [member], "error_message": None}
+        other = {**ours, "group_id": "other", "error_code": 30}
+        told = api.DescribeGroupAnswer(protocol_type="consumer", protocol="range", clients=("theirs",))
+        assert answer_to(api.DescribeGroup, version, response(api.DescribeGroup, version, groups=[other, ours])) == told
+        with pytest.raises(ProtocolError, match="'g'"):
+            answer_to(api.DescribeGroup, version, response(api.DescribeGroup, version, groups=[other]))
+
+
 def topics_of(*partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"name": name, "topic_id": IDS.get(name, UUID(int=0xC)), "partitions": [each]} for name, each in partitions]
 

@@ -84,6 +84,12 @@ def check_leave_group(seen: Any, version: int) -> None:
         assert member.get("reason", "why") == "why"
 
 
+def check_describe_group(seen: Any, version: int) -> None:
+    assert list(seen["groups"]) == ["g"]
+    if version >= 3:
+        assert seen["include_authorized_operations"] is False
+
+
 def check_offset_commit(seen: Any, version: int) -> None:
     assert (seen["group_id"], seen["generation_id_or_member_epoch"], seen["member_id"]) == ("g", 4, "m")
     key = "topic_id" if version >= 10 else "name"
@@ -144,6 +150,7 @@ CHECKS: dict[type[api.Request], Any] = {
     api.SyncGroup: check_sync_group,
     api.Heartbeat: check_heartbeat,
     api.LeaveGroup: check_leave_group,
+    api.DescribeGroup: check_describe_group,
     api.OffsetCommit: check_offset_commit,
     api.OffsetFetch: check_offset_fetch,
     api.ListOffsets: check_list_offsets,

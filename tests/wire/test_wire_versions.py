@@ -45,7 +45,7 @@ def test_the_highest_common_version_is_chosen(kind: type[api.Request]) -> None:
 # (lowest, highest) of Apache Kafka 2.4.0 by api key.
 KAFKA_2_4 = {
     1: (0, 11), 2: (0, 5), 3: (0, 9), 8: (0, 8), 9: (0, 6), 10: (0, 3),
-    11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4), 18: (0, 3),
+    11: (0, 6), 12: (0, 4), 13: (0, 4), 14: (0, 4), 15: (0, 5), 18: (0, 3),
     17: (0, 1), 36: (0, 1),
 }  # fmt: skip
 

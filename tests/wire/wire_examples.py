@@ -32,6 +32,7 @@ REQUESTS: dict[type[api.Request], api.Request] = {
     ),
     api.Heartbeat: api.Heartbeat(group_id="g", generation=4, member_id="m"),
     api.LeaveGroup: api.LeaveGroup(group_id="g", member_id="m", reason="why"),
+    api.DescribeGroup: api.DescribeGroup(group_id="g"),
     api.OffsetCommit: api.OffsetCommit(
         group_id="g",
         generation=4,

@@ -37,6 +37,8 @@ __all__ = [
     "HeartbeatAnswer",
     "JoinGroup",
     "JoinGroupAnswer",
+    "DescribeGroup",
+    "DescribeGroupAnswer",
     "LeaveGroup",
     "LeaveGroupAnswer",
     "ListOffsets",
@@ -224,6 +226,24 @@ class LeaveGroupAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroup:
+    """What a group is at this moment, for who cannot join it."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroupAnswer:
+    """protocol_type: "consumer", or what another kind of program uses. protocol: the name of the assignor chosen; ""
+    while a rebalance has not chosen one. clients: the members' client ids, as they joined."""
+
+    error: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    clients: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
     offset: int
     leader_epoch: int = -1
@@ -369,6 +389,7 @@ Request = (
     | SyncGroup
     | Heartbeat
     | LeaveGroup
+    | DescribeGroup
     | OffsetCommit
     | OffsetFetch
     | ListOffsets
@@ -383,6 +404,7 @@ Answer = (
     | SyncGroupAnswer
     | HeartbeatAnswer
     | LeaveGroupAnswer
+    | DescribeGroupAnswer
     | OffsetCommitAnswer
     | OffsetFetchAnswer
     | ListOffsetsAnswer
@@ -398,6 +420,7 @@ ANSWERS: Final[dict[type[Request], type[Answer]]] = {
     SyncGroup: SyncGroupAnswer,
     Heartbeat: HeartbeatAnswer,
     LeaveGroup: LeaveGroupAnswer,
+    DescribeGroup: DescribeGroupAnswer,
     OffsetCommit: OffsetCommitAnswer,
     OffsetFetch: OffsetFetchAnswer,
     ListOffsets: ListOffsetsAnswer,

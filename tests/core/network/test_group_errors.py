@@ -8,11 +8,21 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe
+from instride.core.events import (
+    Answered,
+    Assigned,
+    ErrorRaised,
+    Lost,
+    PartitionsAssigned,
+    Polled,
+    Subscribe,
+    Unsubscribe,
+)
 from instride.core.group.membership import GroupState
 from instride.errors import (
     BrokerResponseError,
     CommitFailedError,
+    InconsistentGroupProtocolError,
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
@@ -24,7 +34,8 @@ from instride.wire.consumer_protocol import Subscription, read_assignment, write
 
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 22, 27, 79
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
-FATAL = [23, 24, 26, 30, 81, 82]
+INCONSISTENT = 23
+FATAL = [INCONSISTENT, 24, 26, 30, 81, 82]
 
 
 @pytest.fixture
@@ -116,6 +127,11 @@ def test_an_unknown_member_has_lost_all(what: str) -> None:
 def test_a_group_that_cannot_be_joined_is_told_until_a_new_subscription(what: str, code: int) -> None:
     script = rebalancing(what)
     refuse(script, what, code)
+    if (what, code) == ("join", INCONSISTENT):
+        assert script.take(ErrorRaised) == []
+        script.pass_time(0.01)
+        assert "JoinGroup" not in script.waits(), "not while the group is asked for what it uses"
+        script.answer(api.DescribeGroup, api.DescribeGroupAnswer())
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)
     assert told.error.code == code
@@ -124,6 +140,44 @@ def test_a_group_that_cannot_be_joined_is_told_until_a_new_subscription(what: st
     assert "JoinGroup" not in script.waits()
     script.do(Subscribe(topics=frozenset({"t"})))
     assert script.joining_with().owned == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (
+            api.DescribeGroupAnswer(protocol_type="consumer", protocol="range", clients=("old", "old", "older")),
+            "offers cooperative-sticky. The group (members: old, older) uses 'range': set assignors to a list with it,"
+            " as ['cooperative-sticky', 'range'], or choose another group_id.",
+        ),
+        (
+            api.DescribeGroupAnswer(protocol_type="consumer", clients=tuple("abcdefg")),
+            "The group (members: a, b, c, d, e, ...) has not chosen its assignor yet",
+        ),
+        (api.DescribeGroupAnswer(protocol_type="connect", protocol="x"), "of 'connect': choose another group_id"),
+        (api.DescribeGroupAnswer(error=30), "could not be learnt (error code 30). Set assignors to what"),
+        (KafkaTimeoutError("too late"), "could not be learnt (too late). Set assignors to what"),
+        (UnsupportedVersionError("too old"), "could not be learnt (too old). Set assignors to what"),
+    ],
+)
+def test_a_group_without_an_assignor_in_common_is_told_with_what_it_uses(
+    script: NetworkScript, found: Any, told: str
+) -> None:
+    script.subscribe()
+    refuse(script, "join", INCONSISTENT)
+    assert script.asked(api.DescribeGroup).group_id == "g"
+    script.answer(api.DescribeGroup, found)
+    (raised,) = script.take(ErrorRaised)
+    assert isinstance(raised.error, InconsistentGroupProtocolError)
+    assert told in str(raised.error)
+
+
+def test_who_unsubscribes_meanwhile_is_not_told(script: NetworkScript) -> None:
+    script.subscribe()
+    refuse(script, "join", INCONSISTENT)
+    script.do(Unsubscribe(call=1, deadline=script.now + 30.0))
+    script.answer(api.DescribeGroup, api.DescribeGroupAnswer(protocol="range"))
+    assert script.take(ErrorRaised) == []
 
 
 def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:

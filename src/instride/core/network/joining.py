@@ -22,6 +22,7 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.codes import (
     COORDINATOR_LOAD_IN_PROGRESS,
     ILLEGAL_GENERATION,
+    INCONSISTENT_GROUP_PROTOCOL,
     MEMBER_ID_REQUIRED,
     MOVED,
     REBALANCE_IN_PROGRESS,
@@ -34,6 +35,7 @@ from instride.core.network.giving_up import GivingUp
 from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.leading import Leading
 from instride.core.network.membership import Membership
+from instride.core.network.mismatch import ask
 from instride.errors import KafkaError, ProtocolError, error_for_code
 from instride.wire import api
 from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
@@ -317,8 +319,23 @@ class Joining:
             self._restart()
             if code in MOVED:
                 self._coordinator.lost(error_for_code(code))
+        elif code == INCONSISTENT_GROUP_PROTOCOL and what == "JoinGroup":
+            self._learn_what_the_group_uses(now)
         else:
             self._ends.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
+
+    def _learn_what_the_group_uses(self, now: float) -> None:
+        """Until that is answered no other join is sent, as if this one were still under way."""
+        number, names = self._membership.number, [each.name for each in self._assignors]
+        self._membership.requesting = True
+
+        def learnt(error: KafkaError, then: float) -> None:
+            if number == self._membership.number:
+                self._membership.requesting = False
+                self._context.touch()
+                self._ends.fail(error, then)
+
+        ask(self._coordinator, self._config.group_id or "", names, learnt, now)
 
     def _id_changes(self, now: float) -> None:
         """Law 4."""

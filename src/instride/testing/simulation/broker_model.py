@@ -240,6 +240,8 @@ def _refusal(request: api.Request, code: int) -> api.Answer:
             return api.HeartbeatAnswer(error=code)
         case api.LeaveGroup():
             return api.LeaveGroupAnswer(error=code)
+        case api.DescribeGroup():
+            return api.DescribeGroupAnswer(error=code)
         case api.OffsetFetch():
             return api.OffsetFetchAnswer(error=code)
         case _:

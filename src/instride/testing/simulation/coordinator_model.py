@@ -101,6 +101,9 @@ class GroupModel:
                 reply(api.HeartbeatAnswer(error=self._heartbeat(request)))
             case api.LeaveGroup():
                 reply(api.LeaveGroupAnswer(error=self._leave(request.member_id)))
+            case api.DescribeGroup():
+                names = tuple(member.name for member in self.members.values())
+                reply(api.DescribeGroupAnswer(protocol_type="consumer", protocol=self._protocol, clients=names))
             case api.OffsetCommit():
                 self._commit(who, request, reply)
             case api.OffsetFetch():

@@ -26,6 +26,7 @@ _MODULES: Final[dict[type[api.Request], str]] = {
     api.SyncGroup: "sync_group",
     api.Heartbeat: "heartbeat",
     api.LeaveGroup: "leave_group",
+    api.DescribeGroup: "describe_groups",
     api.OffsetCommit: "offset_commit",
     api.OffsetFetch: "offset_fetch",
     api.ListOffsets: "list_offsets",
