@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -28,7 +29,19 @@ from instride.testing.recording import RecordedPeer
 
 __all__ = ["GO", "Peer", "java_peer", "start"]
 
-GO: Final = shutil.which("go")
+
+def _find_go() -> str | None:
+    """None where there is none, or one that is older than go.mod asks for."""
+    path = shutil.which("go")
+    if path is None:
+        return None
+    told = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False).stdout
+    found = re.match(r"go(\d+)\.(\d+)", told)
+    return path if found and (int(found[1]), int(found[2])) >= _LOWEST_GO else None
+
+
+_LOWEST_GO: Final = (1, 26)
+GO: Final = _find_go()
 """Where there is none, franz-go's cells are skipped by name."""
 
 _HERE: Final = Path(__file__).parent

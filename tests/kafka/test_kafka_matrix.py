@@ -17,7 +17,9 @@ from instride.testing import LocalKafka
 
 
 def needs_go(pair: Pair) -> Any:
-    skip = pytest.mark.skipif(pair.peer == "franz" and GO is None, reason="franz-go's peer needs Go, which is not here")
+    skip = pytest.mark.skipif(
+        pair.peer == "franz" and GO is None, reason="franz-go's peer needs Go 1.26, which is not here"
+    )
     return pytest.param(pair, marks=skip, id=str(pair))
 
 

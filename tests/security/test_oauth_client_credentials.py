@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import pickle
 import ssl
 import threading
 import traceback
@@ -249,6 +250,11 @@ def test_answers_without_a_good_token(
 def test_how_long_it_is_good(provider: Provider, certificates: Certificates, given: Any, seconds: Any) -> None:
     provider.answer = lambda: provider.token(expires_in=given)
     assert grant(provider, certificates)().expires_in == seconds
+
+
+def test_it_can_be_sent_to_another_process(provider: Provider, certificates: Certificates) -> None:
+    copy = pickle.loads(pickle.dumps(grant(provider, certificates)))
+    assert copy().expires_in == 3600
 
 
 def test_no_secret_is_shown(provider: Provider, certificates: Certificates) -> None:

@@ -42,7 +42,7 @@ class OAuthClientCredentials:
 
     A call returns an `OAuthToken`, whose ``expires_in`` is the provider's; the consumer uses it again for four fifths
     of that. It raises AuthenticationError where the provider refuses, TlsError, or TransportError. Thread-safe.
-    Building one reads the ca_file and raises ConfigError.
+    Building one reads the ca_file and raises ConfigError. It can be pickled (with its secret), for Spark's executors.
     """
 
     def __init__(
@@ -78,11 +78,17 @@ class OAuthClientCredentials:
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             self._form |= {"client_id": client_id, "client_secret": client_secret}
+        self._ca_file = ca_file
+        self._context()
+
+    def _context(self) -> ssl.SSLContext:
+        """Made anew for each fetch, so that this object can be sent to other processes. Raises ConfigError."""
         try:
-            self._context = ssl.create_default_context(cafile=ca_file)
+            context = ssl.create_default_context(cafile=self._ca_file)
         except OSError as error:
-            raise ConfigError(f"ca_file {ca_file!r} cannot be read as PEM certificates: {error}") from None
-        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+            raise ConfigError(f"ca_file {self._ca_file!r} cannot be read as PEM certificates: {error}") from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
 
     def __repr__(self) -> str:
         return f"<OAuthClientCredentials of {self._client_id!r} at {self._url}>"
@@ -105,7 +111,7 @@ class OAuthClientCredentials:
         body = urlencode(self._form)
         with (
             socket.create_connection((host, port), max(deadline - time.monotonic(), 0.001)) as plain,
-            self._context.wrap_socket(plain, server_hostname=host.removesuffix(".")) as secured,
+            self._context().wrap_socket(plain, server_hostname=host.removesuffix(".")) as secured,
         ):
             secured.settimeout(max(deadline - time.monotonic(), 0.001))
             secured.sendall(self._request(body))
