@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,16 +90,37 @@ def test_tickets_are_asked_for_on_one_thread_of_their_own(library: Library) -> N
     assert library.credentials == []
 
 
-def test_a_keytab_has_a_cache_of_its_own(library: Library) -> None:
-    keytab = {"sasl_kerberos_keytab_file": "/k", "sasl_kerberos_principal": "me", "sasl_kerberos_service_name": "s"}
+def test_a_keytab_has_a_cache_of_its_own(library: Library, tmp_path: Path) -> None:
+    file = tmp_path / "k"
+    file.write_bytes(b"")
+    keytab = {
+        "sasl_kerberos_keytab_file": str(file),
+        "sasl_kerberos_principal": "me",
+        "sasl_kerberos_service_name": "s",
+    }
     prepared(config(**keytab), "b")
     prepared(config(**keytab), "b")
     assert [name for name, _ in library.asked] == ["host:s@b"] * 2
     stores = [how["store"] for how in library.credentials]
     assert [how["name"] for how in library.credentials] == ["principal:me"] * 2
-    assert {store["client_keytab"] for store in stores} == {"/k"}
+    assert {store["client_keytab"] for store in stores} == {str(file)}
     assert len({store["ccache"] for store in stores}) == 2
     assert all(store["ccache"].startswith("MEMORY:") for store in stores)
+
+
+def test_a_keytab_that_cannot_be_read_is_refused_when_the_consumer_is_built(library: Library) -> None:
+    with pytest.raises(ConfigError, match=r"sasl_kerberos_keytab_file '/absent' cannot be read: No such file"):
+        Consumer(
+            bootstrap_servers="b:1",
+            security_protocol="SASL_SSL",
+            sasl_mechanism="GSSAPI",
+            sasl_kerberos_keytab_file="/absent",
+        )
+
+
+def test_a_dot_at_the_end_of_a_name_does_not_matter(library: Library) -> None:
+    prepared(config(), "b-1.test.")
+    assert library.asked[0][0] == "host:kafka@b-1.test"
 
 
 def test_what_the_library_raises_is_told(library: Library) -> None:

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from instride.config import ConsumerConfig
@@ -32,7 +33,10 @@ _numbers = count(1)
 
 
 class KerberosAuthenticator(Authenticator):
-    """patience: seconds for one. wake: makes the network thread call `poll`. Raises ConfigError without the package."""
+    """patience: seconds for one. wake: makes the network thread call `poll`.
+
+    Raises ConfigError without the package, or where the keytab cannot be read.
+    """
 
     def __init__(self, config: ConsumerConfig, *, patience: float, wake: Callable[[], None]) -> None:
         self._tickets = _Tickets(config)
@@ -96,6 +100,8 @@ class _Tickets:
         self._service = config.sasl_kerberos_service_name or "kafka"
         self._principal = config.sasl_kerberos_principal
         self._keytab = config.sasl_kerberos_keytab_file
+        if self._keytab is not None:
+            _check_readable(self._keytab)
         self._cache = f"MEMORY:instride-{next(_numbers)}"
 
     def exchange(self, host: str) -> Gssapi | AuthenticationError:
@@ -106,7 +112,7 @@ class _Tickets:
             context = _Context(
                 lib,
                 lib.SecurityContext(
-                    name=lib.Name(f"{self._service}@{host}", lib.NameType.hostbased_service),
+                    name=lib.Name(f"{self._service}@{host.removesuffix('.')}", lib.NameType.hostbased_service),
                     creds=self._credentials(),
                     mech=lib.MechType.kerberos,
                     flags=flag.mutual_authentication | flag.out_of_sequence_detection | flag.replay_detection,
@@ -161,6 +167,14 @@ class _Context:
             return bytes(work())
         except self._lib.exceptions.GSSError as error:
             raise _failed("the broker's GSSAPI token is refused", error) from None
+
+
+def _check_readable(keytab: str) -> None:
+    """The library reads it whenever tickets end; that it cannot is better known at once."""
+    try:
+        Path(keytab).open("rb").close()
+    except OSError as error:
+        raise ConfigError(f"sasl_kerberos_keytab_file {keytab!r} cannot be read: {error.strerror}") from None
 
 
 def _failed(what: str, error: Exception) -> AuthenticationError:
