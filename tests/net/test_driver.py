@@ -314,3 +314,20 @@ def failing_first(start: Callable[..., None]) -> Callable[..., None]:
             raise OSError("network is unreachable")
 
     return _start
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_connection_that_is_aborted_is_reset(*, abort: bool) -> None:
+    """So the kernel does not go on sending what was given up: a commit could arrive after a newer one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address: SocketAddress = (socket.AF_INET, server.getsockname())
+        transport = Transport([address], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20))
+        peer, _ = server.accept()
+        with peer:
+            peer.settimeout(30)
+            transport.close(abort=abort)
+            if abort:
+                with pytest.raises(ConnectionResetError):
+                    peer.recv(1)
+            else:
+                assert peer.recv(1) == b""

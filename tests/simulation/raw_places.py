@@ -78,6 +78,9 @@ class _Owner:
     def link_closed(self, link: Link) -> None:
         raise AssertionError("the model closed a connection")
 
+    def link_broke_within_a_frame(self, link: Link) -> None:
+        raise AssertionError("the model broke a connection")
+
 
 class ModelPlace:
     """One model broker, asked over the simulation's own connections."""

@@ -192,7 +192,7 @@ class NetworkThread:
                 case OpenConnection():
                     self._open(action)
                 case CloseConnection():
-                    self._close(action.key)
+                    self._close(action.key, abort=action.abort)
                 case Log():
                     _logger.log(action.level, "%s: %s", self._config.client_id, action.message)
                 case Stop():
@@ -273,13 +273,13 @@ class NetworkThread:
             self._machine.answered(action.request_id, error, now())
         self._after(action.key)
 
-    def _close(self, key: ConnectionKey) -> None:
+    def _close(self, key: ConnectionKey, *, abort: bool = False) -> None:
         self._openings.pop(key, None)
         self._announced.discard(key)
         self._unregister(key)
         transport = self._transports.pop(key, None)
         if transport is not None:
-            transport.close()
+            transport.close(abort=abort)
 
     # -- sockets
 

@@ -16,6 +16,7 @@ import random
 import selectors
 import socket
 import ssl
+import struct
 from collections import deque
 
 from instride.errors import AuthenticationError, KafkaError, TransportError
@@ -30,6 +31,8 @@ __all__ = ["Transport"]
 
 # Bytes read of one connection before others have their turn.
 _READ_TURN = 4 << 20
+# struct linger: on, for zero seconds. `close` then resets the connection and forgets what is unsent.
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Transport:
@@ -261,7 +264,10 @@ class Transport:
             self.failure = error
         self._drop_socket()
 
-    def close(self) -> None:
+    def close(self, *, abort: bool = False) -> None:
+        """abort: reset the connection. Else the kernel goes on sending what the peer has not got, for minutes."""
+        if abort and self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._fail(TransportError("closed"))
 
     def _drop_socket(self) -> None:

@@ -51,7 +51,11 @@ class OpenConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseConnection:
+    """abort: what was sent and has not arrived is not to arrive any more. It would come after what is sent next, on
+    another connection: an older commit would take a newer one back."""
+
     key: ConnectionKey
+    abort: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

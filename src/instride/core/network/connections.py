@@ -3,7 +3,7 @@
 Laws
 1. A request is answered to its sender exactly once: by an answer, or by an error.
 2. A request has a deadline from the moment it is handed over. One that passes it closes its connection, since the
-   answers behind it would come too late as well.
+   answers behind it would come too late as well. What it sent and the broker has not got is not to arrive after that.
 3. After a failure a connection is not opened again before its back-off ends; requests wait for that.
 4. What is sent on one connection is transmitted in order.
 5. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
@@ -236,7 +236,7 @@ class Connections:
         return broken
 
     def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
-        self._out.append(CloseConnection(key=key))
+        self._out.append(CloseConnection(key=key, abort=bool(link.flying)))
         self.closed(key, TransportError(why), now)
 
     def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:

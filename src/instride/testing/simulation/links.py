@@ -3,8 +3,10 @@
 Laws
 1. What is sent on one connection arrives in order; between connections anything may overtake anything.
 2. A broker serves a connection's requests one at a time: what is behind a pending JoinGroup waits for its answer.
-3. A cut connection loses every answer. What was on its way to the broker is lost too, or arrives nevertheless: all of
-   it, by chance. A stalled one is half open: nothing arrives any more, and nobody is told.
+3. A cut connection loses every answer. What was on its way to the broker may arrive until the client hears of it, or is
+   lost. A fragile one breaks within a frame. A stalled one is half open: nothing arrives any more, and nobody is told.
+4. A held one is on the other side of a network partition: what is sent arrives when that has ended, unless the client
+   has reset the connection before.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Protocol
 
 from instride.core.network.actions import ConnectionKey
 from instride.testing.simulation.scheduler import Scheduler
+from instride.testing.simulation.ways import FramedWay, Way, WholeWay
 from instride.wire.api import Answer, Request
 
 __all__ = ["Link", "LinkOwner", "Reply", "Serve"]
@@ -23,6 +26,7 @@ __all__ = ["Link", "LinkOwner", "Reply", "Serve"]
 Reply = Callable[[Answer], None]
 Serve = Callable[[int, str, Request, Reply], None]
 """(node, who asks, request, reply): serve a request; `reply` may be called later, once."""
+_FOREVER = float("inf")
 
 
 class LinkOwner(Protocol):
@@ -32,21 +36,28 @@ class LinkOwner(Protocol):
 
     def link_answered(self, link: Link, request_id: int, answer: Answer) -> None: ...
     def link_closed(self, link: Link) -> None: ...
+    def link_broke_within_a_frame(self, link: Link) -> None: ...
 
 
 class Link:
-    """One connection, from its opening to its end."""
+    """One connection, from its opening to its end.
+
+    framed: messages are bytes. fragile: where they are, it breaks within the next one. held_until: law 4.
+    """
 
     __slots__ = (
-        "_arrives",
+        "_back",
         "_busy",
-        "_drains",
         "_latency",
+        "_out",
+        "_passes_until",
         "_queue",
-        "_returns",
         "_scheduler",
         "_serve",
         "alive",
+        "fragile",
+        "framed",
+        "held_until",
         "key",
         "node",
         "owner",
@@ -61,28 +72,43 @@ class Link:
         node: int,
         serve: Serve,
         latency: Callable[[], float],
+        *,
+        framed: bool = False,
     ) -> None:
         self.owner = owner
         self.key = key
         self.node = node
         self.alive = True
         self.stalled = False
+        self.fragile = False
+        self.framed = framed
+        self.held_until = 0.0
         self._scheduler = scheduler
         self._serve = serve
         self._latency = latency
-        self._arrives = 0.0
-        self._returns = 0.0
+        self._passes_until = -1.0  # what is on its way when it ends
         self._queue: deque[tuple[int, Request]] = deque()
         self._busy = False
-        self._drains = False
+        kind = FramedWay if framed else WholeWay
+        self._out: Way = kind(scheduler, latency, self._held, self._passes_out, self._arrived)
+        self._back: Way = kind(scheduler, latency, self._held, self._passes_back, self._delivered)
+        for way in (self._out, self._back):
+            if isinstance(way, FramedWay):
+                way.partly = self._partly
 
     def transmit(self, request_id: int, request: Request) -> None:
-        self._arrives = max(self._arrives, self._scheduler.now + self._latency())
-        self._scheduler.at(self._arrives, partial(self._arrive, request_id, request))
+        self._out.send(request_id, request)
 
-    def _arrive(self, request_id: int, request: Request) -> None:
-        if self.stalled or not (self.alive or self._drains):
-            return
+    def _held(self) -> float:
+        return self.held_until
+
+    def _passes_out(self) -> bool:
+        return not self.stalled and (self.alive or self._scheduler.now <= self._passes_until)
+
+    def _passes_back(self) -> bool:
+        return self.alive and not self.stalled
+
+    def _arrived(self, request_id: int, request: Request) -> None:
         self._queue.append((request_id, request))
         self._next()
 
@@ -94,22 +120,28 @@ class Link:
 
     def _reply(self, request_id: int, answer: Answer) -> None:
         self._busy = False
-        self._returns = max(self._returns, self._scheduler.now + self._latency())
-        self._scheduler.at(self._returns, partial(self._deliver, request_id, answer))
+        self._back.send(request_id, answer)
         self._next()
 
-    def _deliver(self, request_id: int, answer: Answer) -> None:
-        if self.alive and not self.stalled:
-            self.owner.link_answered(self, request_id, answer)
+    def _delivered(self, request_id: int, answer: Answer) -> None:
+        self.owner.link_answered(self, request_id, answer)
 
-    def cut(self) -> None:
-        """It breaks; the client hears of it a moment later."""
+    def _partly(self) -> None:
+        if self.fragile and self.alive:
+            self.owner.link_broke_within_a_frame(self)
+            self.cut(clean=True)
+
+    def cut(self, *, clean: bool = False) -> None:
+        """It breaks; the client hears of it a moment later. clean: nothing that is on its way arrives."""
         if self.alive and not self.stalled:
             self.alive = False
-            self._drains = self._scheduler.random.random() < 0.5
-            self._scheduler.after(self._latency(), partial(self.owner.link_closed, self))
+            soon = self._scheduler.now + self._latency()
+            if not clean and self._scheduler.random.random() < 0.5:
+                self._passes_until = soon
+            self._scheduler.at(soon, partial(self.owner.link_closed, self))
 
-    def close(self) -> None:
-        """The client closes it: what it sent before arrives."""
+    def close(self, *, abort: bool = False) -> None:
+        """The client closes it: what it sent before arrives, if anything can; unless it resets the connection."""
         if self.alive:
-            self.alive, self._drains = False, True
+            self.alive = False
+            self._passes_until = -1.0 if abort else _FOREVER

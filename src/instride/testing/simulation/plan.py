@@ -20,6 +20,7 @@ __all__ = ["Fault", "FaultKind", "HistoryKind", "LoopKind", "MemberPlan", "Plan"
 LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate"]
 FaultKind = Literal[
     "cut",
+    "cut within a frame",
     "stall",
     "suspend",
     "pause",
@@ -29,7 +30,10 @@ FaultKind = Literal[
     "move coordinator",
     "move leader",
     "down",
+    "slow node",
     "isolate",
+    "part from coordinator",
+    "part from all",
     "absent",
     "nervous",
     "narrow",
@@ -80,7 +84,8 @@ class Plan:
     produced: (time, number of the partition, records).
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
-    failing: chance that a handler fails. The time-outs are those of `ConsumerConfig`.
+    failing: chance that a handler fails. framed: what connections carry are bytes, in frames that may be cut anywhere.
+    The time-outs are those of `ConsumerConfig`.
     """
 
     members: tuple[MemberPlan, ...]
@@ -103,6 +108,9 @@ class Plan:
     commit_budget: float = 0.5
     request_timeout: float = 1.5
     fetch_max_wait: float = 0.5
+    default_api_timeout: float = 5.0
+    auto_commit_interval: float = 0.5
+    framed: bool = False
     prefetch: Literal["bytes", "total", "partition"] = "bytes"
     fairness: Literal["greedy", "proportional"] = "greedy"
 

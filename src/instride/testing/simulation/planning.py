@@ -15,6 +15,9 @@ from instride.testing.simulation.plan import Fault, FaultKind, HistoryKind, Loop
 
 __all__ = ["plan_for"]
 
+_LONG_ONES = 100
+"""One history of so many is long."""
+
 _LOOPS: tuple[LoopKind, ...] = ("flagship", "changes", "wait", "synchronous", "auto-commit", "immediate")
 _ONE_BY_ONE = ("synchronous", "auto-commit", "immediate")
 _COOPERATIVE = ("cooperative-sticky",)
@@ -23,7 +26,7 @@ _PROTOCOLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "eager": (("range",), ("range", "roundrobin"), ("sticky", "range")),
     "bounce": (_COOPERATIVE, ("cooperative-sticky", "range"), ("range", "cooperative-sticky")),
 }
-_ROLES = (Role.COORDINATOR, Role.JOIN, Role.DATA)
+_ROLES = (Role.COORDINATOR, Role.JOIN, Role.DATA, Role.TAIL)
 
 
 def plan_for(seed: int) -> Plan:
@@ -34,8 +37,11 @@ def plan_for(seed: int) -> Plan:
     """
     plan = _short(seed, random.Random(seed * 2 + 1))  # noqa: S311 - not for secrets: it must be repeatable
     extra = random.Random(seed * 2)  # noqa: S311 - the same
-    if plan.kind == "faults":
-        plan = extra.choices((_plain, _visited, _crowded), (10, 1, 2))[0](extra, plan)
+    if seed % _LONG_ONES == _LONG_ONES - 1:
+        plan = _long(extra, plan)
+    elif plan.kind == "faults":
+        plan = extra.choices((_plain, _troubled, _visited, _crowded, _stormy), (6, 4, 1, 2, 1))[0](extra, plan)
+        plan = _framed(extra, plan) if extra.random() < 0.2 else plan
     return replace(plan, members=_with_protocols(seed, plan.members))
 
 
@@ -160,6 +166,9 @@ _KINDS: tuple[FaultKind, ...] = (
 )
 
 
+_DIVISIONS: tuple[FaultKind, ...] = ("part from coordinator", "part from all", "slow node")
+
+
 def _fault(rng: random.Random, kinds: tuple[FaultKind, ...], members: tuple[MemberPlan, ...], span: float) -> Fault:
     kind = rng.choice(kinds)
     member = rng.randrange(len(members))
@@ -174,15 +183,74 @@ def _fault(rng: random.Random, kinds: tuple[FaultKind, ...], members: tuple[Memb
         "isolate": rng.choice((1.0, 3.0, 6.0)),
         "absent": 2.1,
         "narrow": rng.choice((0.1, 1.0, 3.0)),
+        **dict.fromkeys(_DIVISIONS, rng.choice((0.5, 1.5, 3.0, 6.0))),
     }.get(kind, 0.0)
     return Fault(time=rng.uniform(0.3, span), kind=kind, member=member, seconds=seconds, role=rng.choice(_ROLES))
 
 
-# -- shapes that make rare things less so
+# -- shapes: other faults, and rare things that they make less so
 
 
 def _plain(_rng: random.Random, plan: Plan) -> Plan:
     return plan
+
+
+def _troubled(rng: random.Random, plan: Plan) -> Plan:
+    """Besides, the network is divided and heals, or a node is slow."""
+    more = tuple(_fault(rng, _DIVISIONS, plan.members, plan.quiet_after) for _ in range(rng.choice((1, 2, 3))))
+    return replace(plan, faults=plan.faults[: rng.randint(0, 3)] + more)
+
+
+def _framed(rng: random.Random, plan: Plan) -> Plan:
+    """What connections carry are bytes, and some of these break within a frame."""
+    cuts = tuple(
+        _fault(rng, ("cut within a frame",), plan.members, plan.quiet_after) for _ in range(rng.choice((1, 2, 4)))
+    )
+    return replace(plan, framed=True, faults=plan.faults + cuts)
+
+
+def _stormy(rng: random.Random, plan: Plan) -> Plan:
+    """A storm with faults."""
+    members = _storm(rng, plan.quiet_after)
+    return replace(plan, members=members, faults=_faults(rng, "faults", members, plan.quiet_after))
+
+
+def _long(rng: random.Random, plan: Plan) -> Plan:
+    """Five minutes with the time-outs that users have, and faults and handlers to match."""
+    span = 300.0
+    stretched = span / plan.quiet_after
+    members = tuple(
+        replace(
+            each,
+            joins_at=each.joins_at * stretched,
+            leaves_at=each.leaves_at * stretched,
+            poll_timeout=1.0,
+        )
+        for each in plan.members
+    )
+    faults = tuple(
+        replace(each, time=each.time * stretched, seconds=min(each.seconds * rng.uniform(1.0, 25.0), 0.5 * span))
+        for each in (plan.faults or (_fault(rng, _KINDS, members, plan.quiet_after),))
+    )
+    return replace(
+        plan,
+        kind="faults",
+        produced=tuple((time * stretched, number, 2 * count) for time, number, count in plan.produced),
+        members=members,
+        faults=faults,
+        quiet_after=span,
+        ends_at=span + 1500.0,
+        handler=(0.001, 0.05, 30.0, rng.choice((0.0, 0.02, 0.1))),
+        initial_delay=3.0,
+        session_timeout=45.0,
+        heartbeat_interval=3.0,
+        max_poll_interval=300.0,
+        commit_budget=1.0,
+        request_timeout=30.0,
+        fetch_max_wait=0.5,
+        default_api_timeout=60.0,
+        auto_commit_interval=5.0,
+    )
 
 
 def _visited(rng: random.Random, plan: Plan) -> Plan:

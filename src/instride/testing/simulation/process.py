@@ -243,7 +243,7 @@ class Process:
                 case CloseConnection():
                     gone = self.links.pop(action.key, None)
                     if gone is not None:
-                        gone.close()
+                        gone.close(abort=action.abort)
                     self._witness.closed(action.key, now)
                 case Log():
                     if self.history.keep_logs:
@@ -265,7 +265,9 @@ class Process:
             self.scheduler.after(2 * self._latency(), partial(self._opened, link, ready))
 
     def _opened(self, link: Link, ready: _Input) -> None:
-        if not link.stalled:
+        if self.scheduler.now < link.held_until:
+            self.scheduler.at(link.held_until, partial(self._opened, link, ready))
+        elif not link.stalled:
             self._input(ready)
 
     def cut(self, role: Role) -> None:
@@ -273,6 +275,18 @@ class Process:
             if key.role is role and link.alive:
                 self.history.add(self.name, "cut", str(key))
                 link.cut()
+
+    def make_fragile(self, role: Role) -> None:
+        """Its connections of that role break within the next message; at once where messages are not bytes."""
+        for key, link in self.links.items():
+            if key.role is role and link.framed:
+                link.fragile = True
+            elif key.role is role:
+                self.history.add(self.name, "cut", str(key))
+                link.cut()
+
+    def link_broke_within_a_frame(self, link: Link) -> None:
+        self.history.add(self.name, "cut", str(link.key), "within a frame")
 
     def stall(self, role: Role) -> None:
         for key, link in self.links.items():
