@@ -6,7 +6,8 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Lost, Polled, Revoked, RevokeRequested
-from instride.errors import CommitFailedError
+from instride.core.network.actions import Action, ConnectionKey, OpenConnection, Role
+from instride.errors import CommitFailedError, TransportError
 from instride.wire import api
 
 ILLEGAL_GENERATION = 22
@@ -46,6 +47,36 @@ def test_a_process_suspended_during_a_join_or_sync_has_no_lease_when_it_goes_on(
     script.heartbeat()
     assert script.lease.holds(script.now)
     assert script.machine._book.held[tp(0)].epoch == 1, "and nothing was lost"
+
+
+class SlowToConnect(NetworkScript):
+    """Where `slow`, connections stay on their way."""
+
+    slow = False
+
+    def _act(self, action: Action) -> None:
+        if not (self.slow and isinstance(action, OpenConnection)):
+            super()._act(action)
+
+
+@pytest.mark.rule("fence yourself")
+def test_a_commit_that_waits_for_its_connection_is_not_sent_without_a_lease() -> None:
+    """Seed 333: it was handed over in time, and transmitted when a partition had healed, after the session's end."""
+    script = SlowToConnect(session_timeout=6.0, heartbeat_interval=1.0, request_timeout=20.0)
+    script.member_of(1, 0)
+    key = ConnectionKey(Role.COORDINATOR, 1)
+    script.slow = True
+    script.machine.closed(key, TransportError("it broke"), script.now)
+    call = script.commit({0: 5})
+    script.pass_time(7.0)
+    assert not script.lease.holds(script.now)
+    script.machine.opened(key, script.now)
+    script.settle()
+    assert "OffsetCommit" not in script.waits()
+    script.heartbeat()
+    assert script.asked(api.OffsetCommit).offsets[tp(0)].offset == 5, "it is held, not dropped"
+    script.committed()
+    assert [event.call for event in script.take(Answered)] == [call]
 
 
 @pytest.mark.rule("deadline")

@@ -24,6 +24,7 @@ from instride.commits import CommitEntry
 from instride.core.events import Answered, Commit
 from instride.core.network.cluster import Cluster
 from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.errors import (
@@ -215,7 +216,13 @@ class Commits:
             },
             topic_ids=self._cluster.topic_ids({tp.topic for tp in entries}),
         )
-        self._coordinator.send(request, lambda result, then: self._answered(flight, result, then), now)
+        # The connection may have to be opened first. Until then a rebalance may begin, or the lease end.
+        self._coordinator.send_if(
+            lambda then: self._same(flight) and self.group.may_commit(then),
+            request,
+            lambda result, then: self._answered(flight, result, then),
+            now,
+        )
 
     def _drop_not_held(self) -> None:
         for tp, entry in list(self._queued.items()):
@@ -248,6 +255,10 @@ class Commits:
             self._settle_code(tp, flight, code)
 
     def _failed(self, flight: _Flight, error: Exception, now: float) -> None:
+        if isinstance(error, NotSentError):
+            for tp, entry in flight.entries.items():
+                self._requeue(tp, entry)
+            return
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
             self._coordinator.lost(error)

@@ -4,9 +4,10 @@ Laws
 1. A request is answered to its sender exactly once: by an answer, or by an error.
 2. A request has a deadline from the moment it is handed over. One that passes it closes its connection, since the
    answers behind it would come too late as well. What it sent and the broker has not got is not to arrive after that.
-3. After a failure a connection is not opened again before its back-off ends; requests wait for that.
-4. What is sent on one connection is transmitted in order.
-5. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
+3. What waited for its connection is sent only where it is still wanted.
+4. After a failure a connection is not opened again before its back-off ends; requests wait for that.
+5. What is sent on one connection is transmitted in order.
+6. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
    is a broken connection: when the credentials are good again, all goes on.
 """
 
@@ -29,14 +30,24 @@ from instride.errors import (
 )
 from instride.wire.api import Answer, Request
 
-__all__ = ["Address", "Connections", "OnDone"]
+__all__ = ["Address", "Connections", "NotSentError", "OnDone", "Wanted"]
 
 Address = tuple[str, int]
 OnDone = Callable[[Answer | Exception, float], None]
 """Called with the answer or error, and the time."""
+Wanted = Callable[[float], bool]
+"""Whether a request is still to be sent, at that time."""
 _REFUSED_BACKOFF = 1.0
 # A user who does not poll is told again, but not often: what is told waits in a queue.
 _TOLD_AGAIN = 5.0
+
+
+class NotSentError(Exception):
+    """The end of a request that nobody wanted any more when its connection was open. It reaches no user."""
+
+
+def _always(_now: float) -> bool:
+    return True
 
 
 class _State(Enum):
@@ -51,6 +62,7 @@ class _Pending:
     request: Request
     on_done: OnDone
     deadline: float
+    wanted: Wanted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,14 +101,19 @@ class Connections:
         now: float,
         *,
         timeout: float | None = None,
+        wanted: Wanted = _always,
     ) -> None:
-        """Hand a request over; `on_done` hears of its end. timeout: seconds, else request_timeout."""
+        """Hand a request over; `on_done` hears of its end. timeout: seconds, else request_timeout.
+
+        wanted: asked when the connection is open, which may be much later; else it ends with `NotSentError`.
+        """
         self._requests += 1
         pending = _Pending(
             request_id=self._requests,
             request=request,
             on_done=on_done,
             deadline=now + (self._config.request_timeout if timeout is None else timeout),
+            wanted=wanted,
         )
         link = self._link(key)
         link.address = address
@@ -216,17 +233,21 @@ class Connections:
 
     def _advance(self, key: ConnectionKey, link: _Link, now: float) -> None:
         if link.state is _State.READY:
-            for pending in link.waiting:
-                link.flying[pending.request_id] = pending
-                self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
-            link.waiting.clear()
+            waiting, link.waiting = link.waiting, []
+            for pending in waiting:
+                if pending.wanted(now):
+                    link.flying[pending.request_id] = pending
+                    self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
+                else:
+                    self._where.pop(pending.request_id, None)
+                    pending.on_done(NotSentError("nobody wants it any more"), now)
         elif link.state is _State.CLOSED and link.waiting and link.backoff.ready(now):
             link.state = _State.OPENING
             link.opening_deadline = now + self._config.connection_setup_timeout
             self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
 
     def _was_refused(self, error: AuthenticationError, now: float) -> TransportError:
-        """Law 5. Returns what the requests get to hear."""
+        """Law 6. Returns what the requests get to hear."""
         self.refused = error
         if self._told_at is None or now - self._told_at >= _TOLD_AGAIN:
             self._told_at = now

@@ -17,7 +17,7 @@ from typing import Final
 from instride.core.events import ErrorRaised
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.cluster import Cluster
-from instride.core.network.connections import Address, OnDone
+from instride.core.network.connections import Address, OnDone, Wanted
 from instride.core.network.context import Context
 from instride.errors import TransportError, error_for_code
 from instride.wire import api
@@ -102,8 +102,13 @@ class Coordinator:
         self._context.connections.close(ConnectionKey(Role.JOIN, self.node_id), TransportError(why), now)
 
     def send(self, request: api.Request, on_done: OnDone, now: float, *, timeout: float | None = None) -> None:
-        """On the coordinator connection: heartbeats, commits, committed offsets, leaving."""
+        """On the coordinator connection: heartbeats, committed offsets, leaving."""
         self._send(Role.COORDINATOR, request, on_done, now, timeout)
+
+    def send_if(self, wanted: Wanted, request: api.Request, on_done: OnDone, now: float) -> None:
+        """On the same connection, once it is open, if that is then still wanted: commits."""
+        key = ConnectionKey(Role.COORDINATOR, self.node_id)
+        self._context.connections.send(key, self._address, request, on_done, now, wanted=wanted)
 
     def send_join(self, request: api.Request, on_done: OnDone, now: float, *, timeout: float | None = None) -> None:
         """On the connection that Join and Sync have for themselves."""
