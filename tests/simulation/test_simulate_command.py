@@ -56,8 +56,19 @@ def test_a_wrong_history_ends_it_with_its_transcript_and_seed(
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     assert main(["--histories", "200"]) == 1
     said = capsys.readouterr().out
-    assert "***     S" in said, "the violation stands in the transcript"
+    assert re.search(r"\*\*\*     [SLP]\d+, ", said), "the violation stands in the transcript"
     assert "again: python -m instride.testing.simulate --seed " in said
+
+
+def test_a_long_run_goes_on_and_names_every_wrong_history(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
+    assert main(["--histories", "200", "--go-on"]) == 1
+    said = capsys.readouterr().out
+    named = re.findall(r"^seed \d+: .*", said, re.MULTILINE)
+    assert len(named) > 1
+    assert f"200 histories, {len(named)} wrong" in said
 
 
 def test_a_transcript_on_request(capsys: pytest.CaptureFixture[str]) -> None:

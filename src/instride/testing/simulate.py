@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=1000, metavar="N", help="how many (1000)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's seed (0)")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
+    parser.add_argument("--go-on", action="store_true", help="name every wrong history, instead of showing the first")
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the first one as JSON lines, and no more")
     chosen = parser.parse_args(arguments)
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.transcript:
         _say(_transcript(chosen.seed))
         return 0
-    return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs)
+    return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs, go_on=chosen.go_on)
 
 
 class _Sum:
@@ -54,41 +55,58 @@ class _Sum:
     def __init__(self) -> None:
         self.histories = 0
         self.virtual = self.processor = 0.0
+        self.wrong: list[int] = []
         self.rows: dict[str, Counter[str]] = {}
 
     def add(self, batch: Batch) -> None:
         self.histories += batch.histories
         self.virtual += batch.virtual
         self.processor += batch.processor
+        self.wrong += batch.wrong
         for table, taken in batch.rows.items():
             total = self.rows.setdefault(table, Counter())
             for row, count in taken.items():
                 total[row] += count  # rows that were not taken are in it too
 
 
-def _simulate(seeds: range, jobs: int) -> int:
-    said, total = time.monotonic(), _Sum()
+def _simulate(seeds: range, jobs: int, *, go_on: bool) -> int:
+    total = _Sum()
+    try:
+        _run(seeds, jobs, total, go_on=go_on)
+    except KeyboardInterrupt:
+        _say("interrupted")
+    if total.wrong and not go_on:
+        _fail(total.wrong[0])
+        return 1
+    _summarize(total)
+    missed = never_taken(total.rows) if total.histories >= _MANY else []
+    if missed:
+        _say(f"never taken in {total.histories} histories, so nothing is known of it: {'; '.join(missed)}")
+    return 1 if missed or total.wrong else 0
+
+
+def _run(seeds: range, jobs: int, total: _Sum, *, go_on: bool) -> None:
+    said = time.monotonic()
     for batch in batches(seeds, jobs=jobs):
         total.add(batch)
-        if batch.wrong is not None:
-            _fail(batch.wrong)
-            return 1
+        for seed in batch.wrong if go_on else ():
+            _say(f"seed {seed}: {check(run(plan_for(seed)))[0]}")
+        if total.wrong and not go_on:
+            return
         if time.monotonic() - said > _EVERY:
             said = time.monotonic()
-            _say(f"{total.histories} of {len(seeds)} histories, none wrong")
-    _summarize(total)
-    missed = never_taken(total.rows)
-    if missed and total.histories >= _MANY:
-        _say(f"never taken in {total.histories} histories, so nothing is known of it: {'; '.join(missed)}")
-        return 1
-    return 0
+            _say(f"{total.histories} of {len(seeds)} histories, {_wrong(total)}")
+
+
+def _wrong(total: _Sum) -> str:
+    return f"{len(total.wrong)} wrong" if total.wrong else "none wrong"
 
 
 def _summarize(total: _Sum) -> None:
     rate = total.virtual / max(total.processor, 1e-9)
     _say(
-        f"{total.histories} histories, none wrong: {total.virtual:.0f} virtual seconds in {total.processor:.1f} s of "
-        f"processor time, {rate:.0f} in each"
+        f"{total.histories} histories, {_wrong(total)}: {total.virtual:.0f} virtual seconds in {total.processor:.1f} s "
+        f"of processor time, {rate:.0f} in each"
     )
     for table, taken in total.rows.items():
         _report(table, taken)
