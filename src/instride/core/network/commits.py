@@ -256,8 +256,8 @@ class Commits:
 
     def _failed(self, flight: _Flight, error: Exception, now: float) -> None:
         if isinstance(error, NotSentError):
-            for tp, entry in flight.entries.items():
-                self._requeue(tp, entry)
+            for unsent in flight.entries.items():
+                self._requeue(*unsent)
             return
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
