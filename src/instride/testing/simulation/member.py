@@ -92,7 +92,7 @@ def _flagship(member: Member) -> UserLoop:
                 continue
             records = ConsumerRecords()  # the round goes on: a poll that raised is continued by the next
         yield member.breath()
-        for record in ledger.forget(consumer.lost_partitions()):
+        for record in ledger.forget(sorted(consumer.lost_partitions())):
             member.cancel(record)
         for record in ledger.track(records):
             ledger.watch(record, member.submit(record))
@@ -116,7 +116,7 @@ def _changes(member: Member) -> UserLoop:
             changes = yield from consumer.poll_changes(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
             continue
-        for record in ledger.forget(changes.lost):
+        for record in ledger.forget(sorted(changes.lost)):
             member.cancel(record)
         yield member.breath()
         for record in ledger.track(changes.records):
@@ -142,7 +142,7 @@ def _wait(member: Member) -> UserLoop:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
             continue
-        for record in ledger.forget(consumer.lost_partitions()):
+        for record in ledger.forget(sorted(consumer.lost_partitions())):
             member.cancel(record)
         for record in ledger.track(records):
             ledger.watch(record, member.submit(record))
