@@ -1,7 +1,8 @@
 """``python -m instride.testing.simulate --histories N [--seed S] [--jobs J]``: simulate N histories and judge each.
 
 Prints progress, a summary, and how often each row of the transition tables was taken. The exit status is 1 where a
-history breaks a law, with its transcript and its seed; and where a run of many histories never takes one of the rows.
+history breaks a law, with its seed and the transcript of a short history that breaks the same one; and where a run of
+many histories never takes one of the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from instride.testing.check import check
 from instride.testing.simulation.campaign import Batch, batches
 from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import never_taken
+from instride.testing.simulation.kept import decode, encode
+from instride.testing.simulation.plan import Plan
 from instride.testing.simulation.planning import plan_for
+from instride.testing.simulation.shrinking import shrink
 from instride.testing.simulation.transcript import transcript
 
 __all__ = ["main"]
@@ -35,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's seed (0)")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many processes (1)")
     parser.add_argument("--go-on", action="store_true", help="name every wrong history, instead of showing the first")
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="one history: that of the plan in this file")
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the first one as JSON lines, and no more")
     chosen = parser.parse_args(arguments)
@@ -44,9 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen.write.write_text(run(plan_for(chosen.seed)).lines(), encoding="utf-8")
         return 0
     if chosen.transcript:
-        _say(_transcript(chosen.seed))
+        _say(f"{encode(plan_for(chosen.seed))}\n{_transcript(plan_for(chosen.seed))}")
         return 0
+    if chosen.plan is not None:
+        return _replay(decode(chosen.plan.read_text(encoding="utf-8")))
     return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs, go_on=chosen.go_on)
+
+
+def _replay(plan: Plan) -> int:
+    _say(_transcript(plan))
+    return 1 if check(run(plan)) else 0
 
 
 class _Sum:
@@ -119,17 +131,19 @@ def _report(table: str, taken: Mapping[str, int]) -> None:
 
 
 def _fail(seed: int) -> None:
-    violations = check(run(plan_for(seed)))
-    _say(_transcript(seed))
-    _say("")
-    for violation in violations:
+    plan = plan_for(seed)
+    for violation in check(run(plan)):
         _say(f"seed {seed}: {violation}")
+    _say("a short history that breaks the same law, and its plan:\n")
+    short = shrink(plan)
+    _say(_transcript(short))
+    _say(f"\n{encode(short)}\n")
     _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1")
 
 
-def _transcript(seed: int) -> str:
-    history = run(plan_for(seed), keep_logs=True)
-    return f"{plan_for(seed)}\n{transcript(history, check(history))}"
+def _transcript(plan: Plan) -> str:
+    history = run(plan, keep_logs=True)
+    return transcript(history, check(history))
 
 
 def _say(text: str) -> None:
