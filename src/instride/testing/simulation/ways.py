@@ -9,6 +9,7 @@ Laws
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -32,7 +33,7 @@ class Way(Protocol):
 class WholeWay:
     """latency: of the next message. held: until when nothing comes through. passes: whether anything still does."""
 
-    __slots__ = ("_arrived", "_arrives", "_held", "_latency", "_passes", "_scheduler")
+    __slots__ = ("_arrived", "_arrives", "_held", "_latency", "_passes", "_scheduler", "_under_way")
 
     def __init__(
         self,
@@ -48,20 +49,25 @@ class WholeWay:
         self._passes = passes
         self._arrived = arrived
         self._arrives = 0.0
+        self._under_way: deque[Callable[[], None]] = deque()
 
     def send(self, number: int, message: Any) -> None:
         self._after(partial(self._arrived, number, message))
 
     def _after(self, step: Callable[[], None]) -> None:
         """In order, each after its latency."""
+        self._under_way.append(step)
         self._arrives = max(self._arrives, self._scheduler.now + self._latency())
-        self._scheduler.at(self._arrives, partial(self._arrive, step))
+        self._scheduler.at(self._arrives, self._arrive)
 
-    def _arrive(self, step: Callable[[], None]) -> None:
+    def _arrive(self) -> None:
+        """The time of one has come, and it is always the first's turn."""
         if self._scheduler.now < self._held():
             self._arrives = max(self._arrives, self._held())
-            self._scheduler.at(self._held(), partial(self._arrive, step))
-        elif self._passes():
+            self._scheduler.at(self._held(), self._arrive)
+            return
+        step = self._under_way.popleft()
+        if self._passes():
             step()
 
 
