@@ -13,6 +13,7 @@ from kafka_help import QUICK, fill, ids, poll_until, tps
 
 from instride import Consumer
 from instride.net import resolver
+from instride.net.transport import Transport
 from instride.testing import LocalKafka
 
 Open = Callable[..., Consumer]
@@ -133,6 +134,13 @@ def test_canonical_names_are_connected_to(
         monkeypatch.setattr(
             socket, "getnameinfo", lambda address, flags: ("one.test" if address == one[1] else "two.test", "9092")
         )
+        connected: list[str] = []
+
+        def noted(addresses: Any, where: str, connection: Any, **options: Any) -> Transport:
+            connected.append(where)
+            return Transport(addresses, where, connection, **options)
+
+        monkeypatch.setattr("instride.net.thread.Transport", noted)
         consumer = open_consumer(
             bootstrap_servers="alias.test:9092",
             client_dns_lookup="resolve_canonical_bootstrap_servers_only",
@@ -140,6 +148,7 @@ def test_canonical_names_are_connected_to(
         )
         consumer.assign(tps(topic, 0))
         assert ids(poll_until(consumer, 5)) == written
+    assert connected[:2] == ["one.test:9092", "two.test:9092"], "what certificates and Kerberos speak of"
 
 
 @pytest.mark.slow

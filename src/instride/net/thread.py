@@ -54,7 +54,7 @@ _LONGEST_WAIT = 60.0
 class _Opening:
     """number: rises with each opening, so that a slow resolver cannot open a connection that was given up.
 
-    name: what the peer must prove to be, where there is TLS; the host, or one of its canonical names.
+    name: the host, or one of its canonical names: what the peer is called in certificates and in Kerberos.
     """
 
     key: ConnectionKey
@@ -226,7 +226,7 @@ class NetworkThread:
         elif self._authenticator is None:
             self._connect(opening, found, None)
         else:
-            self._authenticator.prepare(opening.host, lambda mechanism: self._connect(opening, found, mechanism))
+            self._authenticator.prepare(opening.name, lambda mechanism: self._connect(opening, found, mechanism))
 
     def _connect(self, opening: _Opening, found: list[SocketAddress], mechanism: Mechanism | KafkaError | None) -> None:
         if self._openings.get(opening.key) != opening.number:
@@ -236,9 +236,10 @@ class NetworkThread:
             return
         config = self._config
         connection = Connection(client_id=config.client_id, max_frame_bytes=config.max_frame_bytes, mechanism=mechanism)
-        tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=opening.where)
+        where = f"{opening.name}:{opening.port}"
+        tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
         turn = self._attempts.get(opening.where, 1) - 1
-        self._transports[opening.key] = Transport(rotated(found, turn), opening.where, connection, tls=tls)
+        self._transports[opening.key] = Transport(rotated(found, turn), where, connection, tls=tls)
         self._where[opening.key] = opening.where
         self._after(opening.key)
 
