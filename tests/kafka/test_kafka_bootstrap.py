@@ -152,6 +152,25 @@ def test_canonical_names_are_connected_to(
 
 
 @pytest.mark.slow
+def test_a_broker_that_has_an_ipv6_address_only() -> None:
+    """All connections, not only the first."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with LocalKafka(listeners={"SIX": "PLAINTEXT@::1"}) as kafka:
+        kafka.create_topic("t")
+        written = fill(kafka, "t", {0: 5})
+        with Consumer(bootstrap_servers=kafka.listener("SIX"), group_id="g", **QUICK) as consumer:
+            consumer.subscribe(["t"])
+            assert ids(poll_until(consumer, 5)) == written
+            consumer.commit()
+            (info,) = consumer.partitions_for("t")
+            assert info.leader is not None
+            assert info.leader.host in ("::1", "[::1]")
+
+
+@pytest.mark.slow
 def test_a_cluster_that_moved_is_found_by_the_bootstrap_servers(dns: dict[str, Addresses]) -> None:
     """Every broker that was known is gone; the name in the list points to others now."""
 

@@ -96,6 +96,20 @@ def test_a_listener_of_ones_own_has_its_protocol_and_is_advertised() -> None:
     assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TLS:SSL"
 
 
+def test_a_listener_may_be_on_ipv6() -> None:
+    node = Node(
+        node_id=1,
+        port=1001,
+        controller_port=2001,
+        folder=Path("/f"),
+        log=Path("/l"),
+        listeners=dict.fromkeys(checked_listeners({"SIX": "SSL@::1"}), ("SSL@::1", 3001)),
+    )
+    settings = parsed(server_properties(node, (node,), {}))
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1001,SIX://[::1]:3001"
+    assert settings["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SIX:SSL"
+
+
 @pytest.mark.parametrize("listeners", [{"PLAINTEXT": "SSL"}, {"tls": "SSL"}, {"TLS": "TLS"}, {"CONTROLLER": "SSL"}])
 def test_a_listener_that_cannot_be_is_refused(listeners: dict[str, str]) -> None:
     with pytest.raises(ConfigError):

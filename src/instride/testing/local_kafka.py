@@ -24,7 +24,7 @@ from instride.testing.kafka_home import VERSIONS, find_kafka
 from instride.testing.processes import Processes
 from instride.testing.readiness import all_ready, topics_gone, topics_ready
 from instride.testing.running import Running, lay_out
-from instride.testing.settings import Property, checked, checked_listeners
+from instride.testing.settings import Property, checked, checked_listeners, listener_address
 
 __all__ = ["LocalKafka"]
 
@@ -38,11 +38,12 @@ class LocalKafka:
     """A cluster for tests. A context manager: ``with LocalKafka(nodes=3) as kafka: ...``
 
     nodes: 1 to 3; their numbers are 1, 2, 3. properties: broker properties for all nodes, over this class's defaults.
-    listeners: besides that without TLS or SASL, name -> security protocol; `properties` configures them by
-    ``listener.name.<name in small letters>.``. heap: of each node, as ``java -Xmx`` takes it. jvm_options: of the JVM;
-    the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a start, and for each other
-    call that waits. folder: where the temporary folder is made; the system's place by default. version: of Kafka,
-    one of `kafka_home.VERSIONS` ("2.8.2" runs with a ZooKeeper); None takes ``KAFKA_HOME``, else the newest.
+    listeners: besides that without TLS or SASL, name -> security protocol ("PLAINTEXT@::1" is on IPv6); `properties`
+    configures them by ``listener.name.<name in small letters>.``. heap: of each node, as ``java -Xmx`` takes it.
+    jvm_options: of the JVM; the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a
+    start, and for each other call that waits. folder: where the temporary folder is made; the system's place by
+    default. version: of Kafka, one of `kafka_home.VERSIONS` ("2.8.2" runs with a ZooKeeper); None takes ``KAFKA_HOME``,
+    else the newest.
 
     Its calls may come from several threads, but not two at once on one node, nor with ``start`` or ``stop``.
     Calls that wait raise KafkaTimeoutError; those that need a cluster or node that is not there raise LocalKafkaError.
@@ -259,7 +260,7 @@ class LocalKafka:
         listeners = self._running.node(node).listeners
         if name not in listeners:
             raise LocalKafkaError(f"there is no listener {name!r}; those given are {', '.join(listeners) or 'none'}")
-        return f"127.0.0.1:{listeners[name][1]}"
+        return listener_address(*listeners[name])
 
     def pid(self, node: int = 1) -> int:
         """The process id of the node's JVM, or of the last one that it had."""

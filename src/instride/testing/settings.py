@@ -2,7 +2,7 @@
 
 Laws
 1. Every node is broker and controller in one (before 3.3: a broker, with a ZooKeeper for all), and listens on
-   127.0.0.1 only: in plain text, and as the user's own listeners say.
+   127.0.0.1 only (or ::1): in plain text, and as the user's own listeners say.
 2. The user's properties win over the defaults here; those that make the cluster what it is are refused.
 """
 
@@ -17,7 +17,7 @@ from typing import Final
 from instride.errors import ConfigError
 from instride.testing.zookeeper import SESSION_MS
 
-__all__ = ["Node", "checked", "checked_listeners", "server_properties"]
+__all__ = ["Node", "checked", "checked_listeners", "listener_address", "server_properties"]
 
 Property = str | int | float | bool
 
@@ -42,6 +42,7 @@ RESERVED: Final = frozenset(
 
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_IPV6: Final = "@::1"
 _OWN_LISTENERS: Final = ("PLAINTEXT", "CONTROLLER")
 
 
@@ -88,15 +89,20 @@ def checked(properties: Mapping[str, Property] | None) -> dict[str, str]:
 
 
 def checked_listeners(listeners: Mapping[str, str] | None) -> dict[str, str]:
-    """Name -> security protocol. Raises ConfigError."""
+    """Name -> security protocol, which ends in "@::1" for a listener on IPv6. Raises ConfigError."""
     for name, protocol in (listeners or {}).items():
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", name) or name in _OWN_LISTENERS:
             raise ConfigError(
                 f"a listener cannot have the name {name!r}: capital letters, and none of {_OWN_LISTENERS}"
             )
-        if protocol not in _PROTOCOLS:
+        if protocol.removesuffix(_IPV6) not in _PROTOCOLS:
             raise ConfigError(f"listener {name}: its protocol is one of {', '.join(_PROTOCOLS)}, not {protocol!r}")
     return dict(listeners or {})
+
+
+def listener_address(protocol: str, port: int) -> str:
+    """Where a listener is: on 127.0.0.1, or on ::1 where its protocol says so."""
+    return f"[::1]:{port}" if protocol.endswith(_IPV6) else f"127.0.0.1:{port}"
 
 
 def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[str, str]) -> str:
@@ -107,8 +113,9 @@ def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[s
 
 def _identity(node: Node, nodes: tuple[Node, ...]) -> dict[str, str]:
     clients = [f"PLAINTEXT://{node.address}"]
-    clients += [f"{name}://127.0.0.1:{port}" for name, (_, port) in node.listeners.items()]
-    protocols = dict.fromkeys(_OWN_LISTENERS, "PLAINTEXT") | {name: it for name, (it, _) in node.listeners.items()}
+    clients += [f"{name}://{listener_address(*where)}" for name, where in node.listeners.items()]
+    protocols = dict.fromkeys(_OWN_LISTENERS, "PLAINTEXT")
+    protocols |= {name: protocol.removesuffix(_IPV6) for name, (protocol, _) in node.listeners.items()}
     own = {
         "advertised.listeners": ",".join(clients),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
