@@ -33,17 +33,20 @@ def make(kafka: LocalKafka, group: str) -> Iterator[Make]:
             pass
 
 
-def member(open_consumer: Callable[..., Consumer], group: str, name: str, pattern: str) -> Member:
-    consumer = open_consumer(group_id=group, client_id=name, metadata_max_age=0.3)
+def member(
+    open_consumer: Callable[..., Consumer], group: str, name: str, pattern: str, assignor: str = "cooperative-sticky"
+) -> Member:
+    consumer = open_consumer(group_id=group, client_id=name, metadata_max_age=0.3, assignors=[assignor])
     consumer.subscribe(pattern=pattern)
     return Member(name, consumer)
 
 
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_topics_that_are_made_later_are_read_and_deleted_ones_are_given_up(
-    kafka: LocalKafka, make: Make, open_consumer: Callable[..., Consumer], group: str
+    kafka: LocalKafka, make: Make, open_consumer: Callable[..., Consumer], group: str, assignor: str
 ) -> None:
     first, other = make("1", 2), make("other")
-    a = member(open_consumer, group, "a", rf"{group}-\d+")
+    a = member(open_consumer, group, "a", rf"{group}-\d+", assignor)
     drive(a, until=lambda: a.owned == set(tps(first, 0, 1)))
     assert a.consumer.subscription() == {first}
     second = make("2", 2)
@@ -59,11 +62,12 @@ def test_topics_that_are_made_later_are_read_and_deleted_ones_are_given_up(
     assert not a.lost, "what goes with its topic is revoked, not lost"
 
 
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "roundrobin"])
 def test_two_members_share_what_matches(
-    kafka: LocalKafka, make: Make, open_consumer: Callable[..., Consumer], group: str
+    kafka: LocalKafka, make: Make, open_consumer: Callable[..., Consumer], group: str, assignor: str
 ) -> None:
     topics = [make(str(number)) for number in range(4)]
-    a, b = (member(open_consumer, group, name, rf"{group}-\d+") for name in "ab")
+    a, b = (member(open_consumer, group, name, rf"{group}-\d+", assignor) for name in "ab")
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 2)
     topics += [make("4"), make("5")]
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 3)
