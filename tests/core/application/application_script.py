@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from instride.config import ConsumerConfig
@@ -34,9 +34,15 @@ E = TypeVar("E")
 class Script:
     """One application machine. `up` says what comes from the network side; `poll` runs a poll to its end."""
 
-    def __init__(self, *, protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE,
+        lease: Lease | None = None,
+        **settings: Any,
+    ) -> None:
         self.config = config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g", **settings)
-        self.lease = Lease()
+        self.lease = lease or Lease()
         self.queue: deque[BackgroundEvent] = deque()
         self.posted: list[ApplicationEvent] = []
         self.heard_commits: list[dict[int, int]] = []
@@ -129,9 +135,11 @@ class RecordingListener(RebalanceListener):
     def __init__(self) -> None:
         self.heard: list[tuple[str, list[int]]] = []
         self.error: Exception | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def _hear(self, what: str, partitions: Sequence[TopicPartition]) -> None:
         self.heard.append((what, [each.partition for each in partitions]))
+        self.meanwhile()
         if self.error is not None:
             error, self.error = self.error, None
             raise error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
@@ -17,6 +19,7 @@ from instride.core.events import (
     SetPosition,
     Wakeup,
 )
+from instride.core.lease import Lease
 from instride.errors import ConfigError, IllegalStateError, WakeupError
 
 
@@ -326,6 +329,7 @@ def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: Re
     assert script.to_be_revoked() == set()
     assert listener.heard == [], "the new assignment waits for the revoke"
     script.up(CommitsSettled(partitions=epochs(0)))
+    assert call.send(script.now).until == script.now, "the listener may have taken long: it looks again, at once"
     with pytest.raises(StopIteration) as end:
         call.send(script.now)
     assert [each.partition.partition for each in end.value.value] == [1]
@@ -393,6 +397,54 @@ def test_nothing_is_returned_without_a_lease(script: Script) -> None:
     assert script.poll() == []
     script.lease.expires = script.now + 10
     assert script.poll() == [(0, 0, 5)]
+
+
+class Hurried(Lease):
+    """The network thread's turn comes just before the lease is looked at, or just after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Callable[[], None] = lambda: None
+        self.after: Callable[[], None] = lambda: None
+
+    def holds(self, now: float) -> bool:
+        self.before()
+        held = super().holds(now)
+        self.after()
+        return held
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.rule("membership")
+def test_the_lease_of_a_new_membership_does_not_vouch_for_what_the_old_one_lost(moment: str) -> None:
+    """A process that was suspended: the loss and the lease may come between any two steps of its poll."""
+
+    def turn() -> None:
+        script.lost(0)
+        script.lease.expires = script.now + 10
+
+    script = Script(lease=Hurried())
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 5)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+    script.lease.expires = script.now - 1
+    setattr(script.lease, moment, turn)
+    assert script.poll() == []
+    assert script.lost_partitions() == {0}
+
+
+@pytest.mark.rule("membership")
+def test_what_was_lost_while_a_listener_ran_is_not_returned(listener: RecordingListener) -> None:
+    script = Script()
+    script.subscribe(listener)
+    script.assigned(0)
+    script.fetched(0, 0, 5)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+    script.assigned(1, epoch=2)
+    listener.meanwhile = lambda: script.lost(0)
+    assert script.poll() == []
+    assert script.lost_partitions() == {0}
 
 
 def test_a_long_poll_goes_on_telling_that_the_application_is_alive() -> None:

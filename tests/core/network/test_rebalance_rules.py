@@ -263,6 +263,21 @@ def test_the_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent(scr
 
 
 @pytest.mark.rule("membership")
+def test_who_is_no_member_has_no_lease_until_it_joined_again_or_left_the_group(script: NetworkScript) -> None:
+    """Its loss may still be on its way to the application; a lease would vouch for the records that it holds."""
+    script.member_of(1, 0)
+    script.heartbeat(UNKNOWN_MEMBER_ID)
+    assert len(script.take(Lost)) == 1
+    assert not script.lease.holds(script.now)
+    script.join(2)
+    script.sync(0)
+    assert script.lease.holds(script.now)
+    script.do(Unsubscribe(call=1, deadline=script.now + 5))
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert script.lease.holds(script.now), "partitions of one's own choice need none"
+
+
+@pytest.mark.rule("membership")
 def test_a_pending_join_or_sync_counts_as_answered() -> None:
     script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
     script.member_of(1, 0)

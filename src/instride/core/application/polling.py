@@ -9,7 +9,9 @@ Laws
 4. State is changed before a listener runs, and what the listener's end must tell the network side is told even
    when it raises.
 5. Completions are taken before changes. In immediate mode a requested revoke is completed before any later change.
-6. Without a lease nothing is returned.
+6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
+   the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
+   at the lease, the clock and the queue when its listener has run, which may take long.
 7. Where records are deserialized, that is the last step; an error of it is raised as `reading` says.
 """
 
@@ -69,26 +71,32 @@ class Poller:
         """read: deserializes each record that is returned."""
         state = self._state
         deadline = now + timeout
-        state.holdings.now = now
-        drain(state)
+        holds = self._look(now)
         state.post(Polled())
         self._raise_due()
         self._begin(now)
         while True:
-            self._take_events(now, immediate=immediate)
-            deliveries = self._collect(now, limit, read)
-            if deliveries or self._news or now >= deadline:
+            heard = self._take_events(now, immediate=immediate)
+            deliveries = self._collect(limit, read) if holds and not heard else []
+            if not heard and (deliveries or self._news or now >= deadline):
                 self._stepped = self._news = False
                 return deliveries
             # Long polls tell the network side now and then that the application is alive.
             alive = now + state.config.max_poll_interval / 3
-            now = yield Wait(until=min(deadline, alive))
-            state.holdings.now = now
+            now = yield Wait(until=now if heard else min(deadline, alive))
+            holds = self._look(now)
             if now >= alive:
                 state.post(Polled())
-            drain(state)
             self._raise_due()
             self._take_losses()
+
+    def _look(self, now: float) -> bool:
+        """At the lease, then at the queue (law 6). Whether the lease holds."""
+        state = self._state
+        holds = state.lease.holds(now)
+        state.holdings.now = now
+        drain(state)
+        return holds
 
     def _raise_due(self) -> None:
         inbox = self._state.inbox
@@ -159,21 +167,25 @@ class Poller:
 
     # -- the other events
 
-    def _take_events(self, now: float, *, immediate: bool) -> None:
+    def _take_events(self, now: float, *, immediate: bool) -> bool:
+        """Whether a listener may have heard of one."""
         inbox = self._state.inbox
         put_back: list[Change] = []
+        took = False
         try:
             while True:
                 if inbox.completions and self._awaited_are_settled():
                     self._take_completion(inbox.completions.popleft())
+                    took = True
                 elif inbox.changes and not self._awaited:
                     change, later = split_change(inbox.changes.popleft(), self._held_back)
                     if later is not None:
                         put_back.append(later)
                     if change.partitions or later is None:
                         self._take_change(change, now, immediate=immediate)
+                        took = True
                 else:
-                    return
+                    return took and self._state.listener is not None
         finally:
             inbox.changes.extendleft(reversed(put_back))
 
@@ -240,9 +252,9 @@ class Poller:
 
     # -- records
 
-    def _collect(self, now: float, limit: int, read: Read | None) -> list[Delivery]:
+    def _collect(self, limit: int, read: Read | None) -> list[Delivery]:
         state = self._state
-        if self._awaited or not state.lease.holds(now):
+        if self._awaited:
             return []
         reset_due(state)
         if read is None:

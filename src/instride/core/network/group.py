@@ -155,6 +155,7 @@ class Group:
 
     def unsubscribed(self) -> None:
         self.subscribed = False
+        self._lease.expires = float("inf")  # no group decides what is read now
         self._membership.topics = frozenset()
         self._membership.wants_join = False
 
@@ -256,4 +257,5 @@ class Group:
 
     def _end_membership(self, now: float, *, forget_id: bool) -> None:
         self._joining.end_membership(now, forget_id=forget_id)
-        self._lease.expires = float("inf")
+        # Whose loss is on its way needs a new lease; who left decides alone what is read.
+        self._lease.expires = float("-inf" if self.subscribed else "inf")

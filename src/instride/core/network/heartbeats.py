@@ -4,7 +4,7 @@ Laws
 1. They go on in every state that has a generation, whatever the application does.
 2. The lease ends session_timeout after the *sending* of the last heartbeat that was answered. A join or sync that is
    pending renews it, as long as this thread is never away for that long and heartbeats do not fail. An expired lease is
-   not a loss: the next answer decides.
+   not a loss: the next answer decides. Without a membership there is no lease: its loss may not have been heard yet.
 3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none.
 """
 
@@ -100,10 +100,10 @@ class Heartbeats:
         member = self._membership
         before = self._lease.expires
         if member.generation < 0:
-            self._lease.expires = float("inf")
+            self._lease.expires = float("-inf")
         elif member.request_pending and not member.unheard and self._lease.holds(now):
             self._lease.expires = now + self._config.session_timeout
         else:
             self._lease.expires = member.alive_at + self._config.session_timeout
-        if before < now <= self._lease.expires:
+        if float("-inf") < before < now <= self._lease.expires:
             self._context.deliver(LeaseRenewed())
