@@ -204,9 +204,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make interop", description="Every cell of the matrix of mixed groups.")
     parser.add_argument("--only", default="", metavar="WORD", help="only pairs whose name has this in it")
     parser.add_argument("--keep", type=Path, help="where histories and logs are kept; else they are not")
+    parser.add_argument("--broker", metavar="VERSION", help="of Kafka, as LocalKafka knows it; else the newest")
     arguments = parser.parse_args()
     failed: list[tuple[Pair, str]] = []
-    with tempfile.TemporaryDirectory() as scratch, LocalKafka() as kafka:
+    with tempfile.TemporaryDirectory() as scratch, LocalKafka(version=arguments.broker) as kafka:
         pairs = [pair for pair in all_pairs() if arguments.only in str(pair)]
         print("| peer | assignor | leads | join | leave | kill | seconds |\n|---|---|---|---|---|---|---|", flush=True)
         began = time.monotonic()
