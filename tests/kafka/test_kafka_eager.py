@@ -8,7 +8,7 @@ import pytest
 from kafka_help import Member, drive, each_once, fill, tps
 
 from instride import RebalanceListener, TopicPartition
-from instride.testing import LocalKafka
+from instride.testing import LocalKafka, Recorder
 
 Topic = Callable[..., str]
 Join = Callable[..., Member]
@@ -55,13 +55,14 @@ def test_partitions_go_to_and_fro(kafka: LocalKafka, kafka_topic: Topic, join: J
 
 @pytest.mark.rule("deadline")
 def test_a_delay_holds_up_the_group_and_its_commits_are_taken(
-    kafka: LocalKafka, kafka_topic: Topic, join: Join
+    kafka: LocalKafka, kafka_topic: Topic, join: Join, history: Recorder
 ) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 10, 1: 10})
     a = join("a", topic, assignors=["range"], commits=False)
     a.holding = set(tps(topic, 0))
     drive(a, until=lambda: len(a.records) == 20)
+    history.add("a", "gave up", tps(topic, 1))
     b = join("b", topic, assignors=["range"])
     drive(a, b, until=lambda: a.owned == set(tps(topic, 0)))
     for offset in (3, 6, 10):

@@ -229,6 +229,19 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {"kind": "slow"},
     ),
+    "a loss that is told at once, as clients see it": (
+        [
+            *READS,
+            *commits("A", 3),
+            ("A", "lost", ((P, 1),)),
+            ("A", "poll", (), (), (P,)),
+            ("A", "assigned", 2, ((P, 2),)),
+            ("A", "looked up", P, 3, 0),
+            ("A", "positioned", P, 2, 3),
+            poll("A", 3, 9, epoch=2),
+        ],
+        {"kind": "slow", "view": "clients"},
+    ),
     "a user who seeks back": (
         [
             *READS,

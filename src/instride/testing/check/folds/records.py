@@ -82,7 +82,10 @@ def _poll(book: Book, event: Event) -> None:
     deliveries, asked, lost = event.detail
     paused = book.paused.pop(who, ())
     book.ask("poll", event)
-    book.to_tell[who] = [each for each in book.to_tell[who] if not is_due(book, event, each[0])]
+    waiting = book.to_tell[who]
+    book.to_tell[who] = [
+        (at, each) for at, each in waiting if each.partition not in lost and not is_due(book, event, at)
+    ]
     for partition in lost:
         if partition in book.untold[who]:
             book.untold[who].remove(partition)
