@@ -11,6 +11,7 @@ from instride.core.events import (
     Assigned,
     CommitsSettled,
     CompleteRevoke,
+    DeadlineMoved,
     ErrorRaised,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -472,3 +473,14 @@ def test_data_of_an_assignment_that_is_over_is_dropped_and_not_kept(script: Scri
     script.assigned(0, epoch=3)
     script.fetched(0, 7, 9, epoch=3)
     assert script.poll() == [(0, 7, 9)]
+
+
+@pytest.mark.rule("deadline")
+def test_a_deadline_that_moved_before_a_poll_took_the_request_is_kept(script: Script) -> None:
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0, deadline=400.0)
+    script.up(DeadlineMoved(partitions=epochs(0), deadline=150.0))
+    script.poll()
+    assert script.machine.revoke_deadline(script.now, tp(0)) == 150.0 - script.now

@@ -571,3 +571,17 @@ def test_only_the_poll_interval_bounds_it(script: NetworkScript) -> None:
         if "Heartbeat" in script.waits():
             script.answer(api.Heartbeat, api.HeartbeatAnswer())
     assert script.now - 100.0 >= script.config.max_poll_interval - script.config.commit_budget
+
+
+@pytest.mark.rule("membership")
+def test_a_sync_that_was_long_pending_takes_back_no_lease() -> None:
+    """Its sending is long ago, but heartbeats were answered since."""
+    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    for _ in range(10):
+        script.heartbeat()
+    heard = script.now
+    script.sync(0)
+    assert script.lease.expires >= heard + script.config.session_timeout - script.config.heartbeat_interval

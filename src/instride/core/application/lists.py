@@ -94,7 +94,7 @@ class RevokeLists:
         """Rule 3. The partitions for which this is news; their buffers are dropped."""
         news = set()
         for held in self._matching(partitions):
-            held.deadline = deadline
+            held.deadline = min(held.deadline, deadline)  # it may have moved before this was taken
             if held.state is Ownership.OWNED:
                 news.add(held.partition)
                 held.restart_fetch()

@@ -98,7 +98,7 @@ class ApplicationMachine:
         state.post(Assign(partitions={tp: each.epoch for tp, each in held.items()}))
 
     def enforce_rebalance(self, reason: str) -> None:
-        if not self._state.topics:
+        if not self._state.subscribed:
             raise IllegalStateError("enforce_rebalance needs a subscription; call subscribe first")
         self._state.post(EnforceRebalance(reason=reason))
 

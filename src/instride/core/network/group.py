@@ -165,7 +165,7 @@ class Group:
 
     def enforce(self, reason: str) -> None:
         """The user wants a rebalance. Without a membership it is that of the next join anyway."""
-        if self.topics and self.failed is None:
+        if self.subscribed and self.failed is None:
             self.rejoin(reason)
 
     def commit_refused(self, code: int, now: float) -> None:

@@ -262,7 +262,8 @@ class Joining:
         member = self._membership
         self._backoff.succeeded()
         self._id_changed = 0
-        member.alive_at = member.well_at = sent
+        # What was answered meanwhile may be younger: a sync waits for the leader.
+        member.alive_at, member.well_at = max(member.alive_at, sent), max(member.well_at, sent)
         member.syncs += 1
         member.move(GroupInput.SYNCED)
         try:
