@@ -22,9 +22,12 @@ Join = Callable[..., Member]
 
 PARTITIONS = 6
 STEPS = 120
+COOPERATIVE = [["cooperative-sticky"]]
+EAGER = [["range"], ["sticky", "range"]]
+BOUNCE = [*COOPERATIVE, ["cooperative-sticky", "range"], ["range", "cooperative-sticky"]]
 
 
-@pytest.fixture(params=[1, 2, 3])
+@pytest.fixture(params=range(1, 7))
 def random(request: pytest.FixtureRequest) -> Random:
     return Random(request.param)
 
@@ -43,10 +46,16 @@ def breaking(monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
     monkeypatch.setattr(Transport, "readable", read)
 
 
+@pytest.fixture
+def choices(request: pytest.FixtureRequest) -> list[list[str]]:
+    """What a member's assignors may be."""
+    return {4: EAGER, 5: EAGER, 6: BOUNCE}.get(request.node.callspec.params["random"], COOPERATIVE)
+
+
 @pytest.mark.history("faults")
 @pytest.mark.usefixtures("breaking")
 def test_members_come_and_go_while_connections_break(
-    kafka: LocalKafka, kafka_topic: Topic, join: Join, random: Random
+    kafka: LocalKafka, kafka_topic: Topic, join: Join, random: Random, choices: list[list[str]]
 ) -> None:
     topic = kafka_topic(PARTITIONS)
     everything = tps(topic, *range(PARTITIONS))
@@ -58,7 +67,8 @@ def test_members_come_and_go_while_connections_break(
         if len(members) < 3:
             # A member whose join is cut off at the wrong moment is waited for until its session ends.
             settings = {"session_timeout": 6.0, "reconnect_backoff": 0.01, "reconnect_backoff_max": 0.05}
-            member = join(f"m{len(all_members)}", topic, max_poll_records=random.choice([3, 50]), **settings)
+            limit, assignors = random.choice([3, 50]), choices[len(all_members) % len(choices)]
+            member = join(f"m{len(all_members)}", topic, max_poll_records=limit, assignors=assignors, **settings)
             members.append(member)
             all_members.append(member)
 
