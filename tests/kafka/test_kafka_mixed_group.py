@@ -17,13 +17,14 @@ Start = Callable[..., Peer]
 KINDS = ["java-848", "confluent-848"]
 
 
+@pytest.mark.parametrize("assignors", [["cooperative-sticky"], ["range"]], ids="+".join)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_peer_of_the_new_protocol_comes_and_goes(
-    kind: str, kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start
+    kind: str, assignors: list[str], kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start
 ) -> None:
     topic = kafka_topic(4)
     written = fill(kafka, topic, dict.fromkeys(range(4), 10))
-    ours = join("ours", topic)
+    ours = join("ours", topic, assignors=assignors)
     drive(ours, until=lambda: len(ours.records) == 40)
     theirs = start_peer(kind, "theirs", topic)
     drive(ours, theirs, until=lambda: len(ours.owned) == len(theirs.owned) == 2)
