@@ -123,7 +123,6 @@ def test_the_very_bytes_of_a_cooperative_sticky_member() -> None:
 
 @pytest.mark.vector(22)
 @pytest.mark.requirement("KIP-429/17")
-@pytest.mark.vector(22)
 def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
     subscription = Subscription(topics=("t",), owned=(TopicPartition("t", 0),), generation=3, rack="r")
     data = struct.pack(">h", 9) + write_subscription(subscription)[2:] + b"what we do not know"
@@ -135,7 +134,6 @@ def test_a_higher_version_is_read_as_ours_and_the_rest_ignored() -> None:
 @pytest.mark.vector(23)
 @pytest.mark.requirement("KIP-429/17")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-@pytest.mark.vector(23)
 def test_missing_fields_at_the_end_have_their_defaults(version: int) -> None:
     head = struct.pack(">hih", version, 1, 1) + b"t"
     assert read_subscription(head) == Subscription(topics=("t",), version=version)

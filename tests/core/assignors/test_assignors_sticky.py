@@ -91,7 +91,6 @@ def test_the_higher_generation_keeps_what_two_members_claim() -> None:
 
 @pytest.mark.vector(14)
 @pytest.mark.parametrize("generation", [-1, 4])
-@pytest.mark.vector(14)
 def test_neither_of_two_equal_claimants_keeps_a_partition(generation: int) -> None:
     a = member("a", owned="1-0 1-1", generation=generation)
     b = member("b", owned="1-0 1-2", generation=generation)
@@ -139,7 +138,6 @@ def test_undisputed_claims_of_any_generation_count() -> None:
 
 @pytest.mark.vector(17)
 @pytest.mark.parametrize("generations", list(permutations([6, 7, 8])))
-@pytest.mark.vector(17)
 def test_three_claimants_with_different_subscriptions(generations: tuple[int, int, int]) -> None:
     topics = ("t1 t2 t3", "t1 t2 t3 t4", "t2 t3 t4")
     members = [

@@ -88,7 +88,6 @@ def test_a_coordinator_in_trouble_is_asked_again_and_nothing_is_lost(what: str, 
 @pytest.mark.vector(34)
 @pytest.mark.parametrize("what", ["join", "sync"])
 @pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
-@pytest.mark.vector(34)
 def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) -> None:
     script = rebalancing(what)
     script.answer(api.JoinGroup if what == "join" else api.SyncGroup, error)
@@ -102,8 +101,6 @@ def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) 
 @pytest.mark.vector(27)
 @pytest.mark.rule("membership")
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
-@pytest.mark.vector(26)
-@pytest.mark.vector(27)
 def test_a_sync_refused_by_a_newer_rebalance_joins_again_and_keeps_all(code: int) -> None:
     script = rebalancing("sync")
     refuse(script, "sync", code)

@@ -305,7 +305,6 @@ def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScr
 @pytest.mark.vector(34)
 @pytest.mark.requirement("threading/11")
 @pytest.mark.parametrize("what", [api.JoinGroup, api.SyncGroup])
-@pytest.mark.vector(34)
 def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript, what: type[api.Request]) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
