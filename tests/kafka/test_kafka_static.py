@@ -192,5 +192,6 @@ def test_a_static_member_that_is_absent_at_a_rebalance_stays_a_member(
     assert len(b.owned) == 2, "the other half is the absent one's still"
     assert b.consumer.group_metadata().generation_id >= 2
     static.resume()
-    drive(static, b, until=lambda: static.lost and len(static.owned) == len(b.owned) == 2)
+    drive(static, until=lambda: static.lost)  # by its next heartbeat it knows
+    drive(static, b, until=lambda: len(static.owned) == len(b.owned) == 2)
     assert sorted(each.partition for each in static.lost) == [0, 1, 2, 3], "what it held was not its own any more"
