@@ -28,6 +28,7 @@ from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors
+from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.driver import Driver
 from instride.records import (
@@ -160,6 +161,10 @@ class Member:
     def holdings(self) -> dict[TopicPartition, Hold]:
         """Each partition of ours, its state, since when, what its delay waits for. Local; any thread may ask."""
         return self._application.holdings()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """All metrics now, by Java's names where it has them (`instride.metrics`). Any thread may ask, any time."""
+        return self._driver.metrics()
 
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
         """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""

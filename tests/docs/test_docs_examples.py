@@ -111,6 +111,17 @@ def test_the_example_of_the_telemetry_page(kafka: LocalKafka, flights: str, caps
     assert " records abandoned" in told
 
 
+@pytest.mark.kafka
+def test_the_first_example_of_the_metrics_page(
+    kafka: LocalKafka, flights: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handled = run(examples("docs/metrics.md")[0], kafka.bootstrap_servers, flights)
+    assert len(handled) == RECORDS
+    told = capsys.readouterr().out
+    assert re.search(rf"records-consumed-total,client-id=instride {RECORDS}\.0 records", told)
+    assert re.search(r"records-lag-max,client-id=instride 0\.0 records", told)
+
+
 def test_every_event_of_telemetry_is_told_of() -> None:
     page = (ROOT / "docs/telemetry.md").read_text()
     names = [kind.__name__ for kind in get_args(TelemetryEvent)] + [f"`{change.name}`" for change in OwnershipChange]

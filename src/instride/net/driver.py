@@ -28,6 +28,7 @@ from instride.core.events import ApplicationEvent, ChangeSettings, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError
+from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
 from instride.net.teller import Teller
@@ -145,6 +146,10 @@ class Driver:
             self._thread.start()
             self._pid = os.getpid()
         self._thread.post(event)
+
+    def metrics(self) -> dict[MetricName, float]:
+        """From any thread, at any time."""
+        return self.application.metrics(self._network.meter, now())
 
     def future(self, call: int) -> Future[None]:
         return self._thread.future(call)

@@ -87,7 +87,7 @@ def await_answer(state: ApplicationState, call: int, now: float, deadline: float
                 raise WakeupError(f"wakeup() was called during {what}")
             if now >= deadline + GRACE:
                 raise KafkaTimeoutError(f"{what} had no answer within its timeout")
-            now = yield Wait(until=deadline + GRACE)
+            now = state.holdings.now = yield Wait(until=deadline + GRACE)
     finally:
         state.awaited.discard(call)  # a later answer is kept by nobody
 

@@ -19,6 +19,7 @@ from instride.commits import CommitEntry
 from instride.core.application.partition import Delivery, OwnedPartition
 from instride.core.events import Answered, Assigned, GivenBack, Lost, Revoked, RevokeRequested
 from instride.core.group.ownership import Ownership
+from instride.core.metrics.meters import ApplicationMeter
 from instride.records import TopicPartition
 from instride.telemetry import (
     Blocker,
@@ -124,11 +125,12 @@ class _Held:
 class Holdings:
     """Not thread-safe: the application machine owns it, besides `holds`, which any thread may read.
 
-    now: the time of the present call; whoever runs a call moves it.
+    now: the time of the present call; whoever runs a call moves it. meter: numbers over time; any thread may read.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.meter = ApplicationMeter()
         self._held: dict[TopicPartition, _Held] = {}
         self._network: dict[tuple[TopicPartition, int], _Network] = {}
         self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}
@@ -151,6 +153,15 @@ class Holdings:
 
     def holds(self) -> dict[TopicPartition, Hold]:
         return {tp: self._hold(tp, held) for tp, held in sorted(self._held.copy().items())}
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Of each partition whose position and end are known: records between them. Any thread may ask."""
+        found = {}
+        for tp, held in self._held.copy().items():
+            position, end = held.owned.position, held.owned.high_watermark
+            if position is not None and end >= 0:
+                found[tp] = max(0, end - position)
+        return found
 
     def _hold(self, tp: TopicPartition, held: _Held) -> Hold:
         deadline = held.owned.deadline
@@ -259,22 +270,22 @@ class Holdings:
         self._network.pop((owned.partition, owned.epoch), None)
         if how is _C.REVOKED and held.requested_at() is None:
             return  # by assign: nobody gets it from us
-        self._handed_over.append(
-            HandedOver(
-                at=self.now if released is None else released,
-                partition=owned.partition,
-                epoch=owned.epoch,
-                how=how,
-                since=held.since,
-                requested_at=held.requested_at(),
-                noticed_at=held.noticed_at,
-                delayed_at=held.delayed_at,
-                polls_delayed=held.polls_delayed,
-                completing_at=held.completing_at,
-                blocker=held.blocker,
-                abandoned=held.uncommitted,
-            )
+        handed_over = HandedOver(
+            at=self.now if released is None else released,
+            partition=owned.partition,
+            epoch=owned.epoch,
+            how=how,
+            since=held.since,
+            requested_at=held.requested_at(),
+            noticed_at=held.noticed_at,
+            delayed_at=held.delayed_at,
+            polls_delayed=held.polls_delayed,
+            completing_at=held.completing_at,
+            blocker=held.blocker,
+            abandoned=held.uncommitted,
         )
+        self._handed_over.append(handed_over)
+        self.meter.handed(handed_over)
 
     def dropped(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """These are held no more, though no row of the table says so: another assign, or the end of a close."""

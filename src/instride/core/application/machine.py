@@ -35,7 +35,10 @@ from instride.core.events import (
 )
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.metrics.meters import NetworkMeter
+from instride.core.metrics.snapshot import metrics
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from instride.metrics import MetricName
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold, TelemetryEvent
 
@@ -125,7 +128,15 @@ class ApplicationMachine:
         state = self._state
         if not state.subscribed and not state.assigned_by_hand:
             raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
-        return self._poller.poll(now, timeout, immediate=immediate, limit=limit, read=read)
+        return self._measured(now, self._poller.poll(now, timeout, immediate=immediate, limit=limit, read=read))
+
+    def _measured(self, now: float, poll: Call[list[Delivery]]) -> Call[list[Delivery]]:
+        holdings = self._state.holdings
+        holdings.meter.poll_began(now)
+        try:
+            return (yield from poll)
+        finally:
+            holdings.meter.poll_ended(holdings.now)
 
     def to_be_revoked(self) -> frozenset[TopicPartition]:
         return self._state.lists.to_be_revoked()
@@ -170,6 +181,18 @@ class ApplicationMachine:
     def holdings(self) -> dict[TopicPartition, Hold]:
         """Any thread may ask."""
         return self._state.holdings.holds()
+
+    def metrics(self, network: NetworkMeter, now: float) -> dict[MetricName, float]:
+        """Any thread may ask."""
+        holdings = self._state.holdings
+        return metrics(
+            network,
+            holdings.meter,
+            client_id=self._config.client_id,
+            holds=holdings.holds(),
+            lags=holdings.lags(),
+            now=now,
+        )
 
     def _at(self, now: float | None) -> None:
         if now is not None:
@@ -233,7 +256,11 @@ class ApplicationMachine:
     # -- the group's and the brokers' offsets
 
     def commit(self, now: float, offsets: committing.Offsets | None, timeout: float, *, carry_over: bool) -> Call[None]:
-        return committing.commit(self._state, now, offsets, timeout, carry_over=carry_over)
+        self._at(now)
+        try:
+            yield from committing.commit(self._state, now, offsets, timeout, carry_over=carry_over)
+        finally:
+            self._state.holdings.meter.commit_seconds += self._state.holdings.now - now
 
     def commit_async(
         self, now: float, offsets: committing.Offsets | None, *, on_call: Callable[[int], None] | None = None
@@ -245,7 +272,11 @@ class ApplicationMachine:
     def committed(
         self, now: float, partitions: Iterable[TopicPartition], timeout: float
     ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
-        return asking.committed(self._state, now, partitions, timeout)
+        self._at(now)
+        try:
+            return (yield from asking.committed(self._state, now, partitions, timeout))
+        finally:
+            self._state.holdings.meter.committed_seconds += self._state.holdings.now - now
 
     def offsets_for(
         self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float

@@ -262,8 +262,10 @@ class Poller:
         else:
             deliveries = self._collect_read(limit, read)
         if deliveries:
+            room = _room(state, deliveries)
             state.holdings.returned(deliveries)
-            state.post(Consumed(partitions=_room(state, deliveries)))
+            state.holdings.meter.returned(room, now)
+            state.post(Consumed(partitions=room))
         return deliveries
 
     def _collect_read(self, limit: int, read: Read) -> list[Delivery]:

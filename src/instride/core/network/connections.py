@@ -19,6 +19,7 @@ from enum import Enum, auto
 
 from instride.config import ConsumerConfig
 from instride.core.events import ErrorRaised
+from instride.core.metrics.meters import NetworkMeter
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
 from instride.core.network.backoff import Backoff
 from instride.errors import (
@@ -63,6 +64,7 @@ class _Pending:
     on_done: OnDone
     deadline: float
     wanted: Wanted
+    sent_at: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class Connections:
         self.last_error: Exception | None = None
         self.refused: AuthenticationError | None = None
         self._told_at: float | None = None
+        self.meter = NetworkMeter()
 
     # -- the core's side
 
@@ -140,6 +143,7 @@ class Connections:
             return
         if link.state is not _State.CLOSED:
             self._out.append(CloseConnection(key=key))
+            self.meter.connection_closed(now, None, ready=link.state is _State.READY)
         link.state = _State.CLOSED
         self._fail_all(link, error, now)
 
@@ -158,6 +162,7 @@ class Connections:
         if link is None or link.state is not _State.OPENING:
             return
         link.state = _State.READY
+        self.meter.connection_opened(now)
         link.backoff.succeeded()
         self.refused = None
         self._advance(key, link, now)
@@ -166,6 +171,7 @@ class Connections:
         link = self._links.get(key)
         if link is None or link.state is _State.CLOSED:
             return
+        self.meter.connection_closed(now, error, ready=link.state is _State.READY)
         blamed, broken = None, error
         if link.state is _State.READY and isinstance(error, ProtocolError):
             # The answer that broke the rules was given to its request; the others were only on the same connection.
@@ -195,6 +201,7 @@ class Connections:
         pending = self._links[key].flying.pop(request_id, None) if key is not None else None
         if pending is not None:
             self.ever_connected |= not isinstance(result, Exception)
+            self.meter.answered(pending.request, result, pending.sent_at, now)
             pending.on_done(result, now)
 
     # -- time
@@ -237,6 +244,8 @@ class Connections:
             for pending in waiting:
                 if pending.wanted(now):
                     link.flying[pending.request_id] = pending
+                    pending.sent_at = now
+                    self.meter.request_sent(pending.request, now)
                     self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
                 else:
                     self._where.pop(pending.request_id, None)

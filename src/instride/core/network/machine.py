@@ -37,6 +37,7 @@ from instride.core.events import (
 )
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.metrics.meters import NetworkMeter
 from instride.core.network.actions import Action, ConnectionKey
 from instride.core.network.book import Book
 from instride.core.network.closing import Closing
@@ -95,6 +96,11 @@ class NetworkMachine:
         self._watch = Watch(self._context, self._group, self._cluster, held)
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
+
+    @property
+    def meter(self) -> NetworkMeter:
+        """Any thread may read it."""
+        return self._context.connections.meter
 
     # -- in
 

@@ -35,7 +35,15 @@ from instride.core.network.held import Phase as Position
 from instride.core.network.phases import Phases
 from instride.core.words import words
 from instride.records import TopicPartition
-from instride.telemetry import Blocker, DelayAtRisk, PartitionFlows, PartitionStalled, StallCause, TelemetryEvent
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    PartitionFlows,
+    PartitionStalled,
+    RebalanceEnded,
+    StallCause,
+    TelemetryEvent,
+)
 
 __all__ = ["Watch", "WatchedGroup"]
 
@@ -109,6 +117,8 @@ class Watch:
         if self._group.state is not self._state:
             self._state = self._group.state
             for event in self._phases.seen(self._state, self._group.generation, self._group.reason, now):
+                if isinstance(event, RebalanceEnded):
+                    self._context.connections.meter.rebalanced(event)
                 self._context.deliver(Noticed(event=event))
 
     # -- revokes

@@ -1,0 +1,1 @@
+"""Numbers over time: kept by the two machines while they work, read by whoever asks."""

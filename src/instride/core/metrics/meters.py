@@ -1,0 +1,148 @@
+"""What is measured, where it happens: by the network machine's connections, and by the application machine's polls.
+
+Laws
+1. Each meter has one writer, the thread of its machine. Any thread may read.
+2. One record for a request, a poll or a rebalance; never one for a record of a topic.
+3. A meter observes and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from instride.core.metrics.stats import Stat
+from instride.errors import AuthenticationError
+from instride.records import TopicPartition
+from instride.telemetry import HandedOver, OwnershipChange, RebalanceEnded, RebalanceOutcome
+from instride.wire import api
+
+__all__ = ["ApplicationMeter", "NetworkMeter", "TopicMeter"]
+
+_KINDS: Final[dict[type, str]] = {
+    api.JoinGroup: "join",
+    api.SyncGroup: "sync",
+    api.Heartbeat: "heartbeat",
+    api.OffsetCommit: "commit",
+    api.Fetch: "fetch",
+}
+
+
+class NetworkMeter:
+    """Requests, connections and rebalances. `latency` and `by_kind` are in milliseconds."""
+
+    def __init__(self) -> None:
+        self.opened = Stat()
+        self.closed = Stat()
+        self.refused = Stat()
+        self.sent = Stat()
+        self.latency = Stat()
+        self.by_kind: Mapping[str, Stat] = {kind: Stat() for kind in _KINDS.values()}
+        self.fetch_bytes = Stat()
+        self.fetch_records = Stat()
+        self.rebalances = Stat()
+        self.failed_rebalances = Stat()
+        self.last_heartbeat = float("-inf")
+        self.last_rebalance = float("-inf")
+
+    def connection_opened(self, now: float) -> None:
+        self.opened.record(1, now)
+
+    def connection_closed(self, now: float, error: Exception | None, *, ready: bool) -> None:
+        """ready: it had been opened."""
+        if ready:
+            self.closed.record(1, now)
+        if isinstance(error, AuthenticationError):
+            self.refused.record(1, now)
+
+    def request_sent(self, request: api.Request, now: float) -> None:
+        self.sent.record(1, now)
+        if isinstance(request, api.Heartbeat):
+            self.last_heartbeat = now
+
+    def answered(self, request: api.Request, answer: api.Answer | Exception, sent_at: float, now: float) -> None:
+        if isinstance(answer, Exception):
+            return
+        took = (now - sent_at) * 1000
+        self.latency.record(took, now)
+        kind = _KINDS.get(type(request))
+        if kind is not None:
+            self.by_kind[kind].record(took, now)
+        if isinstance(answer, api.FetchAnswer):
+            self._fetched(answer, now)
+
+    def _fetched(self, answer: api.FetchAnswer, now: float) -> None:
+        chunks = [each.chunk for each in answer.partitions.values() if each.chunk is not None]
+        if chunks:
+            self.fetch_bytes.record(sum(chunk.nbytes for chunk in chunks), now)
+            self.fetch_records.record(sum(len(chunk) for chunk in chunks), now)
+
+    def rebalanced(self, event: RebalanceEnded) -> None:
+        if event.outcome is RebalanceOutcome.FAILED:
+            self.failed_rebalances.record(1, event.at)
+        else:
+            self.rebalances.record(event.seconds * 1000, event.at)
+            self.last_rebalance = event.at
+
+
+class TopicMeter:
+    """What polls returned of a topic."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        self.records = Stat()
+        self.bytes = Stat()
+
+
+class ApplicationMeter:
+    """Polls, blocking commits, records that were returned, hand-overs. Times: ms if not said else."""
+
+    def __init__(self) -> None:
+        self.between_polls = Stat()
+        self.idle_ratio = Stat()
+        self.last_poll = float("-inf")
+        self.commit_seconds = 0.0
+        self.committed_seconds = 0.0
+        self.all = TopicMeter()
+        self.topics: dict[str, TopicMeter] = {}
+        self.lag = Stat()
+        self.handed_over = Stat()
+        self.lost = Stat()
+        self.abandoned = Stat()
+        self._last_end = float("-inf")
+
+    def poll_began(self, now: float) -> None:
+        if self.last_poll > float("-inf"):
+            self.between_polls.record((now - self.last_poll) * 1000, now)
+        self.last_poll = now
+
+    def poll_ended(self, now: float) -> None:
+        whole = now - self._last_end
+        if 0 < whole < float("inf"):
+            self.idle_ratio.record((now - self.last_poll) / whole, now)
+        self._last_end = now
+
+    def returned(self, room: Mapping[TopicPartition, tuple[int, int, int, int]], now: float) -> None:
+        """room: as in `Consumed`: (epoch, fetch_number, records, bytes) of each partition."""
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for tp, (_, _, records, nbytes) in room.items():
+            sums[tp.topic][0] += records
+            sums[tp.topic][1] += nbytes
+        for topic, (records, nbytes) in sums.items():
+            meter = self.topics.get(topic)
+            if meter is None:
+                meter = TopicMeter()
+                self.topics = {**self.topics, topic: meter}  # replaced, since another thread may be reading it
+            for each in (meter, self.all):
+                each.records.record(records, now)
+                each.bytes.record(nbytes, now)
+
+    def handed(self, event: HandedOver) -> None:
+        if event.how is OwnershipChange.LOST:
+            self.lost.record(1, event.at)
+        else:
+            self.handed_over.record(event.seconds * 1000, event.at)
+        if event.abandoned:
+            self.abandoned.record(event.abandoned, event.at)
