@@ -88,6 +88,7 @@ class FakeConsumer:
     """The group's side, moved by the script: `assign`, `ask`, `give_back`, `lose`, `offer`."""
 
     def __init__(self) -> None:
+        self.reasons: dict[TopicPartition, str] = {}
         self.owned: set[TopicPartition] = set()
         self.asked: set[TopicPartition] = set()
         self.delayed: set[TopicPartition] = set()
@@ -186,8 +187,9 @@ class FakeConsumer:
         assert partition in self.owned
         return 60.0 if partition in self.asked else None
 
-    def delay_revoke(self, partitions: Iterable[TopicPartition]) -> bool:
+    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Callable[[TopicPartition], str]) -> bool:
         chosen = set(partitions)
+        self.reasons.update({each: reason(each) for each in chosen})
         assert chosen <= self.asked
         self.delayed |= chosen
         if chosen:

@@ -86,6 +86,7 @@ def test_others_go_on_while_a_job_is_under_way_in_one() -> None:
 
 def test_a_revoke_is_delayed_until_the_jobs_result_is_committed() -> None:
     stage = Stage()
+    reasons: list[str] = []
 
     def script() -> Script:
         stage.consumer.assign(0, 1)
@@ -95,6 +96,7 @@ def test_a_revoke_is_delayed_until_the_jobs_result_is_committed() -> None:
         stage.consumer.ask(0)
         stage.consumer.offer(0, 5)
         yield from until(lambda: stage.consumer.delays)
+        reasons.append(stage.consumer.reasons[tp(0)])
         stage.consumer.offer(1, 5)
         yield from until(lambda: len(stage.runner.started) == 2)
         assert tp(0) in stage.consumer.owned
@@ -112,6 +114,8 @@ def test_a_revoke_is_delayed_until_the_jobs_result_is_committed() -> None:
         (PartitionChange.COMPLETING, [0]),
         (PartitionChange.REVOKED, [0]),
     ]
+    job = stage.of(JobStarted)[0].job
+    assert reasons == [f"job {job} on offsets 0 to 4"]
 
 
 def test_a_partition_without_work_is_let_go_at_once() -> None:

@@ -2,7 +2,8 @@
 
 Laws
 1. The work is `member.work`, on Spark's workers: the same as that of the other kinds of members.
-2. The log shows each partition's range in a Spark job as a job of its own, since each is committed by itself.
+2. Ownership is written from the consumer's telemetry, the work from the pipeline's own events.
+3. The log shows each partition's range in a Spark job as a job of its own, since each is committed by itself.
 3. The history is that of the pipeline's own consumer, with the ranges that the sink has as what is finished.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -35,6 +35,7 @@ from instride.spark import (
     RangeFailed,
     recommended_conf,
 )
+from instride.telemetry import OwnershipChanged, TelemetryEvent
 from instride.testing.recording import RecordedMember
 
 __all__ = ["main"]
@@ -56,11 +57,9 @@ class _Log:
 
     def __call__(self, event: PipelineEvent) -> None:
         match event:
-            case PartitionsChanged():
-                if event.change is PartitionChange.REVOKED:
-                    for each in event.partitions:
-                        self.member.not_begun(each, self._begun.get(each, 0))
-                self._log.change(Change(event.change.value), (each.partition for each in event.partitions))
+            case PartitionsChanged(change=PartitionChange.REVOKED):
+                for each in event.partitions:
+                    self.member.not_begun(each, self._begun.get(each, 0))
             case JobStarted():
                 self._started(event)
             case RangeCommitted():
@@ -71,6 +70,11 @@ class _Log:
                 self._log.job_failed(self._name(event.job, event.range), event.reason)
             case RangeDropped():
                 self._log.job_failed(self._name(event.job, event.range), "its result is not used")
+
+    def hear(self, event: TelemetryEvent) -> None:
+        """What the consumer's telemetry tells of ownership."""
+        if isinstance(event, OwnershipChanged):
+            self._log.change(Change(event.change.value), (each.partition for each in event.partitions))
 
     def _started(self, event: JobStarted) -> None:
         self._jobs += 1
@@ -100,7 +104,7 @@ def _spark(app: str) -> SparkSession:
     return builder.config(map={**recommended_conf(), **conf}).getOrCreate()
 
 
-def _pipeline(settings: MemberSettings, spark: SparkSession, on_event: Callable[[PipelineEvent], None]) -> Pipeline:
+def _pipeline(settings: MemberSettings, spark: SparkSession, log: _Log) -> Pipeline:
     return Pipeline(
         spark,
         topics=[settings.topic],
@@ -110,7 +114,8 @@ def _pipeline(settings: MemberSettings, spark: SparkSession, on_event: Callable[
         function=partial(_work, slow_row=settings.slow_row, slow_seconds=settings.slow_seconds),
         schema=SCHEMA,
         sink=ParquetSink(settings.output),
-        on_event=on_event,
+        on_event=log,
+        telemetry=log.hear,
         max_range_records=MOST_ROWS,
         session_timeout=10.0,
         heartbeat_interval=0.5,

@@ -80,11 +80,15 @@ class Membership(RebalanceListener):
             known.difference_update(back)
         self._tell(PartitionChange.GIVEN_BACK, back)
 
-    def delay(self, uncommitted: Callable[[Iterable[TopicPartition]], set[TopicPartition]]) -> None:
-        """Keep those that have work under way, let the others go in the next poll."""
+    def delay(
+        self,
+        uncommitted: Callable[[Iterable[TopicPartition]], set[TopicPartition]],
+        reason: Callable[[TopicPartition], str],
+    ) -> None:
+        """Keep those that have work under way, let the others go in the next poll. reason: which work it is."""
         asked = self._consumer.to_be_revoked_partitions()
         keep = uncommitted(asked)
-        self._consumer.delay_revoke(keep)
+        self._consumer.delay_revoke(keep, reason=reason)
         self._tell(PartitionChange.DELAYED, keep - self._delayed)
         self._delayed |= keep
         self._tell(PartitionChange.COMPLETING, asked - keep - self._completing)

@@ -23,6 +23,7 @@ from instride.spark.range_reader import ReaderSettings
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_teller
 from instride.spark.sink import Sink
 from instride.spark.task import BatchFormat, RangeTask, pickle_function
+from instride.telemetry import TelemetryListener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +63,7 @@ class Pipeline:
         batch_format: BatchFormat = "arrow",
         schema: pa.Schema | None = None,
         on_event: Callable[[PipelineEvent], None] | None = None,
+        telemetry: TelemetryListener | None = None,
         max_range_records: int = 100_000,
         max_range_bytes: int = 64 << 20,
         max_concurrent_jobs: int = 8,
@@ -92,6 +94,7 @@ class Pipeline:
         batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame.
         schema: the results are cast to it; needed where batches could differ (pandas columns that are all null).
         on_event: hears of what happens; see `instride.spark.events`. Runs on run's thread: keep it short.
+        telemetry: hears of rebalances and hand-overs; see `instride.telemetry`. A delay's blocker names its job.
         max_range_records, max_range_bytes: of one partition in one job.
         max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
         ranges_per_task: more than 1 saves some 20 ms of Spark's time for each range, and lets a range that takes
@@ -171,6 +174,7 @@ class Pipeline:
             heartbeat_interval=heartbeat_interval,
             max_poll_interval=max_revoke_delay,
             range_poll_interval=range_poll_interval,
+            telemetry=telemetry,
             **dict(self._reader.security),  # the consumer checks them
         )
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()

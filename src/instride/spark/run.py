@@ -121,10 +121,17 @@ class PipelineRun:
         self._take_messages()
         self._commit()
         self._give_up_retries()
-        self._membership.delay(self._ledger.uncommitted)
+        self._membership.delay(self._ledger.uncommitted, self._waits_for)
         self._cancel_again(time.monotonic())
         if self._stop_at is None and self._failure is None:
             self._plan(time.monotonic())
+
+    def _waits_for(self, partition: TopicPartition) -> str:
+        """Why a partition that the group asks for is kept."""
+        flight = self._flights.get(partition)
+        if flight is None:
+            return "the commit of what its last job finished"
+        return f"job {flight.job.name} on offsets {flight.range.start} to {flight.range.end - 1}"
 
     def _poll(self) -> list[OffsetRange]:
         try:
