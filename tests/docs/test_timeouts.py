@@ -71,6 +71,7 @@ TABLE: dict[str, Row] = {
     "delay_revoke": Row(bound=LOCAL, call=lambda c: c.delay_revoke([])),
     "revoke_deadline": Row(bound=LOCAL, call=lambda c: c.revoke_deadline(TP)),
     "holdings": Row(bound=LOCAL, call=lambda c: c.holdings()),
+    "metrics": Row(bound=LOCAL, call=lambda c: c.metrics()),
     "wakeup": Row(bound=ANYWHERE, call=lambda c: c.wakeup()),
 }
 
