@@ -88,6 +88,7 @@ class _Check:
         self.found: list[str] = []
         self.state: dict[TopicPartition, OwnershipChange | None] = defaultdict(lambda: None)
         self.since: dict[TopicPartition, float] = {}
+        self.given_back: dict[TopicPartition, float] = {}
         self.ended: list[tuple[TopicPartition, OwnershipChange]] = []
         self.rebalancing: RebalanceStarted | None = None
         self.at_risk: set[tuple[Key, float]] = set()
@@ -120,6 +121,8 @@ class _Check:
                 self.wrong(event, f"{tp} was {before and before.value}")
             if event.change is _C.ASSIGNED:
                 self.since[tp] = event.at
+            if event.change is _C.GIVEN_BACK:
+                self.given_back[tp] = event.at
             if event.change in (_C.REVOKED, _C.LOST):
                 self.ended.append((tp, event.change))
 
@@ -132,7 +135,8 @@ class _Check:
         if event.since != self.since[event.partition]:
             self.wrong(event, "since when")
         asked = self.truth.requested.get(key)
-        if asked and event.requested_at is not None and event.requested_at not in (asked[-1], event.noticed_at):
+        kept = self.given_back.get(event.partition, -1.0)
+        if asked and asked[-1] > kept and event.requested_at not in (asked[-1], None):
             self.wrong(event, f"it was requested at {asked}")
         released = self.truth.released.get(key)
         if released is not None and event.at > released + 1e-9:

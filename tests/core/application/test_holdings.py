@@ -293,6 +293,21 @@ def test_a_partition_that_comes_back_at_once_is_handed_over_first(script: Script
     assert kinds == [("revoked", [0]), 1, ("assigned", [0])]
 
 
+def test_changes_of_one_moment_are_told_in_their_order(script: Script) -> None:
+    script.asked_for(0, 1)
+    script.given_back(0)
+    script.asked_for(0)
+    script.poll()
+    assert told(script) == [("revoke_requested", [0, 1]), ("given_back", [0]), ("revoke_requested", [0])]
+
+
+def test_a_request_counts_from_its_first_word(script: Script) -> None:
+    for at in (99.0, 99.5):
+        script.up(RevokeRequested(partitions=epochs(0), deadline=400.0, at=at))
+    script.poll()
+    assert script.machine.holdings()[tp(0)].requested_at == 99.0
+
+
 def test_a_rebalance_is_summed_up_with_what_it_brought(script: Script) -> None:
     script.up(
         Noticed(

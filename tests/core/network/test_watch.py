@@ -8,6 +8,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import (
+    Assigned,
     Consumed,
     DelayExplained,
     Noticed,
@@ -136,6 +137,32 @@ def test_the_machine_tells_its_rebalances() -> None:
     assert (started.generation, started.reason) == (-1, "a new membership")
     (ended,) = script.noticed(RebalanceEnded)
     assert (ended.outcome, ended.generation) == (RebalanceOutcome.TAKEN, 1)
+
+
+def test_what_goes_up_says_when_the_network_side_knew() -> None:
+    script = WatchScript()
+    script.now = 200.0
+    script.member_of(1, 0, 1)
+    assert {event.at for event in script.take(Assigned)} == {200.0}
+    script.heartbeat(27)
+    script.rebalance(2, 1)
+    assert [event.at for event in script.take(RevokeRequested)] == [script.now]
+
+
+# -- metrics
+
+
+def test_the_connections_measure_what_is_asked() -> None:
+    script = WatchScript()
+    script.subscribe()
+    script.pass_time(0.5)
+    script.rebalance(1, 0)
+    meter = script.machine.meter
+    assert meter.by_kind["join"].most(script.now) == pytest.approx(500.0)
+    assert meter.by_kind["sync"].number == 1
+    assert meter.opened.number >= 2, "a broker's and the coordinator's"
+    assert meter.closed.number == 1, "bootstrap is done"
+    assert meter.sent.number > meter.latency.number > 0
 
 
 # -- delays
