@@ -264,7 +264,7 @@ class Poller:
         if deliveries:
             room = _room(state, deliveries)
             state.holdings.returned(deliveries)
-            state.holdings.meter.returned(room, now)
+            state.holdings.meter.returned(room, state.holdings.now)
             state.post(Consumed(partitions=room))
         return deliveries
 
