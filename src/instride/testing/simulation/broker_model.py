@@ -82,7 +82,7 @@ class BrokerModel:
         self.coordinator = self._nodes[(place + 1) % len(self._nodes)]
         self._loading_until = self._scheduler.now + loading
         self._history.add(BROKER, "moved", self.coordinator, round(loading, 3))
-        self.group.moved()
+        self.group.moved(loading)
 
     def move_leader(self, tp: TopicPartition) -> None:
         place = self._nodes.index(self.leaders[tp])

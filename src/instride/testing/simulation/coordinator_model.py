@@ -383,8 +383,8 @@ class GroupModel:
 
     # -- moving
 
-    def moved(self) -> None:
-        """Law 4: this is another node now; what waited at the old one is told so."""
+    def moved(self, loading: float) -> None:
+        """Law 4: this is another node now; what waited at the old one is told so. Sessions begin when it has loaded."""
         waiting = [(each.join, each.sync) for each in self.members.values()]
         stored = self._stored
         self.members = {member.id: replace(member) for member in stored.members}
@@ -394,7 +394,7 @@ class GroupModel:
         self._first = None
         self._enter(STABLE if self.members else EMPTY)
         for member in self.members.values():
-            self._renew(member)
+            member.expires = self._scheduler.now + loading + member.session
             self._watch(member)
         for join, sync in waiting:
             if join is not None:
