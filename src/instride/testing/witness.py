@@ -103,7 +103,8 @@ class Witness:
                 self._unanswered(number, request)
             case api.OffsetFetch(), api.OffsetFetchAnswer():
                 self._looked_up(request, answer)
-            case api.Heartbeat(), api.HeartbeatAnswer(error=0 | 27):
+            # Well, rebalancing, or of an older generation: the coordinator looks at the generation of members only.
+            case api.Heartbeat(), api.HeartbeatAnswer(error=0 | 22 | 27):
                 self._lives_until(sent_at + self._session)
             case ((api.JoinGroup() | api.SyncGroup()), _):
                 self._pending -= 1
