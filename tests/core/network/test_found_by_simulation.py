@@ -80,6 +80,31 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_without_a_lease() ->
 
 
 @pytest.mark.rule("deadline")
+def test_a_commit_that_waits_for_its_connection_is_not_sent_of_what_is_lost_meanwhile() -> None:
+    """Seed 2003737: the deadline of a delay passed while the new coordinator's connection was opened."""
+    script = SlowToConnect(max_poll_interval=10.0, session_timeout=60.0, heartbeat_interval=1.0, request_timeout=30.0)
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    (request,) = script.take(RevokeRequested)
+    key = ConnectionKey(Role.COORDINATOR, 1)
+    script.slow = True
+    script.machine.closed(key, TransportError("it broke"), script.now)
+    call = script.commit({0: 5, 1: 7})
+    while script.now < request.deadline + 0.5:
+        script.do(Polled())
+        script.pass_time(0.5)
+    assert [set(event.partitions) for event in script.take(Lost)] == [{tp(1)}]
+    script.machine.opened(key, script.now)
+    script.settle()
+    assert set(script.asked(api.OffsetCommit).offsets) == {tp(0)}, "the others of it are not held up"
+    script.committed()
+    (answer,) = [event for event in script.take(Answered) if event.call == call]
+    assert answer.committed[tp(0)] is None
+    assert isinstance(answer.committed[tp(1)], CommitFailedError)
+
+
+@pytest.mark.rule("deadline")
 def test_what_could_not_be_committed_by_the_deadline_is_lost_and_not_revoked() -> None:
     """Seed 20075 of an early plan: the commit was dropped, and the partition was told as orderly revoked."""
     script = NetworkScript(max_poll_interval=10.0, session_timeout=6.0, heartbeat_interval=1.0)

@@ -216,13 +216,18 @@ class Commits:
             },
             topic_ids=self._cluster.topic_ids({tp.topic for tp in entries}),
         )
-        # The connection may have to be opened first. Until then a rebalance may begin, or the lease end.
         self._coordinator.send_if(
-            lambda then: self._same(flight) and self.group.may_commit(then),
+            lambda then: self._may_still_go(flight, then),
             request,
             lambda result, then: self._answered(flight, result, then),
             now,
         )
+
+    def _may_still_go(self, flight: _Flight, now: float) -> bool:
+        """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of
+        it be lost."""
+        held = all(self.book.get(tp, entry.commit.epoch) is not None for tp, entry in flight.entries.items())
+        return held and self._same(flight) and self.group.may_commit(now)
 
     def _drop_not_held(self) -> None:
         for tp, entry in list(self._queued.items()):
