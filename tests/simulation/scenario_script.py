@@ -12,13 +12,14 @@
 
 Laws
 1. Times are virtual seconds. The latency is always the same; what chance is left comes from the seed.
-2. A transcript has no times, so that it changes only where something happens in another order, or otherwise.
+2. A transcript ends when all is done and everybody leaves. It has no times, and is compared speaker by speaker: it changes only where somebody does something else.
 """
 
 from __future__ import annotations
 
 from ast import literal_eval
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,8 +67,10 @@ def read(path: Path) -> Scenario:
 def play(scenario: Scenario) -> tuple[str, list[Violation]]:
     """The transcript of what is shown, and what is wrong with all of it."""
     history = run(scenario.plan)
-    shown = [event for event in history if event.what in scenario.shown]
-    lines = [_brief(event) for event in shown]
+    until_all_leave = takewhile(
+        lambda event: event.what != "leaving" or event.time < scenario.plan.quiet_after, history
+    )
+    lines = [_brief(event) for event in until_all_leave if event.what in scenario.shown]
     return "".join(f"{line}\n" for line in lines), check(history)
 
 
