@@ -12,7 +12,8 @@
 
 Laws
 1. Times are virtual seconds. The latency is always the same; what chance is left comes from the seed.
-2. A transcript ends when all is done and everybody leaves. It has no times, and is compared speaker by speaker: it changes only where somebody does something else.
+2. A transcript ends when all is done and everybody leaves. It has no times, and is compared speaker by speaker: it
+   changes only where somebody does something else.
 """
 
 from __future__ import annotations
