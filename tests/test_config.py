@@ -16,6 +16,7 @@ from instride.config import (
     changed_while_running,
     config_from_settings,
     parse_bootstrap_servers,
+    reset_duration,
 )
 from instride.errors import ConfigError
 
@@ -194,3 +195,48 @@ def test_what_may_change_while_running_is_checked_like_the_rest() -> None:
 def test_the_settings_that_may_change_are_settings_of_the_same_types() -> None:
     settings = ConsumerSettings.__annotations__
     assert RunningSettings.__annotations__.items() <= settings.items()
+
+
+@pytest.mark.parametrize(
+    ("setting", "seconds"),
+    [
+        (90, 90.0),
+        (0.5, 0.5),
+        (0, 0.0),
+        ("by_duration:PT1H", 3600.0),
+        ("by_duration:P1DT2H3M4.5S", 93_784.5),
+        ("by_duration:PT0S", 0.0),
+        ("by_duration:pt1m", 60.0),
+    ],
+)
+def test_a_reset_goes_back_by_seconds_or_as_kafka_writes_it(setting: Any, seconds: float) -> None:
+    """KIP-1106."""
+    assert reset_duration(make(auto_offset_reset=setting).auto_offset_reset) == seconds
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "newest",
+        "by_duration",
+        "by_duration:",
+        "by_duration:P",
+        "by_duration:PT",
+        "by_duration:P1DT",
+        "by_duration:-PT1H",
+        "by_duration:1h",
+        -1,
+        math.inf,
+        math.nan,
+        True,
+        None,
+        "3600",
+    ],
+)
+def test_any_other_reset_is_refused(setting: Any) -> None:
+    with pytest.raises(ConfigError, match="auto_offset_reset must be"):
+        make(auto_offset_reset=setting)
+
+
+def test_the_ends_of_the_log_are_no_durations() -> None:
+    assert [reset_duration(setting) for setting in ("earliest", "latest", "none")] == [None, None, None]

@@ -13,10 +13,11 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride.config_security import check_security
 from instride.core.assignors.api import Assignor
+from instride.durations import parse_duration
 from instride.errors import ConfigError
 from instride.telemetry import TelemetryListener
 from instride.wire.sasl.oauthbearer import OAuthToken
@@ -31,9 +32,10 @@ __all__ = [
     "changed_while_running",
     "config_from_settings",
     "parse_bootstrap_servers",
+    "reset_duration",
 ]
 
-AutoOffsetReset = Literal["earliest", "latest", "none"]
+AutoOffsetReset: TypeAlias = str | float
 RevokeMode = Literal["two-step", "immediate"]
 FetchFairness = Literal["greedy", "proportional"]
 Prefetch = Literal["bytes", "total", "partition"]
@@ -47,7 +49,6 @@ Interceptor = Any
 """An `instride.interceptors.ConsumerInterceptor`, which speaks of records: settings stand below them."""
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "auto_offset_reset": get_args(AutoOffsetReset),
     "revoke_mode": get_args(RevokeMode),
     "fetch_fairness": get_args(FetchFairness),
     "prefetch": get_args(Prefetch),
@@ -58,6 +59,8 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 
 # What Kafka takes for the name of a topic, it takes for that of an instance.
 _INSTANCE_ID: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_RESETS: Final = ("earliest", "latest", "none")
+_BY_DURATION: Final = "by_duration:"
 
 # name -> (lowest, highest) value, both allowed.
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
@@ -94,9 +97,11 @@ class ConsumerConfig:
     group_id: the consumer group; None for a consumer that only assigns.
     group_instance_id: static membership (KIP-345): a name that outlives restarts, of one member of the group at a time.
     client_id: how brokers name this client in logs, quotas and metrics.
-    client_rack: where this client runs, as the brokers' broker.rack has it: assignors prefer replicas there (KIP-881).
+    client_rack: where this client runs, as the brokers' broker.rack has it: assignors prefer replicas there (KIP-881),
+        and a broker may name one to read from (KIP-392).
     assignors: in order of preference: names ("cooperative-sticky", "sticky", "range", "roundrobin"), or your own
-    auto_offset_reset: where a partition with no committed offset starts; "none" is an error.
+    auto_offset_reset: where a partition with no committed offset starts: "earliest", "latest", or "none", which is an
+        error. Or by duration: seconds, or as Kafka writes it, "by_duration:PT1H": what was written since (KIP-1106).
     isolation_level: "read_committed" leaves aborted transactions out.
     max_poll_records: most records that one poll returns; -1 for no bound (KIP-41).
     fetch_fairness: "greedy" round-robin, or "proportional": an equal share of each partition (KIP-41).
@@ -296,6 +301,7 @@ def _check_types(config: ConsumerConfig) -> None:
             raise ConfigError(f"{name} must be True or False")
     if config.telemetry is not None and not callable(config.telemetry):
         raise ConfigError("telemetry must be callable with one event, or None")
+    reset_duration(config.auto_offset_reset)
     records = config.max_poll_records
     if not isinstance(records, int) or isinstance(records, bool) or (records < 1 and records != -1):
         raise ConfigError(f"max_poll_records must be 1 or more, or -1 for no bound; it is {records!r}")
@@ -336,6 +342,28 @@ def _check_together(config: ConsumerConfig) -> None:
     for low, high in (("retry_backoff", "retry_backoff_max"), ("reconnect_backoff", "reconnect_backoff_max")):
         if getattr(config, low) > getattr(config, high):
             raise ConfigError(f"{low} must not be above {high}")
+
+
+def reset_duration(setting: str | float) -> float | None:
+    """How many seconds auto_offset_reset goes back; None where it names an end, or none. Raises `ConfigError`."""
+    if setting in _RESETS:
+        return None
+    seconds = _seconds_back(setting)
+    if seconds is None or not 0 <= seconds < float("inf"):
+        raise ConfigError(
+            'auto_offset_reset must be "earliest", "latest", "none", a number of seconds to go back, or such as '
+            f'"by_duration:PT1H"; it is {setting!r}'
+        )
+    return seconds
+
+
+def _seconds_back(setting: object) -> float | None:
+    if isinstance(setting, str) and setting.startswith(_BY_DURATION):
+        try:
+            return parse_duration(setting.removeprefix(_BY_DURATION))
+        except ValueError:
+            return None
+    return float(setting) if isinstance(setting, int | float) and not isinstance(setting, bool) else None
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:

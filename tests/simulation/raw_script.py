@@ -44,7 +44,7 @@ __all__ = ["Stage", "play"]
 
 _PATIENCE: Final = 25.0
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
-_ASYNC: Final = {"joined": "join", "synced": "sync", "fetched": "fetch", "committed": "commit"}
+_ASYNC: Final = {"joined": "join", "synced": "sync", "fetched": "fetch", "sessioned": "session", "committed": "commit"}
 
 T = TypeVar("T")
 
@@ -61,6 +61,9 @@ class _Member:
     protocols: tuple[str, ...] = ("cooperative-sticky",)
     protocol: str = ""
     pending: dict[str, tuple[str, int]] = field(default_factory=dict)
+    fetch_session: int = 0
+    fetch_epoch: int = 0
+    known: dict[api.Partition, api.FetchPartition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -302,6 +305,50 @@ class Stage:
     def _fetched(self, member: _Member, step: _Step) -> str:
         answer = self._await(member, step, api.FetchAnswer)
         return _unanswered(step) if answer is None else _fetched_with(answer)
+
+    def _session(self, member: _Member, step: _Step) -> str:
+        """A fetch in a session: "new" of what is named, "end", or the next one, of what has moved; forget=1,2."""
+        asked = {(self._place.topic, int(word.split("@")[0])): self._at(word) for word in step.words if "@" in word}
+        forgotten = [(self._place.topic, number) for number in _numbers(step.settings.get("forget", ""))]
+        if "new" in step.words or "end" in step.words:
+            member.fetch_epoch = -1 if "end" in step.words else 0
+            member.known = {}
+        member.known = {tp: each for tp, each in {**member.known, **asked}.items() if tp not in forgotten}
+        request = api.Fetch(
+            partitions=tuple(asked.values()),
+            forgotten=tuple(api.FetchPartition(topic=topic, partition=p, offset=0) for topic, p in forgotten),
+            known=member.known,
+            named="ids" not in step.words,
+            session_id=int(step.settings.get("id", member.fetch_session)),
+            session_epoch=int(step.settings.get("epoch", member.fetch_epoch)),
+            max_wait=float(step.settings.get("wait", 0.0)),
+            min_bytes=1,
+            max_bytes=1 << 20,
+        )
+        answer = self._ask(member, step, request, api.FetchAnswer, "fetch")
+        return _unanswered(step) if answer is None else self._in_session(member, answer)
+
+    def _at(self, word: str) -> api.FetchPartition:
+        number, offset = word.split("@")
+        return api.FetchPartition(topic=self._place.topic, partition=int(number), offset=int(offset))
+
+    def _sessioned(self, member: _Member, step: _Step) -> str:
+        answer = self._await(member, step, api.FetchAnswer)
+        return _unanswered(step) if answer is None else self._in_session(member, answer)
+
+    def _in_session(self, member: _Member, answer: api.FetchAnswer) -> str:
+        words = _fetched_with(answer)
+        if answer.error:
+            return words
+        if member.fetch_epoch <= 0:
+            member.fetch_session = answer.session_id
+            member.fetch_epoch = 1 if answer.session_id else 0
+            return f"{'session' if answer.session_id else 'no session'}, {words}"
+        member.fetch_epoch += 1
+        if answer.session_id == member.fetch_session:
+            return words
+        assert answer.session_id == 0, "the session has another number"
+        return f"the session is over, {words}"
 
     # -- the cluster
 

@@ -90,7 +90,9 @@ def test_a_session_s_request(version: int) -> None:
         max_bytes=1,
         session_id=77,
         session_epoch=4,
-        forgotten=(("flights", 8), ("flights", 9)),
+        forgotten=tuple(
+            FetchPartition(topic="flights", partition=number, offset=0, topic_id=IDS["flights"]) for number in (8, 9)
+        ),
     )
     message = _written(asked, version)
     assert (message.session_id, message.session_epoch) == (77, 4)

@@ -247,6 +247,23 @@ def test_offset_fetch_answer_for_another_group() -> None:
         answer_to(api.OffsetFetch, 10, entity)
 
 
+def test_offset_for_leader_epoch_answer() -> None:
+    topics = (
+        {"topic": "a", "partitions": [{"partition": 0, "leader_epoch": 3, "end_offset": 8, "error_code": 0}]},
+        {"topic": "b", "partitions": [{"partition": 1, "leader_epoch": -1, "end_offset": -1, "error_code": 74}]},
+        {"topic": "unasked", "partitions": [{"partition": 0, "leader_epoch": 1, "end_offset": 1}]},
+    )
+    for version in versions_of(api.OffsetForLeaderEpoch):
+        entity = response(api.OffsetForLeaderEpoch, version, topics=topics)
+        assert answer_to(api.OffsetForLeaderEpoch, version, entity) == api.OffsetForLeaderEpochAnswer(
+            ends={
+                ("a", 0): api.EpochEnd(leader_epoch=3, end_offset=8),
+                ("b", 1): api.EpochEnd(error=74),
+                ("a", 3): api.EpochEnd(error=-1),
+            }
+        )
+
+
 def test_list_offsets_answer() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "offset": 8, "timestamp": 9, "leader_epoch": 2}),

@@ -170,6 +170,22 @@ def test_list_offsets(kafka: LocalKafka, client: Client, kafka_topic: Callable[.
             assert answer.offsets[topic, 7].error == 3
 
 
+def test_where_an_epoch_ends(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(1)
+    for version in shared(client, api.OffsetForLeaderEpoch):
+        with Client(kafka.bootstrap_servers, pin=version) as pinned:
+            request = api.OffsetForLeaderEpoch(
+                epochs={(topic, 0): 0, (topic, 7): 0}, leader_epochs={(topic, 0): 0, (topic, 7): 0}
+            )
+            answer = pinned.call(request, api.OffsetForLeaderEpochAnswer)
+            assert answer.ends[topic, 0] == api.EpochEnd(leader_epoch=0, end_offset=0)
+            assert answer.ends[topic, 7].error == 3
+            fenced = api.OffsetForLeaderEpoch(epochs={(topic, 0): 9}, leader_epochs={(topic, 0): 9})
+            assert pinned.call(fenced, api.OffsetForLeaderEpochAnswer).ends[topic, 0].error == 75
+            newer = api.OffsetForLeaderEpoch(epochs={(topic, 0): 9}, leader_epochs={(topic, 0): 0})
+            assert pinned.call(newer, api.OffsetForLeaderEpochAnswer).ends[topic, 0] == api.EpochEnd()
+
+
 def test_offsets_are_committed_and_fetched(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
     topic, group = kafka_topic(2), "wire-offsets"
     coordinated(client, group)

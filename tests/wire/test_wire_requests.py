@@ -134,6 +134,17 @@ def check_list_offsets(seen: Any, version: int) -> None:
         assert seen["timeout"] > 0
 
 
+def check_offset_for_leader_epoch(seen: Any, _version: int) -> None:
+    assert seen["replica_id"] == -1
+    partitions = {(topic["topic"], each["partition"]): each for topic in seen["topics"] for each in topic["partitions"]}
+    assert {key: each["leader_epoch"] for key, each in partitions.items()} == {("a", 0): 3, ("b", 1): 4, ("a", 3): 0}
+    assert {key: each["current_leader_epoch"] for key, each in partitions.items()} == {
+        ("a", 0): -1,
+        ("b", 1): 6,
+        ("a", 3): -1,
+    }
+
+
 def check_sasl_handshake(seen: Any, _version: int) -> None:
     assert seen == {"mechanism": "PLAIN"}
 
@@ -154,6 +165,7 @@ CHECKS: dict[type[api.Request], Any] = {
     api.OffsetCommit: check_offset_commit,
     api.OffsetFetch: check_offset_fetch,
     api.ListOffsets: check_list_offsets,
+    api.OffsetForLeaderEpoch: check_offset_for_leader_epoch,
     SaslHandshake: check_sasl_handshake,
     SaslAuthenticate: check_sasl_authenticate,
 }

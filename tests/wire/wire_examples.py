@@ -48,6 +48,9 @@ REQUESTS: dict[type[api.Request], api.Request] = {
     api.ListOffsets: api.ListOffsets(
         timestamps={("a", 0): -1, ("b", 1): -2, ("a", 3): 1_700_000_000_000}, leader_epochs={("b", 1): 6}
     ),
+    api.OffsetForLeaderEpoch: api.OffsetForLeaderEpoch(
+        epochs={("a", 0): 3, ("b", 1): 4, ("a", 3): 0}, leader_epochs={("b", 1): 6}
+    ),
     SaslHandshake: SaslHandshake(mechanism="PLAIN"),
     SaslAuthenticate: SaslAuthenticate(auth_bytes=b"\0u\0p"),
 }

@@ -34,6 +34,7 @@ __all__ = [
     "ChangeSettings",
     "Close",
     "Commit",
+    "BY_DURATION",
     "COMMITTED",
     "CommitsSettled",
     "CompleteRevoke",
@@ -70,7 +71,9 @@ __all__ = [
 EARLIEST: Final = -2
 LATEST: Final = -1
 COMMITTED: Final = -3
-"""Positions that only the network side can find: the ends of the log, or the group's committed offset."""
+BY_DURATION: Final = -100
+"""Positions that only the network side can find: the ends of the log, the group's committed offset, or what was written
+since the duration that auto_offset_reset names."""
 
 Epochs = Mapping[TopicPartition, int]
 """Partitions, each with its assignment epoch."""
@@ -121,7 +124,7 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPosition:
-    """Fetch from here; what was fetched before is gone. offset: a number, EARLIEST, LATEST or COMMITTED.
+    """Fetch from here; what was fetched before is gone. offset: a number, EARLIEST, LATEST, BY_DURATION or COMMITTED.
 
     seek_number rises with each seek; fetch_number also with pause, resume and given back. What was fetched under
     an older fetch_number is dropped.
@@ -400,8 +403,10 @@ class Fetched:
 class Parked:
     """A partition cannot go on; the error is raised once the records before it were returned.
 
-    reset: EARLIEST or LATEST where it is out of range and auto_offset_reset says so. Then nothing is raised, and the
-        application side seeks: only it raises the seek number, without which no later commit could go back.
+    reset: where to go on if auto_offset_reset says so: EARLIEST, LATEST, BY_DURATION, or the offset (with its
+        leader_epoch) at which a log was cut. Then nothing is raised, and the application side seeks: only it raises
+        the seek number, without which no later commit could go back.
+    void_from: what is buffered from this offset on is not in the log any more, and is not returned.
     """
 
     partition: TopicPartition
@@ -409,6 +414,8 @@ class Parked:
     fetch_number: int
     error: Exception
     reset: int | None = None
+    leader_epoch: int = -1
+    void_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,9 @@
     │                                          SaslAuthenticationFailedError: what the broker refused
     ├── BrokerResponseError                    a broker answered with an error code
     │   ├── (one class for each code: see BROKER_ERRORS)
+    │   ├── OffsetOutOfRangeError              the log has no such offset, and auto_offset_reset="none"
+    │   │   ├── LogTruncationError             the log was cut behind what was read (an unclean leader election)
+    │   │   └── TopicRecreatedError            the topic was deleted and made again: the offset is of the old one
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
@@ -75,6 +78,7 @@ from instride.errors.broker import (
     FencedInstanceIdError,
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
     GroupAuthorizationFailedError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
@@ -125,6 +129,7 @@ from instride.errors.connection import (
 from instride.errors.deserialization import (
     DeserializationError,
 )
+from instride.errors.offsets import LogTruncationError, TopicRecreatedError
 from instride.errors.pipeline import (
     CorruptManifestError,
     MissingDataError,
@@ -167,6 +172,7 @@ __all__ = [
     "FencedInstanceIdError",
     "FencedLeaderEpochError",
     "FetchSessionIdNotFoundError",
+    "FetchSessionTopicIdError",
     "ForkedConsumerError",
     "FrameTooLargeError",
     "GroupAuthorizationFailedError",
@@ -191,6 +197,7 @@ __all__ = [
     "LeaderNotAvailableError",
     "LocalKafkaError",
     "MemberIdRequiredError",
+    "LogTruncationError",
     "MissingDataError",
     "NetworkExceptionError",
     "NetworkThreadDiedError",
@@ -215,6 +222,7 @@ __all__ = [
     "SinkWriteError",
     "TlsError",
     "TopicAuthorizationFailedError",
+    "TopicRecreatedError",
     "TransportError",
     "UnknownLeaderEpochError",
     "UnknownMemberIdError",

@@ -23,6 +23,7 @@ __all__ = [
     "FencedInstanceIdError",
     "FencedLeaderEpochError",
     "FetchSessionIdNotFoundError",
+    "FetchSessionTopicIdError",
     "GroupAuthorizationFailedError",
     "GroupMaxSizeReachedError",
     "IllegalGenerationError",
@@ -77,6 +78,8 @@ class BrokerResponseError(KafkaError):
 
 
 class OffsetOutOfRangeError(BrokerResponseError):
+    """The log does not have the offset, and ``auto_offset_reset`` is "none". ``Consumer.seek`` to go on."""
+
     code = 1
 
 
@@ -230,6 +233,11 @@ class KafkaStorageError(BrokerResponseError):
 
 class FetchSessionIdNotFoundError(BrokerResponseError):
     code = 70
+    retriable = True
+
+
+class FetchSessionTopicIdError(BrokerResponseError):
+    code = 106
     retriable = True
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -44,7 +45,9 @@ class Driver:
 
     def __init__(self, config: ConsumerConfig, *, ranges: bool = False, on_commit: OnCommit | None = None) -> None:
         lease = Lease()
-        self._network = network = NetworkMachine(config, lease=lease, random=random.random, ranges=ranges)
+        self._network = network = NetworkMachine(
+            config, lease=lease, random=random.random, wall_clock=time.time, ranges=ranges
+        )
         self._mailbox = Mailbox()
         self._thread = NetworkThread(config, network, self._mailbox)
         self.application = ApplicationMachine(

@@ -8,6 +8,7 @@ Laws
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -25,6 +26,7 @@ __all__ = [
     "ApiVersionsAnswer",
     "Broker",
     "CommittedOffset",
+    "EpochEnd",
     "Fetch",
     "FetchAnswer",
     "FetchPartition",
@@ -52,6 +54,8 @@ __all__ = [
     "OffsetCommitAnswer",
     "OffsetFetch",
     "OffsetFetchAnswer",
+    "OffsetForLeaderEpoch",
+    "OffsetForLeaderEpochAnswer",
     "OffsetToCommit",
     "Request",
     "SyncGroup",
@@ -324,6 +328,30 @@ class ListOffsetsAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForLeaderEpoch:
+    """Where an epoch ends in the log (KIP-320). leader_epochs: the present leader's, as the client knows it."""
+
+    epochs: dict[Partition, int]
+    leader_epochs: dict[Partition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnd:
+    """leader_epoch: the largest that the log has up to the one asked for. end_offset: the offset after its last
+    record. Both -1 where the log knows of none.
+    """
+
+    error: int = 0
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForLeaderEpochAnswer:
+    ends: dict[Partition, EpochEnd] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartition:
     """topic_id: from metadata; NO_TOPIC_ID makes the codec use a version that names topics."""
 
@@ -339,6 +367,8 @@ class FetchPartition:
 class Fetch:
     """max_wait: seconds. session_id 0 with session_epoch -1 is a fetch without a session (KIP-227).
 
+    known: all that the session has, of which `partitions` is the part that is new or has moved; empty for a fetch that
+    names everything. forgotten: what the session is to lose. named: name topics by name even where ids are known.
     max_decompressed_bytes: bound of a record batch in the answer; the broker is not told.
     """
 
@@ -349,7 +379,9 @@ class Fetch:
     read_committed: bool = False
     session_id: int = 0
     session_epoch: int = -1
-    forgotten: tuple[Partition, ...] = ()
+    forgotten: tuple[FetchPartition, ...] = ()
+    known: Mapping[Partition, FetchPartition] = field(default_factory=dict)
+    named: bool = False
     rack: str = ""
     max_decompressed_bytes: int = 64 << 20
 
@@ -376,9 +408,12 @@ class FetchedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchAnswer:
+    """throttle_time: seconds for which the broker wants no fetch, since a quota is used up (KIP-219)."""
+
     error: int = 0
     session_id: int = 0
     partitions: dict[Partition, FetchedPartition] = field(default_factory=dict)
+    throttle_time: float = 0.0
 
 
 Request = (
@@ -393,6 +428,7 @@ Request = (
     | OffsetCommit
     | OffsetFetch
     | ListOffsets
+    | OffsetForLeaderEpoch
     | Fetch
     | sasl.SaslRequest
 )
@@ -408,6 +444,7 @@ Answer = (
     | OffsetCommitAnswer
     | OffsetFetchAnswer
     | ListOffsetsAnswer
+    | OffsetForLeaderEpochAnswer
     | FetchAnswer
     | sasl.SaslAnswer
 )
@@ -424,6 +461,7 @@ ANSWERS: Final[dict[type[Request], type[Answer]]] = {
     OffsetCommit: OffsetCommitAnswer,
     OffsetFetch: OffsetFetchAnswer,
     ListOffsets: ListOffsetsAnswer,
+    OffsetForLeaderEpoch: OffsetForLeaderEpochAnswer,
     Fetch: FetchAnswer,
     sasl.SaslHandshake: sasl.SaslHandshakeAnswer,
     sasl.SaslAuthenticate: sasl.SaslAuthenticateAnswer,

@@ -3,7 +3,8 @@
 Laws
 1. Record bytes are not copied: chunks (of uncompressed batches) point into the response's body.
 2. What the broker leaves out of its answer gets UNKNOWN_SERVER_ERROR, but in an incremental fetch of a
-   session, where nothing is said of what has nothing new. What was not asked for is ignored.
+   session, where nothing is said of what has nothing new, and in the empty answer of a broker that throttles.
+   What was not asked for is ignored.
 3. Any body gives an answer or a ProtocolError. Record batches that cannot be read are no error of the
    message: they are `FetchedPartition.corrupt`, and the other partitions flow.
 
@@ -13,7 +14,7 @@ What the versions brought: 5 log start offset, 7 sessions, 9 leader epoch, 11 ra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -63,7 +64,6 @@ class _Writer:
 
     def fetch(self, request: Fetch) -> bytes:
         version = self._version
-        ids = {each.topic: each.topic_id for each in request.partitions}
         out = bytearray()
         if version < _NO_REPLICA_ID_FROM:
             out += _INT32.pack(_CONSUMER)
@@ -71,29 +71,20 @@ class _Writer:
         out += _SIZES.pack(max_wait, request.min_bytes, request.max_bytes, 1 if request.read_committed else 0)
         if version >= _SESSION_FROM:
             out += _SESSION.pack(request.session_id, request.session_epoch)
-        out += self._topics(request, ids)
+        out += self._by_topic((each, self._partition(each)) for each in request.partitions)
         if version >= _SESSION_FROM:
-            out += self._forgotten(request, ids)
+            out += self._by_topic((each, _INT32.pack(each.partition)) for each in request.forgotten)
         if version >= _RACK_FROM:
             out += self._string(request.rack)
         return bytes(out + self._tags)
 
-    def _topics(self, request: Fetch, ids: Mapping[str, UUID]) -> bytes:
-        topics: dict[str, list[bytes]] = {}
-        for each in request.partitions:
-            topics.setdefault(each.topic, []).append(self._partition(each))
-        return self._by_topic(topics, ids)
-
-    def _forgotten(self, request: Fetch, ids: Mapping[str, UUID]) -> bytes:
-        topics: dict[str, list[bytes]] = {}
-        for topic, partition in request.forgotten:
-            topics.setdefault(topic, []).append(_INT32.pack(partition))
-        return self._by_topic(topics, ids)
-
-    def _by_topic(self, topics: Mapping[str, list[bytes]], ids: Mapping[str, UUID]) -> bytes:
+    def _by_topic(self, written: Iterable[tuple[FetchPartition, bytes]]) -> bytes:
+        topics: dict[tuple[str, UUID], list[bytes]] = {}
+        for each, data in written:
+            topics.setdefault((each.topic, each.topic_id), []).append(data)
         out = bytearray(self._count(len(topics)))
-        for topic, partitions in topics.items():
-            out += self._topic(topic, ids.get(topic, NO_TOPIC_ID))
+        for (topic, topic_id), partitions in topics.items():
+            out += self._topic(topic, topic_id)
             out += self._count(len(partitions)) + b"".join(partitions) + self._tags
         return bytes(out)
 
@@ -162,14 +153,14 @@ class _Reading:
         self._version = version
         self._compact = version >= _COMPACT_FROM
         self._request = request
-        self._asked: dict[Partition, FetchPartition] = {
+        self._asked: Mapping[Partition, FetchPartition] = request.known or {
             (each.topic, each.partition): each for each in request.partitions
         }
-        self._names = {each.topic_id: each.topic for each in request.partitions}
+        self._names = {each.topic_id: each.topic for each in self._asked.values()}
 
     def answer(self) -> FetchAnswer:
         reader = self._reader
-        reader.int32()  # throttle time: the broker mutes the connection by itself
+        throttle_time = reader.int32() / 1000
         error = session_id = 0
         if self._version >= _SESSION_FROM:
             error, session_id = reader.int16(), reader.int32()
@@ -177,10 +168,11 @@ class _Reading:
         for _ in range(self._count(smallest=6)):
             self._topic(partitions)
         self._skip_tags()
-        if error == 0 and self._request.session_epoch <= 0:
+        throttled = throttle_time > 0 and not partitions  # KIP-219: nothing was read, so nothing is missing
+        if error == 0 and self._request.session_epoch <= 0 and not throttled:
             for key in self._asked.keys() - partitions.keys():
                 partitions[key] = FetchedPartition(error=_UNKNOWN_SERVER_ERROR)
-        return FetchAnswer(error=error, session_id=session_id, partitions=partitions)
+        return FetchAnswer(error=error, session_id=session_id, partitions=partitions, throttle_time=throttle_time)
 
     def _topic(self, partitions: dict[Partition, FetchedPartition]) -> None:
         topic = self._topic_name()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
@@ -46,13 +47,19 @@ class NetworkScript:
         defaults: dict[str, Any] = {"bootstrap_servers": "test:9092", "group_id": "g", "auto_offset_reset": "earliest"}
         self.config = ConsumerConfig(**{**defaults, **settings})
         self.lease = Lease()
-        self.machine = NetworkMachine(self.config, lease=self.lease, random=random)
+        self.machine = NetworkMachine(self.config, lease=self.lease, random=random, wall_clock=lambda: self.wall_clock)
         self.topics = topics if topics is not None else {"t": 4}
         self.now = 100.0
+        self.wall_clock = 1_700_000_000.0
         self.reachable = True
         self.refusal: Exception = TransportError("refused")
         self.hold_metadata = False
         self.topic_errors: dict[str, int] = {}
+        # What the metadata says: brokers, and of each partition of topic "t" its leader and the leader's epoch.
+        self.nodes: tuple[int, ...] = (1,)
+        self.leaders: dict[int, int] = {}
+        self.leader_epochs: dict[int, int] = {}
+        self.topic_ids: dict[str, UUID] = {}
         self.committed_offset: int | None = 0
         self.coordinator_error = 0
         self.coordinator = 1
@@ -127,12 +134,22 @@ class NetworkScript:
                 return api.MetadataTopic(name=name, error=self.topic_errors[name])
             if name not in self.topics:
                 return api.MetadataTopic(name=name, error=3)
-            partitions = tuple(api.MetadataPartition(partition=p, leader=1) for p in range(self.topics[name]))
-            return api.MetadataTopic(name=name, partitions=partitions, is_internal=name.startswith("__"))
+            partitions = tuple(
+                api.MetadataPartition(
+                    partition=p, leader=self.leaders.get(p, 1), leader_epoch=self.leader_epochs.get(p, -1)
+                )
+                for p in range(self.topics[name])
+            )
+            return api.MetadataTopic(
+                name=name,
+                partitions=partitions,
+                is_internal=name.startswith("__"),
+                topic_id=self.topic_ids.get(name, api.NO_TOPIC_ID),
+            )
 
-        broker = api.Broker(node_id=1, host="b", port=1)
+        brokers = tuple(api.Broker(node_id=node, host="b", port=node) for node in self.nodes)
         names = self.topics if request.topics is None else request.topics
-        return api.MetadataAnswer(brokers=(broker,), topics=tuple(topic(name) for name in names))
+        return api.MetadataAnswer(brokers=brokers, topics=tuple(topic(name) for name in names))
 
     # -- the brokers
 
@@ -152,6 +169,16 @@ class NetworkScript:
         self.machine.answered(action.request_id, answer, self.now)
         if settle:
             self.settle()
+
+    def fresh_metadata(self) -> None:
+        """The machine hears what the metadata says now."""
+        self.settle()
+        self.pass_time(self.config.retry_backoff_max * 2)
+        version = self.machine._cluster.version
+        self.machine._cluster.refresh()
+        self.machine._context.touch()
+        self.settle()
+        assert self.machine._cluster.version > version
 
     # -- the group
 

@@ -39,7 +39,7 @@ class World:
     def __init__(self, servers: str = "s0:1", **settings: Any) -> None:
         defaults: dict[str, Any] = {"retry_backoff": 1.0, "retry_backoff_max": 1.0, "reconnect_backoff": 0.001}
         self.config = ConsumerConfig(bootstrap_servers=servers, **{**defaults, **settings})
-        self.context = Context(self.config, lambda: 0.5)
+        self.context = Context(self.config, lambda: 0.5, lambda: 0.0)
         self.cluster = Cluster(self.context)
         self.now = 100.0
         self.cluster.follow(frozenset({"t"}))

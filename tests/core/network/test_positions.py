@@ -114,6 +114,7 @@ def test_what_cannot_be_retried_parks(script: Finding) -> None:
     assert "ListOffsets" not in script.waits()
 
 
+@pytest.mark.vector(73)
 def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
     script.found(7)
@@ -229,3 +230,54 @@ def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
         script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=refused))
         script.pass_time(2.0)
     assert len(script.asked(api.ListOffsets).timestamps) >= 1
+
+
+@pytest.mark.parametrize("policy", [3600.0, "by_duration:PT1H"])
+def test_a_reset_by_duration_asks_for_what_was_written_since(policy: Any) -> None:
+    script = Finding(auto_offset_reset=policy)
+    script.member_of(1, 0)
+    script.wall_clock = 1_700_000_000.5
+    script.found(-1)
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): 1_699_996_400_500}
+    script.listed(40)
+    assert script.take(Positioned)[0].offset == 40
+
+
+def test_a_reset_by_duration_goes_to_the_end_where_nothing_was_written_since() -> None:
+    script = Finding(auto_offset_reset="by_duration:PT1H")
+    script.member_of(1, 0)
+    script.found(-1)
+    script.listed(-1)
+    assert script.take(Positioned) == []
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): LATEST}
+    script.listed(90)
+    assert script.take(Positioned)[0].offset == 90
+
+
+def test_a_duration_longer_than_time_itself_asks_for_all() -> None:
+    script = Finding(auto_offset_reset=1e12)
+    script.member_of(1, 0)
+    script.found(-1)
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): 0}
+
+
+def test_a_leader_is_asked_in_its_epoch() -> None:
+    script = Finding()
+    script.leader_epochs = {0: 5}
+    script.member_of(1, 0)
+    script.found(-1)
+    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 5}
+
+
+@pytest.mark.vector(73)
+def test_a_seek_to_the_end_again_while_it_is_looked_for_finds_it() -> None:
+    script = Finding()
+    script.member_of(1, 0)
+    epoch = script.epoch(0)
+    for number in (1, 2):
+        script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=number, fetch_number=number, offset=LATEST))
+    script.found(0)
+    script.listed(90)
+    script.listed(90) if "ListOffsets" in script.waits() else None
+    (event,) = script.take(Positioned)
+    assert (event.offset, event.seek_number) == (90, 2)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import LATEST, Fetched, Pause, Resume
+from instride.core.events import EARLIEST, LATEST, Fetched, Parked, Pause, Resume
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.core.network.ranges import RangeChunk
-from instride.errors import TransportError
+from instride.errors import OffsetOutOfRangeError, TopicRecreatedError, TransportError
 from instride.records import OffsetRange
 from instride.wire import api
 
@@ -20,7 +21,10 @@ class Ranging(NetworkScript):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.lease = Lease()
-        self.machine = NetworkMachine(self.config, lease=self.lease, random=lambda: 0.5, ranges=True)
+        self.wall_clock = 1_700_000_000.0
+        self.machine = NetworkMachine(
+            self.config, lease=self.lease, random=lambda: 0.5, wall_clock=lambda: self.wall_clock, ranges=True
+        )
 
     def ends(self, error: int = 0, **ends: int) -> None:
         """p0=..., p1=...: answer how far the logs reach."""
@@ -120,3 +124,51 @@ def test_a_chunk_splits_into_ranges_that_meet() -> None:
     ]
     with pytest.raises(TypeError, match="ranges of offsets"):
         chunk.to_arrow()
+
+
+def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Ranging) -> None:
+    """As a fetch would find it: the topic may have been made anew, or the log cut."""
+    script.ends(p0=10, p1=0)
+    script.pass_time(1.0)
+    version = script.machine._cluster.version
+    script.ends(p0=4, p1=0)
+    script.pass_time(1.0)
+    assert script.machine._cluster.version > version
+    assert script.take(Parked) == [], "a new leader may not know all at once"
+    script.ends(p0=4, p1=0)
+    (event,) = script.take(Parked)
+    assert (event.partition, event.reset) == (tp(0), EARLIEST)
+    assert isinstance(event.error, OffsetOutOfRangeError)
+
+
+def test_a_log_that_ends_before_the_position_once_is_asked_again(script: Ranging) -> None:
+    script.ends(p0=10, p1=0)
+    for end in (4, 10, 4, 12):
+        script.pass_time(1.0)
+        script.ends(p0=end, p1=0)
+    assert script.take(Parked) == []
+    assert script.ranges() == [(0, 0, 10), (0, 10, 12)]
+
+
+def test_a_topic_that_was_made_anew_is_told_though_its_log_is_longer(script: Ranging) -> None:
+    script.topic_ids = {"t": UUID(int=1)}
+    script.fresh_metadata()
+    script.ends(p0=10, p1=0)
+    script.topic_ids = {"t": UUID(int=2)}
+    script.fresh_metadata()
+    parked = script.take(Parked)
+    assert {type(event.error) for event in parked} == {TopicRecreatedError}
+    assert {event.reset for event in parked} == {EARLIEST}
+    assert script.ranges() == [(0, 0, 10)]
+
+
+def test_leaders_are_asked_in_their_epoch_and_a_new_one_whether_the_position_is_in_its_log() -> None:
+    script = Ranging(range_poll_interval=1.0)
+    script.leader_epochs = {0: 3}
+    script.member_of(1, 0)
+    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}
+    listed = api.ListedOffset(offset=10, leader_epoch=3)
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): listed}))
+    script.leader_epochs = {0: 4}
+    script.fresh_metadata()
+    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}

@@ -89,7 +89,7 @@ def _data(state: ApplicationState, event: Data) -> None:
         case Positioned():
             held.positioned(event.seek_number, event.offset, event.leader_epoch)
         case Parked():
-            held.parked(event.fetch_number, event.error, event.reset)
+            held.parked(event)
 
 
 def _dropped(state: ApplicationState, event: Fetched) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from instride.core.events import COMMITTED
+from instride.core.events import COMMITTED, Parked
 from instride.core.group.ownership import Ownership
 from instride.records import TopicPartition
 from instride.wire.chunk import RecordChunk
@@ -54,6 +54,7 @@ class OwnedPartition:
         "paused",
         "position",
         "reset",
+        "reset_epoch",
         "seek_number",
         "state",
         "unreadable",
@@ -76,6 +77,7 @@ class OwnedPartition:
         self.reset: int | None = None
         # The first record of the buffer could not be deserialized.
         self.unreadable = False
+        self.reset_epoch = -1
         self.buffered = 0
         self._buffer: deque[tuple[RecordChunk | None, int]] = deque()
 
@@ -94,9 +96,11 @@ class OwnedPartition:
         self._skip_empty()
         return True
 
-    def parked(self, fetch_number: int, error: Exception, reset: int | None) -> None:
-        if fetch_number == self.fetch_number:
-            self.error, self.reset = error, reset
+    def parked(self, event: Parked) -> None:
+        if event.fetch_number == self.fetch_number:
+            self.error, self.reset, self.reset_epoch = event.error, event.reset, event.leader_epoch
+            if event.void_from is not None:
+                self._cut(event.void_from)
 
     def due_error(self) -> Exception | None:
         """The error of a parked partition, once, when nothing is left before it."""
@@ -108,6 +112,17 @@ class OwnedPartition:
     def due_reset(self) -> int | None:
         """Where to seek, once, when nothing is left before an offset that is out of range."""
         return self.reset if self._stands() else None
+
+    def _cut(self, offset: int) -> None:
+        """The log ends here now: what was fetched from behind it is not returned."""
+        kept: deque[tuple[RecordChunk | None, int]] = deque()
+        for chunk, next_offset in self._buffer:
+            if next_offset <= offset:
+                kept.append((chunk, next_offset))
+            elif chunk is not None and chunk.first_offset < offset:
+                kept.append((_before(chunk, offset), offset))
+        self._buffer = kept
+        self.buffered = sum(len(chunk) for chunk, _ in kept if chunk is not None)
 
     def _stands(self) -> bool:
         return self.error is not None and not self._buffer and self.state is Ownership.OWNED
@@ -176,3 +191,15 @@ class OwnedPartition:
     def fetch_end(self) -> int | None:
         """Where fetching goes on after what is buffered."""
         return self._buffer[-1][1] if self._buffer else self.position
+
+
+def _before(chunk: RecordChunk, offset: int) -> RecordChunk:
+    """The part of a chunk before an offset behind its first."""
+    low, high = 1, len(chunk)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if chunk.split(middle)[0].last_offset < offset if middle < len(chunk) else chunk.last_offset < offset:
+            low = middle
+        else:
+            high = middle - 1
+    return chunk.split(low)[0] if low < len(chunk) else chunk

@@ -4,6 +4,7 @@ Laws
 1. A seek raises the seek number, so that what was finished before it reaches no later commit.
 2. A partition that is out of range is reset by a seek, once all that was fetched before was returned. The reset may
    lead back, and only a higher seek number lets commits go back.
+3. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ def reset_due(state: ApplicationState) -> None:
     """Law 2, for every partition that is ready for it."""
     for held in state.lists.held.values():
         reset = held.due_reset()
-        if reset is not None:
-            seek(state, held, reset)
+        if reset is None:
+            continue
+        if held.position is not None and held.position <= reset:
+            held.restart_fetch()
+            tell_position(state, held)
+        else:
+            seek(state, held, reset, held.reset_epoch)
 
 
 def tell_position(state: ApplicationState, held: OwnedPartition) -> None:

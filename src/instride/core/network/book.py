@@ -88,6 +88,11 @@ class Book:
         held = self.held.get(partition)
         return held if held is not None and held.epoch == epoch else None
 
+    def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
+        """Whether what speaks of this epoch and seek may be committed."""
+        held = self.get(partition, epoch)
+        return held is not None and seek_number > held.voided
+
     # -- what the group says
 
     def apply(self, target: frozenset[TopicPartition], generation: int, now: float, *, member_id: str = "") -> None:

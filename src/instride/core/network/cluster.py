@@ -7,13 +7,16 @@ Laws
 2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked: two answers
    that say the same are retry_backoff apart at least.
 3. A topic or partition of interest that stays unknown is told to the user once, and so is a topic that may not be read.
-4. Until a first broker was reached, the failure of the whole bootstrap list is told to the user.
+4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
+   speaks of the same topic.
+5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from uuid import UUID
 
 from instride.config import parse_bootstrap_servers
@@ -60,6 +63,7 @@ class Cluster:
         self._suspects: set[int] = set()
         self.brokers: dict[int, api.Broker] = {}
         self.topics: dict[str, api.MetadataTopic] = {}
+        self._leaders: dict[TopicPartition, tuple[api.Broker, int]] = {}
         self.version = 0
         self.knows_everything = False
         self.on_update: list[Callable[[float], None]] = []
@@ -68,14 +72,7 @@ class Cluster:
 
     def leader(self, partition: TopicPartition) -> tuple[api.Broker, int] | None:
         """The leading broker and its leader epoch, or None where that is unknown."""
-        topic = self.topics.get(partition.topic)
-        if topic is None:
-            return None
-        for each in topic.partitions:
-            if each.partition == partition.partition:
-                broker = self.brokers.get(each.leader)
-                return (broker, each.leader_epoch) if broker is not None else None
-        return None
+        return self._leaders.get(partition)
 
     def partition_count(self, topic: str) -> int | None:
         known = self.topics.get(topic)
@@ -202,7 +199,9 @@ class Cluster:
             self.topics = {name: api.MetadataTopic(name=name, error=_UNKNOWN_TOPIC) for name in self._interest}
         self.knows_everything = everything and self._everything
         for topic in result.topics:
-            self.topics[topic.name] = topic
+            self.topics[topic.name] = _newest(topic, self.topics.get(topic.name))
+        self._leaders = dict(self._find_leaders())
+        self._context.connections.keep({node: (each.host, each.port) for node, each in self.brokers.items()}, now)
         self.version += 1
         self._due_at = now + self._context.config.metadata_max_age
         self._not_before = now + self._context.config.retry_backoff
@@ -222,11 +221,19 @@ class Cluster:
         """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
         self._context.log(logging.INFO, "a broker asks for the cluster to be discovered anew")
         self.brokers = {}
+        self._leaders = {}
         self._suspects.clear()
         self._backoff.failed(now)
         self.refresh()
         if key.role is Role.BOOTSTRAP:
             self.unanswered(key)
+
+    def _find_leaders(self) -> Iterator[tuple[TopicPartition, tuple[api.Broker, int]]]:
+        for name, topic in self.topics.items():
+            for each in topic.partitions:
+                broker = self.brokers.get(each.leader)
+                if broker is not None:
+                    yield TopicPartition(name, each.partition), (broker, each.leader_epoch)
 
     def _look_for_trouble(self, answer: api.MetadataAnswer, now: float) -> bool:
         """Whether something is missing that a later answer may have."""
@@ -265,7 +272,7 @@ class Cluster:
             self._context.deliver(ErrorRaised(error=self.unreachable()))
 
     def _bootstrap_failed(self, now: float) -> bool:
-        """Law 4: at once where what answers is not Kafka, else after request_timeout."""
+        """Law 5: at once where what answers is not Kafka, else after request_timeout."""
         assert self._failed_since is not None
         if set(self._failures) != set(self._bootstrap) or self._context.connections.refused is not None:
             return False  # of credentials that are refused `Connections` tells
@@ -282,6 +289,19 @@ class Cluster:
         if self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values()):
             return NotKafkaError(text)
         return TransportError(text)
+
+
+def _newest(topic: api.MetadataTopic, known: api.MetadataTopic | None) -> api.MetadataTopic:
+    """Law 4. Without topic ids nobody can tell a topic from one that was made anew."""
+    if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID:
+        return topic
+    epochs = {each.partition: each for each in known.partitions}
+    newest = (_newer(each, epochs.get(each.partition)) for each in topic.partitions)
+    return replace(topic, partitions=tuple(newest))
+
+
+def _newer(one: api.MetadataPartition, known: api.MetadataPartition | None) -> api.MetadataPartition:
+    return known if known is not None and 0 <= one.leader_epoch < known.leader_epoch else one
 
 
 def _topic_error(name: str, error: int) -> Exception:

@@ -8,8 +8,8 @@ Laws
    join to the answered sync it is held, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
    ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost.
-5. Only what is held in the entry's epoch is sent. Whoever asked hears of every partition, at its deadline
-   at the latest.
+5. Only what is held in the entry's epoch is sent, and nothing of a topic that was made anew since. Whoever asked hears
+   of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
 """
 
@@ -61,7 +61,7 @@ class CommitGroup(Protocol):
 
 
 class CommitBook(Protocol):
-    def get(self, partition: TopicPartition, epoch: int) -> object | None: ...
+    def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class Commits:
         self._context.touch()
 
     def _queue(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
-        if self.book.get(tp, commit.epoch) is None:
+        if not self.book.holds(tp, commit.epoch, commit.seek_number):
             self._settle(tp, _Entry(commit=commit, askers=[asker]), _not_held(tp))
             return
         queued = self._queued.get(tp)
@@ -231,7 +231,7 @@ class Commits:
 
     def _drop_not_held(self) -> None:
         for tp, entry in list(self._queued.items()):
-            if self.book.get(tp, entry.commit.epoch) is None:
+            if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
                 self.abandon(tp, "it is not this consumer's any more")
 
     def _settle_all(self, error: Exception) -> None:
@@ -312,7 +312,7 @@ class Commits:
         """Law 2: only where nothing newer was handed over meanwhile."""
         if not entry.askers:
             return  # everybody who wanted it gave up
-        if self.book.get(tp, entry.commit.epoch) is None:
+        if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
             self._settle(tp, entry, _not_held(tp))
             return
         queued = self._queued.get(tp)

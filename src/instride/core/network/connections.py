@@ -13,14 +13,22 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from instride.config import ConsumerConfig
 from instride.core.events import ErrorRaised
 from instride.core.metrics.meters import NetworkMeter
-from instride.core.network.actions import Action, CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
+from instride.core.network.actions import (
+    Action,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    OpenConnection,
+    Role,
+    Transmit,
+)
 from instride.core.network.backoff import Backoff
 from instride.errors import (
     AuthenticationError,
@@ -146,6 +154,16 @@ class Connections:
             self.meter.connection_closed(now, None, ready=link.state is _State.READY)
         link.state = _State.CLOSED
         self._fail_all(link, error, now)
+
+    def keep(self, brokers: Mapping[int, Address], now: float) -> None:
+        """Close connections to brokers that have left the metadata, or have another address there.
+
+        Those to the coordinator are its own affair: it may be met again before the metadata knows it.
+        """
+        for key, link in list(self._links.items()):
+            moved = brokers.get(key.node_id) != link.address
+            if moved and key.role in (Role.DATA, Role.TAIL) and link.state is not _State.CLOSED:
+                self.close(key, TransportError(f"{_name(link)} is not the address of a broker any more"), now)
 
     def polled(self) -> None:
         """The application polls: it has heard, or will at once hear, what it was told."""

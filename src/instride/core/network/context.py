@@ -21,9 +21,10 @@ class Context:
     now: the time of what is being handled, for stamps. on_deliver: telemetry, which hears of every event that goes up.
     """
 
-    def __init__(self, config: ConsumerConfig, random: Callable[[], float]) -> None:
+    def __init__(self, config: ConsumerConfig, random: Callable[[], float], wall_clock: Callable[[], float]) -> None:
         self.config = config
         self.random = random
+        self.wall_clock = wall_clock
         self.out: list[Action] = []
         self.connections = Connections(config, random, self.out)
         self.touched = False

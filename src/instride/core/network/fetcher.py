@@ -5,12 +5,17 @@ that has nothing new, so each kind has its own connection.
 
 Laws
 1. What comes back under an older epoch or fetch number is dropped.
-2. The partitions of a request take turns in its order, so that a full answer starves none.
+2. The partitions of a request take turns in its order, so that a full answer starves none. In a session the broker
+   sees to that: what it answered for goes to the end.
 3. An error of one partition stops that partition only. A leader's error asks for fresh metadata and waits.
 4. A corrupt batch, or an answer that cannot be read, is fetched once more; then its partitions are parked.
 5. The position moves only by what a broker answered: to the end of the last complete batch.
 6. A partition is in one request at a time. A fetch at the end that leaves out a partition of its broker (since its
-   buffer is full, or it lags) waits briefly only, so that this one can join it soon.
+   buffer is full, or it lags) waits briefly only, so that this one can join it soon. One whose end is not known, as
+   after a seek or a new assignment, does not wait for a fetch that was sent without it: it goes with those that lag.
+7. Where the leader names a replica in our rack (KIP-392), that one is asked, for metadata_max_age, unless it fails,
+   does not have the offset, or the leader changes: then the leader decides again.
+8. A broker that throttles is not asked before its time (KIP-219).
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from instride.core.network.context import Context
 from instride.core.network.held import HeldPartition
 from instride.core.network.positions import Positions, Stamps
 from instride.core.network.room import most_bytes, with_room
+from instride.core.network.sessions import FetchSession, Said
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
@@ -60,10 +66,15 @@ class Fetcher:
         self._flying: dict[Lane, Stamps] = {}
         self._node_backoff: dict[int, Backoff] = {}
         self._unreadable: set[int] = set()
+        self._sessions: dict[Lane, FetchSession] = {}
+        self._throttled: dict[int, float] = {}
         self._turn = 0
+        self._ended = False
 
     def poll(self, now: float) -> float:
         wake = float("inf")
+        if self._ended:
+            return wake
         ready: dict[Lane, list[HeldPartition]] = {}
         for held in with_room(self._context.config, self._held().values()):
             if self._under_way(held):
@@ -78,16 +89,41 @@ class Fetcher:
                 self._cluster.miss(held.partition, now)
                 self._context.touch()
             else:
-                ready.setdefault((leader[0].node_id, _role(held)), []).append(held)
+                node_id = leader[0].node_id if held.replica is None else self._source(held, leader[0].node_id, now)
+                ready.setdefault(self._lane(node_id, held), []).append(held)
         for lane, partitions in ready.items():
             if lane in self._flying:
                 continue
             backoff = self._node_backoff.setdefault(lane[0], self._context.backoff())
-            if backoff.ready(now):
+            ready_at = max(backoff.ready_at, self._throttled.get(lane[0], 0.0))
+            if now >= ready_at:
                 self._send(lane, partitions, now)
             else:
-                wake = min(wake, backoff.ready_at)
+                wake = min(wake, ready_at)
         return wake
+
+    def end(self, now: float) -> None:
+        """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody waits for the answers."""
+        self._ended = True
+        for (node_id, role), session in self._sessions.items():
+            key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
+            if session.established and broker is not None and self._context.connections.is_ready(key):
+                request = self._request(session.end(), 0.0)
+                address = (broker.host, broker.port)
+                self._context.connections.send(key, address, request, lambda _result, _then: None, now)
+
+    def _source(self, held: HeldPartition, leader: int, now: float) -> int:
+        """Law 7."""
+        if held.replica is not None:
+            node_id, until = held.replica
+            if now < until and node_id in self._cluster.brokers:
+                return node_id
+            held.replica = None
+        return leader
+
+    def _lane(self, node_id: int, held: HeldPartition) -> Lane:
+        tail = (node_id, Role.TAIL)
+        return (node_id, Role.DATA) if held.lagging or (held.known_end < 0 and tail in self._flying) else tail
 
     def _under_way(self, held: HeldPartition) -> bool:
         return any(stamps.get(held.partition) == held.stamp for stamps in self._flying.values())
@@ -100,14 +136,10 @@ class Fetcher:
         ordered = partitions[start:] + partitions[:start]
         stamps = {held.partition: held.stamp for held in ordered}
         self._flying[lane] = stamps
-        request = api.Fetch(
-            partitions=tuple(self._partition(held) for held in ordered),
-            max_wait=self._wait(lane, stamps),
-            min_bytes=self._context.config.fetch_min_bytes,
-            max_bytes=self._context.config.fetch_max_bytes,
-            read_committed=self._context.config.isolation_level == "read_committed",
-            max_decompressed_bytes=self._context.config.max_decompressed_bytes,
-        )
+        session = self._sessions.setdefault(lane, FetchSession())
+        most = most_bytes(self._context.config, len(self._held()))
+        said = session.ask([self._partition(held, session, most) for held in ordered])
+        request = self._request(said, self._wait(lane, partitions))
         self._context.connections.send(
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
@@ -117,9 +149,29 @@ class Fetcher:
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
         )
 
-    def _wait(self, lane: Lane, stamps: Stamps) -> float:
+    def _request(self, said: Said, max_wait: float) -> api.Fetch:
+        config = self._context.config
+        return api.Fetch(
+            partitions=said.partitions,
+            forgotten=said.forgotten,
+            known=said.known,
+            named=said.named,
+            session_id=said.session_id,
+            session_epoch=said.session_epoch,
+            max_wait=max_wait,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            read_committed=config.isolation_level == "read_committed",
+            rack=config.client_rack or "",
+            max_decompressed_bytes=config.max_decompressed_bytes,
+        )
+
+    def _wait(self, lane: Lane, partitions: list[HeldPartition]) -> float:
         """Law 6."""
         longest = self._context.config.fetch_max_wait
+        if lane[1] is Role.DATA:
+            return longest if all(held.lagging for held in partitions) else 0.0
+        stamps = {held.partition for held in partitions}
         for held in self._held().values():
             if held.partition not in stamps and held.fetchable:
                 leader = self._cluster.leader(held.partition)
@@ -127,30 +179,44 @@ class Fetcher:
                     return min(longest, _BRIEFLY)
         return longest
 
-    def _partition(self, held: HeldPartition) -> api.FetchPartition:
+    def _partition(self, held: HeldPartition, session: FetchSession, most: int) -> api.FetchPartition:
         leader = self._cluster.leader(held.partition)
+        epoch = leader[1] if leader is not None else -1
+        topic_id = self._cluster.topic_id(held.partition.topic)
+        known = session.known.get(held.partition)
+        now = (held.offset, epoch, most, topic_id)
+        if known is not None and (known.offset, known.leader_epoch, known.max_bytes, known.topic_id) == now:
+            return known
         return api.FetchPartition(
             topic=held.partition.topic,
             partition=held.partition.partition,
             offset=held.offset,
-            topic_id=self._cluster.topic_id(held.partition.topic),
-            leader_epoch=leader[1] if leader is not None else -1,
-            max_bytes=most_bytes(self._context.config, len(self._held())),
+            topic_id=topic_id,
+            leader_epoch=epoch,
+            max_bytes=most,
         )
 
     def _answered(self, lane: Lane, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         self._flying.pop(lane, None)
         self._context.touch()
+        session = self._sessions[lane]
         if not isinstance(result, api.FetchAnswer) or result.error:
-            self._failed(lane[0], stamps, result, now)
+            code = result.error if isinstance(result, api.FetchAnswer) else 0
+            if session.failed(code):
+                self._context.log(logging.DEBUG, f"node {lane[0]} lost a fetch session: {error_for_code(code)}")
+            else:
+                self._failed(lane[0], stamps, result, now)
             return
+        session.answered(result)
         self._node_backoff[lane[0]].succeeded()
         self._unreadable.discard(lane[0])
+        if result.throttle_time > 0:
+            self._throttled[lane[0]] = now + result.throttle_time
         table = self._held()
         for tp, fetched in result.partitions.items():
             held = table.get(TopicPartition(*tp))
             if held is not None and stamps.get(held.partition) == held.stamp and held.fetchable:
-                self._take(held, fetched, now)
+                self._take(lane[0], held, fetched, now)
 
     def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         error = _error_of(result)
@@ -159,6 +225,9 @@ class Fetcher:
         if isinstance(error, TransportError | TimeoutError):
             self._cluster.suspect(node_id)
         self._cluster.refresh()
+        for held in self._held().values():
+            if held.replica is not None and held.replica[0] == node_id:
+                held.replica = None
         if self._is_final(node_id, error):
             for held in [held for held in self._held().values() if stamps.get(held.partition) == held.stamp]:
                 self._positions.park(held, error)
@@ -172,17 +241,28 @@ class Fetcher:
 
     # -- one partition's answer
 
-    def _take(self, held: HeldPartition, fetched: api.FetchedPartition, now: float) -> None:
+    def _take(self, node_id: int, held: HeldPartition, fetched: api.FetchedPartition, now: float) -> None:
         if fetched.error:
+            if self._was_follower(node_id, held) and fetched.error == _OFFSET_OUT_OF_RANGE:
+                return  # law 7: the leader knows better
             self._partition_failed(held, fetched.error, now)
             return
         held.backoff.succeeded()
+        if fetched.preferred_read_replica >= 0:
+            held.replica = (fetched.preferred_read_replica, now + self._context.config.metadata_max_age)
         stable = self._context.config.isolation_level == "read_committed"
         held.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if fetched.next_offset > held.offset:
             self._deliver(held, fetched)
         if fetched.corrupt is not None:
             self._corrupt(held, fetched.corrupt, now)
+
+    def _was_follower(self, node_id: int, held: HeldPartition) -> bool:
+        """Whether the follower that was named has failed. It is not asked again before the leader names it again."""
+        if held.replica is None or held.replica[0] != node_id:
+            return False
+        held.replica = None
+        return True
 
     def _deliver(self, held: HeldPartition, fetched: api.FetchedPartition) -> None:
         held.offset = fetched.next_offset
@@ -233,7 +313,3 @@ def _error_of(result: api.Answer | Exception) -> Exception:
     if isinstance(result, api.FetchAnswer):
         return error_for_code(result.error)
     return result if isinstance(result, Exception) else TypeError(repr(result))
-
-
-def _role(held: HeldPartition) -> Role:
-    return Role.DATA if held.lagging else Role.TAIL

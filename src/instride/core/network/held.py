@@ -2,7 +2,8 @@
 
 Laws
 1. `offset` is where to fetch next; it is known in the phase FETCHING only.
-2. What was asked under an older fetch_number (a seek, a pause, a giving back came between) is dropped.
+2. What was asked under an older fetch_number (a seek, a pause, a giving back came between), or of a topic that was
+   deleted and made again since, is dropped.
 3. `records` and `nbytes` count what was delivered and has not been consumed yet.
 """
 
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-from instride.core.events import COMMITTED, EARLIEST, LATEST
+from instride.core.events import COMMITTED, EARLIEST
 from instride.core.group.ownership import Ownership
 from instride.core.network.backoff import Backoff
 from instride.records import TopicPartition
+from instride.wire.api import NO_TOPIC_ID
 
 __all__ = ["HeldPartition", "Phase"]
 
@@ -23,6 +25,7 @@ class Phase(Enum):
 
     FIND_COMMITTED = "its committed offset is asked for"
     FIND_OFFSET = "an end of its log is asked for"
+    VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
     PARKED = "it cannot go on until a seek"
 
@@ -33,6 +36,7 @@ class HeldPartition:
     __slots__ = (
         "asking",
         "backoff",
+        "checked",
         "corrupt_at",
         "deadline",
         "epoch",
@@ -46,11 +50,16 @@ class HeldPartition:
         "paused",
         "phase",
         "records",
+        "replica",
         "reset_number",
         "seek_number",
         "settled_told",
         "state",
         "timestamp",
+        "topic_id",
+        "topic_number",
+        "validated",
+        "voided",
     )
 
     def __init__(self, partition: TopicPartition, epoch: int, backoff: Backoff) -> None:
@@ -73,6 +82,15 @@ class HeldPartition:
         self.reset_number = 0
         self.corrupt_at = -1
         self.known_end = -1
+        # Where to fetch instead of the leader (KIP-392): a node, and until when.
+        self.replica: tuple[int, float] | None = None
+        # The metadata's version in which leader and topic were last compared, and the leader epoch it is valid under.
+        self.checked = -1
+        self.validated = -1
+        # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
+        self.topic_id = NO_TOPIC_ID
+        self.topic_number = 0
+        self.voided = -1
         # Buffer
         self.paused = False
         self.records = 0
@@ -88,9 +106,9 @@ class HeldPartition:
         return self.offset < self.known_end
 
     @property
-    def stamp(self) -> tuple[int, int]:
-        """What an answer must still agree with: (epoch, fetch_number)."""
-        return self.epoch, self.fetch_number
+    def stamp(self) -> tuple[int, int, int]:
+        """What an answer must still agree with: (epoch, fetch_number, topic_number)."""
+        return self.epoch, self.fetch_number, self.topic_number
 
     def set_position(self, offset: int, leader_epoch: int, seek_number: int, fetch_number: int) -> None:
         self.seek_number = seek_number
@@ -101,11 +119,11 @@ class HeldPartition:
         self.corrupt_at = -1
         self.backoff.succeeded()
         if offset >= 0:
-            self.phase, self.offset = Phase.FETCHING, offset
+            self._at(offset, leader_epoch)
         elif offset == COMMITTED:
             self.phase = Phase.FIND_COMMITTED
         else:
-            self.find_offset(EARLIEST if offset == EARLIEST else LATEST)
+            self.find_offset(offset)
 
     def restart(self, fetch_number: int) -> None:
         self.fetch_number = fetch_number
@@ -115,14 +133,28 @@ class HeldPartition:
         """A parked one is tried again: the pause may have made the event stale that told of it."""
         if self.phase is Phase.PARKED:
             self.phase = Phase.FIND_COMMITTED if offset is None else Phase.FETCHING
-        if offset is not None and self.phase is Phase.FETCHING:
+        if offset is not None and self.phase in (Phase.FETCHING, Phase.VALIDATE):
             self.offset = offset
+            self.checked = -1
 
     def find_offset(self, timestamp: int) -> None:
+        """timestamp: EARLIEST, LATEST or BY_DURATION."""
         self.phase, self.timestamp = Phase.FIND_OFFSET, timestamp
 
-    def found(self, offset: int, leader_epoch: int) -> None:
+    def other_topic(self) -> None:
+        """The topic of this name is another one now: what is known of the log is void."""
+        self.topic_number += 1
+        self.voided = self.seek_number
+        self.leader_epoch = self.validated = self.known_end = self.corrupt_at = -1
+        self.asking = False
+
+    def _at(self, offset: int, leader_epoch: int) -> None:
+        """To be checked against the leader before it is fetched."""
         self.phase, self.offset, self.leader_epoch = Phase.FETCHING, offset, leader_epoch
+        self.checked = self.validated = self.known_end = -1
+
+    def found(self, offset: int, leader_epoch: int) -> None:
+        self._at(offset, leader_epoch)
         self.backoff.succeeded()
 
     def consumed(self, fetch_number: int, records: int, nbytes: int) -> None:

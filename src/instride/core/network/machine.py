@@ -52,6 +52,7 @@ from instride.core.network.lookups import Lookups
 from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
+from instride.core.network.validation import Validation
 from instride.core.network.watch import Watch
 from instride.records import TopicPartition
 from instride.wire import api
@@ -66,15 +67,21 @@ class NetworkMachine:
     """One consumer's network side. Not thread-safe.
 
     ranges: ask for the ends of the partitions instead of fetching records.
-    random: numbers in [0, 1), for the jitter of back-offs.
+    random: numbers in [0, 1), for the jitter of back-offs. wall_clock: seconds since 1970, for a reset by duration.
     """
 
     def __init__(
-        self, config: ConsumerConfig, *, lease: Lease, random: Callable[[], float], ranges: bool = False
+        self,
+        config: ConsumerConfig,
+        *,
+        lease: Lease,
+        random: Callable[[], float],
+        wall_clock: Callable[[], float],
+        ranges: bool = False,
     ) -> None:
         assignors = pick_assignors(config.assignors)
         self.protocol: RebalanceProtocol = common_protocol(assignors)
-        self._context = Context(config, random)
+        self._context = Context(config, random, wall_clock)
         self._cluster = Cluster(self._context)
         self._coordinator = Coordinator(self._context, self._cluster)
         self._commits = Commits(self._context, self._cluster, self._coordinator)
@@ -85,8 +92,9 @@ class NetworkMachine:
         self._group.connect(self._book, self._commits.held_back)
         held = self._held_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, held)
+        self._validation = Validation(self._context, self._cluster, self._positions, held)
         self._fetcher: Fetcher | RangeFetcher = (
-            RangeFetcher(self._context, self._cluster, held)
+            RangeFetcher(self._context, self._cluster, self._positions, held)
             if ranges
             else Fetcher(self._context, self._cluster, self._positions, held)
         )
@@ -180,6 +188,7 @@ class NetworkMachine:
             self._group.poll(now),
             self._commits.poll(now),
             self._positions.poll(now),
+            self._validation.poll(now),
             self._fetcher.poll(now),
             self._lookups.poll(now),
             self._closing.poll(now),
@@ -215,6 +224,8 @@ class NetworkMachine:
                 self._closing.cut_short(now)
                 self._book.assign_by_hand(event.partitions)
             case Unsubscribe() | Close():
+                if isinstance(event, Close):
+                    self._fetcher.end(now)
                 self._closing.begin(event)
 
     def _revoking(self, event: CompleteRevoke | PartitionsRevoked | DelayExplained) -> None:

@@ -2,19 +2,20 @@
 
 Laws
 1. The reset policy applies only when the broker says "no offset" or "out of range", never after an error.
-2. An answer applies only if the partition is still in the epoch and fetch number it was asked for in.
+2. An answer applies only if the partition is still as it was asked for: epoch, fetch number, topic.
 3. A question to the coordinator, or to a leader, asks for all that need it; one is under way at a time. If it fails as
    a whole, all of it is asked again, after one back-off.
-4. An offset out of range is reset by a seek of the application side, once all before it was returned: the seek number
-   must rise, since the new position may be a lower one.
+4. An offset out of range, or of a log that was cut or made anew, is reset by a seek of the application side, once all
+   before it was returned: the seek number must rise, since the new position may be a lower one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
-from instride.core.events import EARLIEST, LATEST, Parked, Positioned
+from instride.core.events import BY_DURATION, LATEST, Parked, Positioned
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.backoff import Backoff
@@ -22,16 +23,24 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.held import HeldPartition, Phase
-from instride.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, error_for_code
+from instride.core.network.reset import reset_position, reset_timestamp
+from instride.errors import (
+    KafkaError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+    error_for_code,
+)
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["Positions"]
+__all__ = ["Positions", "Stamps", "asked", "is_passing"]
 
 _MOVED = frozenset({15, 16})
 _RETRY = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 56, 74, 75, 78, 88, 100})
 
-Stamps = dict[TopicPartition, tuple[int, int]]
+Stamps = dict[TopicPartition, tuple[int, int, int]]
 
 
 class Positions:
@@ -82,7 +91,7 @@ class Positions:
         if not self._committed_backoff.ready(now):
             return self._committed_backoff.ready_at
         self._asking_committed = True
-        stamps = _ask(partitions)
+        stamps = asked(partitions)
         request = api.OffsetFetch(
             group_id=self._context.config.group_id,
             partitions=tuple(sorted(stamps)),
@@ -94,7 +103,7 @@ class Positions:
     def _committed(self, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         self._context.touch()
         self._asking_committed = False
-        current = self._current(stamps)
+        current = self.current(stamps)
         if isinstance(result, api.OffsetFetchAnswer) and result.error == 0:
             self._committed_backoff.succeeded()
             for held in current:
@@ -142,9 +151,12 @@ class Positions:
     def _ask_leader(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
         broker = self._cluster.brokers[node_id]
         self._asking_leaders.add(node_id)
-        stamps = _ask(partitions)
+        stamps = asked(partitions)
+        config, wall_clock = self._context.config, self._context.wall_clock()
+        leaders = {held.partition: self._cluster.leader(held.partition) for held in partitions}
         request = api.ListOffsets(
-            timestamps={held.partition: held.timestamp for held in partitions},
+            timestamps={held.partition: reset_timestamp(config, held.timestamp, wall_clock) for held in partitions},
+            leader_epochs={tp: leader[1] for tp, leader in leaders.items() if leader is not None},
             read_committed=self._context.config.isolation_level == "read_committed",
         )
         self._context.connections.send(
@@ -158,7 +170,7 @@ class Positions:
     def _listed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         self._context.touch()
         self._asking_leaders.discard(node_id)
-        current = self._current(stamps)
+        current = self.current(stamps)
         if not isinstance(result, api.ListOffsetsAnswer):
             self._cluster.suspect(node_id)
             self._cluster.refresh()
@@ -170,6 +182,8 @@ class Positions:
             if found is None or found.error:
                 self._cluster.refresh()
                 self._retry_or_park(held, error_for_code(found.error if found is not None else -1), now)
+            elif found.offset < 0 and held.timestamp == BY_DURATION:
+                held.find_offset(LATEST)  # nothing was written since
             else:
                 self._found(held, found.offset, found.leader_epoch)
 
@@ -182,15 +196,46 @@ class Positions:
         )
         self._reset(held, OffsetOutOfRangeError)
 
+    def truncated(self, held: HeldPartition, cut: tuple[int, int] | None) -> None:
+        """cut: the offset at which the log was cut, and the epoch that it ends there; None where that is unknown."""
+        tp, offset = held.partition, cut[0] if cut is not None else None
+        known = f"it is cut at offset {offset}" if cut is not None else "nobody knows where"
+        error = LogTruncationError(
+            f"the log of {tp} was cut behind offset {held.offset}, which was read already ({known}); seek to go on",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=held.offset,
+            divergent_offset=offset,
+        )
+        policy = reset_position(self._context.config)
+        reset = policy if cut is None or policy is None else cut[0]
+        self.park(held, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
+
+    def topic_recreated(self, held: HeldPartition, old: UUID) -> None:
+        held.other_topic()
+        self._context.touch()
+        if held.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET):
+            return  # nothing of the old one is known; what was asked for is asked for again
+        tp = held.partition
+        error = TopicRecreatedError(
+            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {held.topic_id}): offset "
+            f"{held.offset} of partition {tp.partition} is of the old one; seek to go on",
+            topic=tp.topic,
+            partition=tp.partition,
+            old_topic_id=old,
+            topic_id=held.topic_id,
+        )
+        self.park(held, error, reset=reset_position(self._context.config))
+
     def _reset(self, held: HeldPartition, error: type[KafkaError]) -> None:
-        policy = self._context.config.auto_offset_reset
+        where = reset_position(self._context.config)
         what = "no committed offset" if error is NoOffsetForPartitionError else f"no records at offset {held.offset}"
-        if policy == "none":
+        if where is None:
             self.park(held, error(f'{held.partition} has {what}, and auto_offset_reset is "none"; seek to go on'))
         elif error is OffsetOutOfRangeError:
-            self.park(held, error(f"{held.partition} has {what}"), reset=EARLIEST if policy == "earliest" else LATEST)
+            self.park(held, error(f"{held.partition} has {what}"), reset=where)
         else:
-            held.find_offset(EARLIEST if policy == "earliest" else LATEST)
+            held.find_offset(where)
         self._context.touch()
 
     def _found(self, held: HeldPartition, offset: int, leader_epoch: int) -> None:
@@ -208,17 +253,25 @@ class Positions:
     def _failed(self, backoff: Backoff, partitions: list[HeldPartition], error: object, now: float) -> None:
         """A question failed as a whole (law 3)."""
         backoff.failed(now)
-        if not _is_passing(error):
+        if not is_passing(error):
             for held in partitions:
                 self._retry_or_park(held, error, now)
 
     def _retry_or_park(self, held: HeldPartition, error: object, now: float) -> None:
-        if _is_passing(error):
+        if is_passing(error):
             held.backoff.failed(now)
         else:
             self.park(held, error if isinstance(error, Exception) else TypeError(repr(error)))
 
-    def park(self, held: HeldPartition, error: Exception, *, reset: int | None = None) -> None:
+    def park(
+        self,
+        held: HeldPartition,
+        error: Exception,
+        *,
+        reset: int | None = None,
+        leader_epoch: int = -1,
+        void_from: int | None = None,
+    ) -> None:
         held.phase = Phase.PARKED
         # Who assigns by hand may be about to seek; who is not hears of it from poll.
         quiet = reset is not None or isinstance(error, NoOffsetForPartitionError)
@@ -230,10 +283,12 @@ class Positions:
                 fetch_number=held.fetch_number,
                 error=error,
                 reset=reset,
+                leader_epoch=leader_epoch,
+                void_from=void_from,
             )
         )
 
-    def _current(self, stamps: Stamps) -> list[HeldPartition]:
+    def current(self, stamps: Stamps) -> list[HeldPartition]:
         """Law 2. They may be asked for again."""
         table = self._held()
         current = [table[tp] for tp, stamp in stamps.items() if tp in table and table[tp].stamp == stamp]
@@ -242,11 +297,13 @@ class Positions:
         return current
 
 
-def _is_passing(error: object) -> bool:
+def is_passing(error: object) -> bool:
+    """Whether asking again may help."""
     return isinstance(error, KafkaError) and (error.retriable or getattr(error, "code", 0) in _RETRY)
 
 
-def _ask(partitions: list[HeldPartition]) -> Stamps:
+def asked(partitions: list[HeldPartition]) -> Stamps:
+    """They are asked for now, as they are."""
     for held in partitions:
         held.asking = True
     return {held.partition: held.stamp for held in partitions}

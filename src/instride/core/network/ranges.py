@@ -3,7 +3,9 @@
 Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
    isolation_level "read_committed", at the last stable offset).
-2. What comes back under an older epoch or fetch number is dropped.
+2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
+3. A log that ends before the position is out of range: at once refresh the metadata, since the topic may be another
+   one, and if the next answer says the same, the reset policy applies.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.held import HeldPartition
-from instride.core.network.positions import Stamps
+from instride.core.network.positions import Positions, Stamps
 from instride.records import OffsetRange, TopicPartition
 from instride.wire import api
 
@@ -80,13 +82,21 @@ class RangeFetcher:
     """Not thread-safe: the network machine owns it. The same surface as `Fetcher`."""
 
     def __init__(
-        self, context: Context, cluster: Cluster, held: Callable[[], Mapping[TopicPartition, HeldPartition]]
+        self,
+        context: Context,
+        cluster: Cluster,
+        positions: Positions,
+        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
     ) -> None:
         self._context = context
         self._cluster = cluster
+        self._positions = positions
         self._held = held
         self._flying: set[int] = set()
         self._due: dict[int, float] = {}
+
+    def end(self, now: float) -> None:
+        """The consumer closes. There are no sessions."""
 
     def poll(self, now: float) -> float:
         wake = float("inf")
@@ -119,6 +129,7 @@ class RangeFetcher:
         self._flying.add(node_id)
         request = api.ListOffsets(
             timestamps=dict.fromkeys(stamps, LATEST),
+            leader_epochs={held.partition: self._leader_epoch(held) for held in partitions},
             read_committed=self._context.config.isolation_level == "read_committed",
         )
         self._context.connections.send(
@@ -128,6 +139,10 @@ class RangeFetcher:
             lambda result, then: self._answered(node_id, stamps, result, then),
             now,
         )
+
+    def _leader_epoch(self, held: HeldPartition) -> int:
+        leader = self._cluster.leader(held.partition)
+        return leader[1] if leader is not None else -1
 
     def _answered(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         self._flying.discard(node_id)
@@ -145,8 +160,21 @@ class RangeFetcher:
                 continue
             if listed.error:
                 self._cluster.refresh()
-            elif listed.offset > held.offset:
-                self._deliver(held, listed)
+            elif 0 <= listed.offset < held.offset:
+                self._beyond_the_end(held, now)
+            else:
+                held.corrupt_at = -1
+                if listed.offset > held.offset:
+                    self._deliver(held, listed)
+
+    def _beyond_the_end(self, held: HeldPartition, now: float) -> None:
+        """Law 3."""
+        if held.corrupt_at == held.offset:
+            self._positions.out_of_range(held)
+            return
+        held.corrupt_at = held.offset
+        held.backoff.failed(now)
+        self._cluster.refresh()
 
     def _deliver(self, held: HeldPartition, listed: api.ListedOffset) -> None:
         chunk = RangeChunk(
@@ -156,7 +184,8 @@ class RangeFetcher:
             next_offset=listed.offset,
             leader_epoch=listed.leader_epoch,
         )
-        held.offset = listed.offset
+        held.offset, held.leader_epoch = listed.offset, listed.leader_epoch
+        held.backoff.succeeded()
         held.records += len(chunk)
         self._context.deliver(
             Fetched(

@@ -2,7 +2,7 @@
 
 Laws
 1. A Fetch is answered as soon as there are records of min_bytes or an error for it, else when its max_wait ends; and
-   always of every partition that it names.
+   of every partition that it names, but in a session (`session_model`).
 2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group answers
    COORDINATOR_LOAD_IN_PROGRESS, and NONE to heartbeats, as Kafka does.
 3. A node that is down serves nothing; the cluster calls `cut` on its connections.
@@ -10,6 +10,7 @@ Laws
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from instride.testing.simulation.coordinator_model import GroupModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Reply
 from instride.testing.simulation.scheduler import Scheduler
+from instride.testing.simulation.session_model import Asked, SessionModel
 from instride.wire import api
 
 __all__ = ["HOST", "PORT", "BrokerModel"]
@@ -39,11 +41,12 @@ _LATEST = -1
 class _LongPoll:
     """A Fetch that waits for records."""
 
-    __slots__ = ("node", "over", "reply", "request")
+    __slots__ = ("asked", "node", "over", "reply", "request")
 
-    def __init__(self, node: int, request: api.Fetch, reply: Reply) -> None:
+    def __init__(self, node: int, request: api.Fetch, asked: Asked, reply: Reply) -> None:
         self.node = node
         self.request = request
+        self.asked = asked
         self.reply = reply
         self.over = False
 
@@ -58,12 +61,15 @@ class BrokerModel:
         self._history = history
         self._polls: list[_LongPoll] = []
         self._nodes = tuple(range(1, nodes + 1))
+        self._sessions = {node: SessionModel(node * 1_000_000) for node in self._nodes}
         self._topics = topics
         self._loading_until = 0.0
         partitions = [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
         self.ends: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
         self.leaders = {tp: self._nodes[place % nodes] for place, tp in enumerate(partitions)}
         self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
+        # Of each log, the offset at which each epoch begins.
+        self._epoch_starts: dict[TopicPartition, list[int]] = {tp: [0] for tp in partitions}
         self.coordinator = 1
         self.group = GroupModel(scheduler, history, initial_delay=initial_delay)
         self._metadata: dict[tuple[str, ...] | None, api.MetadataAnswer] = {}
@@ -88,10 +94,14 @@ class BrokerModel:
         place = self._nodes.index(self.leaders[tp])
         self.leaders[tp] = self._nodes[(place + 1) % len(self._nodes)]
         self.leader_epochs[tp] += 1
+        self._epoch_starts[tp].append(self.ends[tp])
         self._metadata.clear()
         self._history.add(BROKER, "leader", tp, self.leaders[tp])
         for poll in [each for each in self._polls if self._is_due(each)]:
             self._answer_poll(poll)
+
+    def restarted(self, node: int) -> None:
+        self._sessions[node].forget_all()
 
     # -- what it is asked
 
@@ -105,6 +115,9 @@ class BrokerModel:
                 reply(self._find_coordinator())
             case api.ListOffsets():
                 reply(api.ListOffsetsAnswer(offsets={tp: self._listed(node, tp, request) for tp in request.timestamps}))
+            case api.OffsetForLeaderEpoch():
+                ends = {tp: self._epoch_end(node, TopicPartition(*tp), tp, request) for tp in request.epochs}
+                reply(api.OffsetForLeaderEpochAnswer(ends=ends))
             case _:
                 self._serve_group(node, who, request, reply)
 
@@ -176,19 +189,34 @@ class BrokerModel:
             offset=self.ends[tp] if request.timestamps[partition] == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
         )
 
+    def _epoch_end(
+        self, node: int, tp: TopicPartition, partition: api.Partition, request: api.OffsetForLeaderEpoch
+    ) -> api.EpochEnd:
+        if error := self._log_error(node, tp, request.leader_epochs.get(partition, -1)):
+            return api.EpochEnd(error=error)
+        asked, present = request.epochs[partition], self.leader_epochs[tp]
+        if not 0 <= asked <= present:
+            return api.EpochEnd()
+        end = self.ends[tp] if asked == present else self._epoch_starts[tp][asked + 1]
+        return api.EpochEnd(leader_epoch=asked, end_offset=end)
+
     # -- fetching
 
     def _fetch(self, node: int, request: api.Fetch, reply: Reply) -> None:
-        poll = _LongPoll(node, request, reply)
+        asked = self._sessions[node].ask(request, self._scheduler.now)
+        if asked.error:
+            reply(api.FetchAnswer(error=asked.error))
+            return
+        poll = _LongPoll(node, request, asked, reply)
         self._polls.append(poll)
-        if not request.max_wait or self._is_due(poll):
+        if not request.max_wait or not asked.partitions or self._is_due(poll):
             self._answer_poll(poll)
         else:
             self._scheduler.after(request.max_wait, partial(self._answer_poll, poll))
 
     def _is_due(self, poll: _LongPoll) -> bool:
         """Law 1."""
-        found = self._found(poll.node, poll.request).values()
+        found = self._found(poll).values()
         size = sum(each.chunk.nbytes for each in found if each.chunk)
         return size >= max(1, poll.request.min_bytes) or any(each.error for each in found)
 
@@ -196,11 +224,11 @@ class BrokerModel:
         if not poll.over:
             poll.over = True
             self._polls.remove(poll)
-            poll.reply(api.FetchAnswer(partitions=self._found(poll.node, poll.request)))
+            found = self._found(poll)
+            poll.reply(self._sessions[poll.node].answer(poll.asked, found, self._scheduler.now))
 
-    def _found(self, node: int, request: api.Fetch) -> dict[api.Partition, api.FetchedPartition]:
-        asked = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
-        return {tp: self._fetched(node, tp, each) for tp, each in asked.items()}
+    def _found(self, poll: _LongPoll) -> dict[api.Partition, api.FetchedPartition]:
+        return {tp: self._fetched(poll.node, TopicPartition(*tp), each) for tp, each in poll.asked.partitions.items()}
 
     def _fetched(self, node: int, tp: TopicPartition, asked: api.FetchPartition) -> api.FetchedPartition:
         if error := self._log_error(node, tp, asked.leader_epoch):
@@ -217,7 +245,7 @@ class BrokerModel:
             partition=tp.partition,
             first_offset=asked.offset,
             next_offset=upto,
-            leader_epoch=self.leader_epochs[tp],
+            leader_epoch=bisect_right(self._epoch_starts[tp], max(asked.offset, upto - 1)) - 1,
         )
         return api.FetchedPartition(
             high_watermark=end,

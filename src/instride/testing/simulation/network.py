@@ -79,6 +79,7 @@ class Network:
         """A node restarts; another takes the group over, where there is one."""
         self._down[node] = self._scheduler.now + seconds
         self._history.add(BROKER, "down", node, seconds)
+        self._brokers.restarted(node)
         for process in processes:
             for link in list(process.links.values()):
                 if link.node == node:

@@ -94,7 +94,9 @@ class Process:
         self._latency = latency
         self._stopped = False
         lease = Lease()
-        self.machine = NetworkMachine(config, lease=lease, random=scheduler.random.random)
+        self.machine = NetworkMachine(
+            config, lease=lease, random=scheduler.random.random, wall_clock=lambda: scheduler.now
+        )
         self._queue: deque[BackgroundEvent] = deque()
         self._events: deque[ApplicationEvent] = deque()
         self._inputs: deque[_Input] = deque()

@@ -14,11 +14,10 @@ _LAST_WITH_NAMES: Final = 12
 
 
 def _needs(request: Fetch) -> Needs:
-    ids = {each.topic: each.topic_id for each in request.partitions}
-    topics = {*ids, *(topic for topic, _ in request.forgotten)}
-    if all(ids.get(topic, NO_TOPIC_ID) != NO_TOPIC_ID for topic in topics):
-        return ANY_VERSION
-    return Needs(highest=_LAST_WITH_NAMES, because="some topic ids are unknown")
+    asked = (*request.partitions, *request.forgotten)
+    if request.named or any(each.topic_id == NO_TOPIC_ID for each in asked):
+        return Needs(highest=_LAST_WITH_NAMES, because="some topic ids are unknown")
+    return ANY_VERSION
 
 
 CODEC = Codec(

@@ -31,6 +31,7 @@ _MODULES: Final[dict[type[api.Request], str]] = {
     api.OffsetFetch: "offset_fetch",
     api.ListOffsets: "list_offsets",
     api.Fetch: "fetch",
+    api.OffsetForLeaderEpoch: "offset_for_leader_epoch",
     SaslHandshake: "sasl_handshake",
     SaslAuthenticate: "sasl_authenticate",
 }

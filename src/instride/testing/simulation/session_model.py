@@ -1,0 +1,110 @@
+"""A model of a broker's fetch sessions (KIP-227): what it remembers of each, and what it leaves out of its answers.
+
+Laws
+1. A session is made by a fetch of epoch 0 that is answered, if there is room; else its answer has session id 0. A fetch
+   of epoch 0 or -1 that names a session ends that one first.
+2. A later fetch must come in the session's epoch, and name topics as it began; then what it names is taken over, and
+   what it forgets is left out. One that has nothing left is over.
+3. The answer in a session says only what is news: records, an error, another high watermark than was told last. What
+   it has records of goes to the end of the session's order.
+4. A node that restarts has lost its sessions. One that nobody used for a while makes room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from instride.records import TopicPartition
+from instride.wire import api
+
+__all__ = ["Asked", "SessionModel"]
+
+_ID_NOT_FOUND = 70
+_INVALID_EPOCH = 71
+_TOPIC_ID_ERROR = 106
+_SLOTS = 8
+_IDLE = 5.0
+
+Partitions = dict[api.Partition, api.FetchPartition]
+Found = Mapping[api.Partition, api.FetchedPartition]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    number: int
+    named: bool
+    partitions: Partitions
+    epoch: int = 1
+    used: float = 0.0
+    told: dict[api.Partition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a fetch asks for. error: refused as a whole. begins: it wants a session; session: it is in one."""
+
+    partitions: Partitions = field(default_factory=dict)
+    error: int = 0
+    begins: bool = False
+    named: bool = False
+    session: _Session | None = None
+
+
+class SessionModel:
+    """The sessions of one node."""
+
+    def __init__(self, first: int) -> None:
+        """first: the number of the first session; those of other nodes are others."""
+        self._next = first
+        self._sessions: dict[int, _Session] = {}
+
+    def forget_all(self) -> None:
+        self._sessions.clear()
+
+    def ask(self, request: api.Fetch, now: float) -> Asked:
+        named: Partitions = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
+        if request.session_epoch <= 0:
+            self._sessions.pop(request.session_id, None)
+            return Asked(partitions=named, begins=request.session_epoch == 0, named=request.named)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return Asked(error=_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return Asked(error=_INVALID_EPOCH)
+        if session.named != request.named:
+            return Asked(error=_TOPIC_ID_ERROR)
+        session.epoch += 1
+        session.used = now
+        session.partitions.update(named)
+        for each in request.forgotten:
+            session.partitions.pop(TopicPartition(each.topic, each.partition), None)
+        if not session.partitions:
+            del self._sessions[session.number]
+            return Asked()
+        return Asked(partitions=dict(session.partitions), session=session)
+
+    def answer(self, asked: Asked, found: Found, now: float) -> api.FetchAnswer:
+        if asked.session is not None:
+            news = {tp: each for tp, each in found.items() if self._is_news(asked.session, tp, each)}
+            return api.FetchAnswer(session_id=asked.session.number, partitions=news)
+        return api.FetchAnswer(session_id=self._begin(asked, found, now) if asked.begins else 0, partitions=dict(found))
+
+    def _begin(self, asked: Asked, found: Found, now: float) -> int:
+        """Law 1."""
+        for number in [each.number for each in self._sessions.values() if now - each.used > _IDLE]:
+            del self._sessions[number]
+        if len(self._sessions) >= _SLOTS:
+            return 0
+        self._next += 1
+        session = _Session(number=self._next, named=asked.named, partitions=dict(asked.partitions), used=now)
+        session.told = {tp: each.high_watermark for tp, each in found.items()}
+        self._sessions[session.number] = session
+        return session.number
+
+    def _is_news(self, session: _Session, tp: api.Partition, fetched: api.FetchedPartition) -> bool:
+        """Law 3."""
+        told, session.told[tp] = session.told.get(tp, -1), fetched.high_watermark
+        if fetched.chunk and tp in session.partitions:
+            session.partitions[tp] = session.partitions.pop(tp)
+        return bool(fetched.chunk) or bool(fetched.error) or told != fetched.high_watermark

@@ -1,0 +1,92 @@
+"""A log that was cut behind what was read (KIP-320), as the application side takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from application_script import Script, tp
+
+from instride.core.events import Fetched, Parked, SetPosition
+from instride.errors import LogTruncationError
+
+
+class Cut(Script):
+    """Offsets 0 to 9 are buffered, in two chunks and a batch without records."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.subscribe()
+        self.assigned(0)
+        self.fetched(0, 0, 4)
+        self.fetched(0, 4, 8)
+        self.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=10))
+
+    def cut(self, offset: int, *, reset: int | None, void_from: int | None = None, fetch_number: int = 0) -> None:
+        error = LogTruncationError("cut", topic="t", partition=0, offset=10, divergent_offset=offset)
+        self.up(
+            Parked(
+                partition=tp(0),
+                epoch=1,
+                fetch_number=fetch_number,
+                error=error,
+                reset=reset,
+                leader_epoch=2,
+                void_from=offset if void_from is None else void_from,
+            )
+        )
+
+    def sent(self) -> list[tuple[int, int, int]]:
+        """(offset, leader epoch, seek number) of every position told to the network side."""
+        return [(each.offset, each.leader_epoch, each.seek_number) for each in self.take_posted(SetPosition)]
+
+
+@pytest.mark.parametrize(("offset", "returned"), [(8, [(0, 0, 4), (0, 4, 8)]), (6, [(0, 0, 4), (0, 4, 6)])])
+def test_what_is_buffered_behind_the_cut_is_not_returned(offset: int, returned: list[tuple[int, int, int]]) -> None:
+    script = Cut()
+    script.cut(offset, reset=offset)
+    assert script.poll() == returned
+    assert script.poll() == []
+    assert script.sent() == [(offset, -1, 0)], "fetched again from the cut; nothing was returned from behind it"
+
+
+@pytest.mark.parametrize(("offset", "returned"), [(4, [(0, 0, 4)]), (1, [(0, 0, 1)])])
+def test_chunks_behind_the_cut_go_whole(offset: int, returned: list[tuple[int, int, int]]) -> None:
+    script = Cut()
+    script.cut(offset, reset=offset)
+    assert script.poll() == returned
+    script.poll()
+    assert script.sent() == [(offset, -1, 0)]
+
+
+def test_what_was_returned_from_behind_the_cut_needs_a_seek() -> None:
+    script = Cut()
+    assert script.poll(limit=5) == [(0, 0, 4), (0, 4, 5)]
+    script.cut(3, reset=3)
+    assert script.poll() == []
+    assert script.sent() == [(3, 2, 1)], "with a higher seek number: commits may go back"
+    script.fetched(0, 3, 5, fetch_number=1)
+    assert script.poll() == [(0, 3, 5)]
+
+
+@pytest.mark.vector(74)
+def test_without_a_policy_it_is_raised_once_all_before_the_cut_was_returned() -> None:
+    script = Cut()
+    script.cut(6, reset=None)
+    assert script.poll() == [(0, 0, 4), (0, 4, 6)]
+    with pytest.raises(LogTruncationError) as raised:
+        script.poll()
+    assert raised.value.divergent_offset == 6
+    assert script.poll() == []
+    assert script.sent() == []
+
+
+def test_a_cut_that_a_seek_overtook_is_ignored() -> None:
+    script = Cut()
+    script.poll()
+    script.machine.seek(tp(0), 2)
+    script.sent()
+    script.cut(1, reset=1)
+    script.fetched(0, 2, 9, fetch_number=1)
+    assert script.poll() == [(0, 2, 9)]
+    assert script.sent() == []

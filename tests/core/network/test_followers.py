@@ -1,0 +1,126 @@
+"""Reading from a replica in the client's rack (KIP-392)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Fetched, Parked
+from instride.core.network.ranges import RangeChunk
+from instride.errors import TransportError
+from instride.wire import api
+
+
+class Racks(NetworkScript):
+    """Node 1 leads; nodes 2 and 3 follow."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(client_rack="r2", metadata_max_age=60.0, **settings)
+        self.nodes = (1, 2, 3)
+        self.leader_epochs = {0: 3}
+        self.member_of(1, 0)
+
+    def fetch(self, *, to: int, **answer: Any) -> None:
+        """Answer the fetch at this node."""
+        action = next(each for each in self.waiting if isinstance(each.request, api.Fetch))
+        assert action.key.node_id == to, f"node {action.key.node_id} was asked"
+        assert isinstance(action.request, api.Fetch)
+        offset = action.request.partitions[0].offset if action.request.partitions else 0
+        fetched = api.FetchedPartition(**{"next_offset": offset, "high_watermark": 100, **answer})
+        self.waiting.remove(action)
+        self.machine.answered(action.request_id, api.FetchAnswer(partitions={tp(0): fetched}), self.now)
+        self.settle()
+
+    def records(self, end: int) -> dict[str, Any]:
+        chunk = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=end, leader_epoch=3)
+        return {"chunk": chunk, "next_offset": end}
+
+    def asked_node(self) -> int:
+        (action,) = [each for each in self.waiting if isinstance(each.request, api.Fetch)]
+        return action.key.node_id
+
+
+@pytest.fixture
+def script() -> Racks:
+    return Racks()
+
+
+def test_the_leader_is_told_our_rack_and_the_replica_it_names_is_read_from(script: Racks) -> None:
+    assert script.asked(api.Fetch).rack == "r2"
+    script.fetch(to=1, preferred_read_replica=2)
+    script.fetch(to=2, **script.records(5))
+    assert [each.next_offset for each in script.take(Fetched)] == [5]
+    assert script.asked_node() == 2
+
+
+def test_without_a_rack_none_is_told() -> None:
+    script = NetworkScript()
+    script.member_of(1, 0)
+    assert script.asked(api.Fetch).rack == ""
+
+
+@pytest.mark.vector(75)
+def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_decides_again(script: Racks) -> None:
+    script.fetch(to=1, preferred_read_replica=2)
+    script.now += 59.0
+    script.fetch(to=2)
+    assert script.asked_node() == 2
+    script.now += 2.0
+    script.fetch(to=2)
+    assert script.asked_node() == 1
+    script.fetch(to=1, preferred_read_replica=3)
+    assert script.asked_node() == 3
+
+
+@pytest.mark.vector(56)
+def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> None:
+    script.fetch(to=1, preferred_read_replica=2)
+    script.fetch(to=2, error=1)
+    assert script.take(Parked) == [], "it may only lag behind"
+    assert script.asked_node() == 1
+    script.fetch(to=1, error=1)
+    assert len(script.take(Parked)) == 1, "the leader knows"
+
+
+@pytest.mark.parametrize("code", [3, 6, 9, 74, 75, 78])
+def test_a_follower_that_fails_is_left(script: Racks, code: int) -> None:
+    script.fetch(to=1, preferred_read_replica=2)
+    script.fetch(to=2, error=code)
+    script.pass_time(1.0)
+    assert script.asked_node() == 1
+    assert script.take(Parked) == []
+
+
+def test_a_follower_whose_connection_breaks_is_left(script: Racks) -> None:
+    script.fetch(to=1, preferred_read_replica=2)
+    script.answer(api.Fetch, TransportError("gone"))
+    script.pass_time(1.0)
+    assert script.asked_node() == 1
+
+
+def test_a_follower_that_has_left_the_cluster_is_left(script: Racks) -> None:
+    script.fetch(to=1, preferred_read_replica=2)
+    script.nodes = (1, 3)
+    script.fresh_metadata()
+    script.pass_time(1.0)
+    assert script.asked_node() == 1
+
+
+def test_a_replica_that_nobody_knows_is_not_asked(script: Racks) -> None:
+    script.fetch(to=1, preferred_read_replica=9)
+    assert script.asked_node() == 1
+
+
+def test_a_new_leader_decides_anew(script: Racks) -> None:
+    script.fetch(to=1, preferred_read_replica=2)
+    script.leaders[0], script.leader_epochs[0] = 3, 4
+    script.fresh_metadata()
+    script.fetch(to=2)
+    assert script.asked_node() == 3
+
+
+def test_an_error_of_the_leader_is_the_leaders(script: Racks) -> None:
+    script.fetch(to=1, error=1)
+    assert len(script.take(Parked)) == 1

@@ -1,0 +1,362 @@
+"""Validation by leader epoch (KIP-320), and topics that were deleted and made again."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import (
+    BY_DURATION,
+    EARLIEST,
+    LATEST,
+    Answered,
+    Fetched,
+    Parked,
+    Pause,
+    Positioned,
+    Resume,
+    SetPosition,
+)
+from instride.core.network.held import Phase
+from instride.core.network.ranges import RangeChunk
+from instride.errors import (
+    CommitFailedError,
+    LogTruncationError,
+    TopicAuthorizationFailedError,
+    TopicRecreatedError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from instride.wire import api
+
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+class Validating(NetworkScript):
+    """Partition 0 is read up to offset 10, in leader epoch 3."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.leader_epochs = dict.fromkeys(range(4), 3)
+        self.topic_ids = {"t": OLD}
+        self.member_of(1, 0, 1)
+        self.read(0, 0, 10)
+
+    def read(self, partition: int, start: int, end: int, *, leader_epoch: int = 3) -> None:
+        chunk = RangeChunk(
+            topic="t", partition=partition, first_offset=start, next_offset=end, leader_epoch=leader_epoch
+        )
+        fetched = api.FetchedPartition(chunk=chunk, next_offset=end, high_watermark=end)  # type: ignore[arg-type]
+        self.answer(api.Fetch, api.FetchAnswer(partitions={tp(partition): fetched}))
+        self.take(Fetched)
+
+    def new_leader(self, epoch: int, partition: int = 0) -> None:
+        self.leader_epochs[partition] = epoch
+        self.answer(api.Fetch, api.FetchAnswer(partitions={tp(partition): api.FetchedPartition(error=6)}))
+        self.pass_time(1.0)
+
+    def ended(self, end_offset: int, leader_epoch: int = 3, *, error: int = 0, partition: int = 0) -> None:
+        end = api.EpochEnd(error=error, leader_epoch=leader_epoch, end_offset=end_offset)
+        self.answer(api.OffsetForLeaderEpoch, api.OffsetForLeaderEpochAnswer(ends={tp(partition): end}))
+
+    def fetched_from(self) -> dict[int, int]:
+        requests = [each.request for each in self.waiting if isinstance(each.request, api.Fetch)]
+        return {each.partition: each.offset for request in requests for each in request.partitions}
+
+    def seek(self, offset: int, number: int = 1, *, leader_epoch: int = -1) -> None:
+        self.do(
+            SetPosition(
+                partition=tp(0),
+                epoch=self.epoch(0),
+                seek_number=number,
+                fetch_number=number,
+                offset=offset,
+                leader_epoch=leader_epoch,
+            )
+        )
+
+    def phase(self, partition: int = 0) -> Phase:
+        return self.machine._book.held[tp(partition)].phase
+
+
+def test_a_new_leader_is_asked_whether_the_position_is_one_of_its_log() -> None:
+    script = Validating()
+    assert "OffsetForLeaderEpoch" not in script.waits(), "all was read under this leader"
+    script.new_leader(5)
+    request = script.asked(api.OffsetForLeaderEpoch)
+    assert (request.epochs, request.leader_epochs) == ({tp(0): 3}, {tp(0): 5})
+    assert 0 not in script.fetched_from(), "nothing is fetched before the answer"
+    script.ended(12)
+    script.pass_time(1.0)
+    assert script.fetched_from()[0] == 10
+    assert script.take(Parked) == []
+    script.fresh_metadata()
+    assert "OffsetForLeaderEpoch" not in script.waits(), "once for each leader"
+
+
+def test_other_partitions_are_fetched_meanwhile() -> None:
+    script = Validating()
+    script.new_leader(5)
+    assert 1 in script.fetched_from()
+
+
+@pytest.mark.vector(74)
+@pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H"])
+def test_a_log_that_was_cut_is_read_on_from_the_cut_where_there_is_a_policy(policy: str) -> None:
+    script = Validating(auto_offset_reset=policy)
+    script.new_leader(7)
+    script.ended(5, 2)
+    (event,) = script.take(Parked)
+    assert (event.reset, event.leader_epoch, event.void_from) == (5, 2, 5)
+    assert 0 not in script.fetched_from()
+
+
+@pytest.mark.vector(74)
+def test_a_log_that_was_cut_is_an_error_with_the_cut_where_there_is_no_policy() -> None:
+    script = Validating(auto_offset_reset="none")
+    script.new_leader(7)
+    script.ended(5, 2)
+    (event,) = script.take(Parked)
+    error = event.error
+    assert isinstance(error, LogTruncationError)
+    assert (error.topic, error.partition, error.offset, error.divergent_offset) == ("t", 0, 10, 5)
+    assert (event.reset, event.void_from) == (None, 5)
+    script.pass_time(5.0)
+    assert 0 not in script.fetched_from()
+    script.seek(5, leader_epoch=2)
+    script.pass_time(1.0)
+    script.ended(5, 2)
+    assert script.fetched_from()[0] == 5
+
+
+@pytest.mark.parametrize(("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("none", None)])
+def test_where_the_log_knows_no_end_the_policy_says(policy: str, reset: int | None) -> None:
+    script = Validating(auto_offset_reset=policy)
+    script.new_leader(7)
+    script.ended(-1, -1)
+    (event,) = script.take(Parked)
+    assert (event.reset, event.void_from) == (reset, None)
+    assert isinstance(event.error, LogTruncationError)
+    assert event.error.divergent_offset is None
+
+
+@pytest.mark.vector(74)
+def test_an_answer_that_a_seek_overtook_is_ignored() -> None:
+    script = Validating()
+    script.new_leader(7)
+    script.seek(50)
+    script.ended(5, 2)
+    assert script.take(Parked) == []
+    assert script.fetched_from()[0] == 50
+
+
+def test_a_pause_meanwhile_asks_again() -> None:
+    script = Validating()
+    script.new_leader(7)
+    epoch = script.epoch(0)
+    script.do(Pause(partition=tp(0), epoch=epoch, fetch_number=1))
+    script.do(Resume(partition=tp(0), epoch=epoch, fetch_number=2, offset=4))
+    script.ended(5, 2)
+    assert script.take(Parked) == [], "that was asked before the pause"
+    script.ended(5, 2)
+    assert script.fetched_from()[0] == 4, "the application had returned up to 4 only"
+
+
+@pytest.mark.parametrize("code", [3, 6, 74, 75, 7, -1])
+def test_an_error_is_asked_again_with_fresh_metadata(code: int) -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.leader_epochs[0] = 6
+    script.ended(-1, -1, error=code)
+    assert script.take(Parked) == []
+    script.pass_time(2.0)
+    assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 6}
+    script.ended(10)
+    script.pass_time(1.0)
+    assert script.fetched_from()[0] == 10
+
+
+def test_a_leader_that_does_not_answer_is_asked_again() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.answer(api.OffsetForLeaderEpoch, TransportError("gone"))
+    script.pass_time(2.0)
+    script.ended(10)
+    script.pass_time(1.0)
+    assert script.fetched_from()[0] == 10
+
+
+def test_a_leader_that_is_gone_while_it_is_to_be_asked_is_waited_for() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.leaders[0] = -1
+    script.ended(-1, -1, error=6)
+    script.pass_time(3.0)
+    assert "OffsetForLeaderEpoch" not in script.waits()
+    script.leaders[0] = 1
+    script.pass_time(3.0)
+    script.ended(10)
+    script.pass_time(1.0)
+    assert script.fetched_from()[0] == 10
+
+
+def test_a_topic_that_may_not_be_described_parks_its_partition() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.ended(-1, -1, error=29)
+    (event,) = script.take(Parked)
+    assert isinstance(event.error, TopicAuthorizationFailedError)
+
+
+def test_a_broker_that_cannot_be_asked_is_trusted() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.answer(api.OffsetForLeaderEpoch, UnsupportedVersionError("no common version"))
+    script.pass_time(1.0)
+    assert script.take(Parked) == []
+    assert script.fetched_from()[0] == 10
+
+
+def test_an_answer_that_breaks_the_protocol_parks() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.answer(api.OffsetForLeaderEpoch, ValueError("what is this"))
+    script.pass_time(1.0)
+    assert script.phase() is Phase.VALIDATE, "no error of Kafka's: asked again"
+
+
+def test_a_refusal_that_is_final_parks() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.answer(api.OffsetForLeaderEpoch, TopicAuthorizationFailedError("no"))
+    assert len(script.take(Parked)) == 1
+
+
+def test_a_committed_offset_of_an_older_epoch_is_validated_before_it_is_fetched() -> None:
+    script = NetworkScript()
+    script.leader_epochs = {0: 4}
+    script.committed_offset = None
+    script.member_of(1, 0)
+    found = api.CommittedOffset(offset=8, leader_epoch=2)
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): found}))
+    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 2}
+    assert "Fetch" not in script.waits()
+
+
+def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.seek(9, leader_epoch=3)
+    assert script.waits().count("OffsetForLeaderEpoch") == 1
+    script.ended(12)
+    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
+
+
+def test_an_older_leader_that_a_broker_still_tells_of_is_not_believed() -> None:
+    script = Validating()
+    script.new_leader(5)
+    script.ended(10)
+    script.leader_epochs[0] = 4
+    script.leaders[0] = 9
+    script.fresh_metadata()
+    leader = script.machine._cluster.leader(tp(0))
+    assert leader is not None
+    assert (leader[0].node_id, leader[1]) == (1, 5)
+
+
+# --- topics that were made anew -----------------------------------------------------------------------------
+
+
+class Recreated(Validating):
+    def recreate(self) -> None:
+        self.topic_ids["t"] = NEW
+        self.leader_epochs = dict.fromkeys(range(4), 0)
+        self.fresh_metadata()
+
+
+@pytest.mark.parametrize(
+    ("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("by_duration:PT1H", BY_DURATION)]
+)
+def test_an_offset_of_a_topic_that_was_made_anew_is_reset_by_policy(policy: str, reset: int) -> None:
+    script = Recreated(auto_offset_reset=policy)
+    script.recreate()
+    parked = {event.partition: event for event in script.take(Parked)}
+    assert {event.reset for event in parked.values()} == {reset}
+    assert isinstance(parked[tp(0)].error, TopicRecreatedError)
+    script.answer(api.Fetch, api.FetchAnswer(partitions={}))
+    assert script.fetched_from() == {}, "no old offset is used"
+    script.seek(reset)
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=0, leader_epoch=0)}))
+    assert script.take(Positioned)[-1].offset == 0
+    assert script.fetched_from() == {0: 0}
+    assert script.asked(api.Fetch).partitions[0].topic_id == NEW
+
+
+def test_without_a_policy_it_is_an_error_with_both_ids() -> None:
+    script = Recreated(auto_offset_reset="none")
+    script.recreate()
+    error = script.take(Parked)[0].error
+    assert isinstance(error, TopicRecreatedError)
+    assert (error.old_topic_id, error.topic_id, error.topic) == (OLD, NEW, "t")
+
+
+def test_what_was_fetched_from_the_old_one_and_arrives_late_is_dropped() -> None:
+    script = Recreated()
+    script.recreate()
+    script.take(Parked)
+    script.read(1, 0, 5)
+    assert script.take(Fetched) == []
+
+
+def test_a_commit_of_the_old_one_is_refused() -> None:
+    script = Recreated()
+    script.commit({0: 5}, epoch=script.epoch(0))
+    script.committed()
+    script.take(Answered)
+    script.recreate()
+    script.commit({0: 10}, epoch=script.epoch(0))
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    assert "OffsetCommit" not in script.waits()
+    script.seek(3)
+    script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
+    assert script.committed() == {0: 4}
+
+
+def test_a_topic_that_is_gone_for_a_while_is_known_again_as_another() -> None:
+    script = Recreated()
+    partitions = script.topics.pop("t")
+    script.fresh_metadata()
+    assert script.take(Parked) == []
+    script.topics["t"] = partitions
+    script.recreate()
+    assert len(script.take(Parked)) == 2
+
+
+def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
+    script = NetworkScript()
+    script.topic_ids = {"t": OLD}
+    script.committed_offset = None
+    script.member_of(1, 0)
+    nothing: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset()}
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=nothing))
+    script.asked(api.ListOffsets)
+    script.topic_ids = {"t": NEW}
+    script.fresh_metadata()
+    listed = api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=7)})
+    script.answer(api.ListOffsets, listed)
+    assert script.take(Positioned) == [], "that may have been the old one's end"
+    script.answer(api.ListOffsets, listed)
+    assert script.take(Positioned)[0].offset == 7
+    assert script.take(Parked) == []
+
+
+def test_a_parked_partition_of_the_old_one_does_not_go_on_at_its_offset() -> None:
+    script = Recreated(auto_offset_reset="none")
+    script.answer(api.Fetch, api.FetchAnswer(partitions={tp(0): api.FetchedPartition(error=12345)}))
+    assert len(script.take(Parked)) == 1
+    script.recreate()
+    assert {type(event.error) for event in script.take(Parked)} == {TopicRecreatedError}
