@@ -129,6 +129,15 @@ def test_every_event_of_telemetry_is_told_of() -> None:
     assert [name for name in names if name not in page] == []
 
 
+def test_the_ledgers_page_has_the_readmes_loop() -> None:
+    assert examples("docs/ledger.md")[0] == examples("README.md")[0]
+
+
+def test_the_example_of_the_assignors_page() -> None:
+    (code,) = examples("docs/assignors.md")
+    exec(compile(code, "docs/assignors.md", "exec"), {"Consumer": Consumer})
+
+
 def test_every_setting_is_told_of() -> None:
     page = (ROOT / "docs/consumer.md").read_text()
     table = page[page.index("## Settings") :]

@@ -1,0 +1,55 @@
+"""The examples of docs/pipeline.md and docs/parquet-sink.md, as one program: a topic goes into a sink, and is read."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pipeline_help import PATIENCE, fill, wait_for
+
+import instride
+from instride.spark.parquet import read_table
+from instride.testing import LocalKafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+DOCS = Path(__file__).parents[2] / "docs"
+AFTERWARDS = "\nprint(table.num_rows, frame.count())\n"
+
+
+def examples(page: str) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL))
+
+
+def test_what_the_pipeline_writes_is_read_back(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic, sink = kafka_topic(2), tmp_path / "sizes"
+    fill(kafka, topic, {0: 30, 1: 30})
+    code = examples("pipeline.md") + examples("parquet-sink.md") + AFTERWARDS
+    code = code.replace("localhost:9092", kafka.bootstrap_servers).replace('"flights"', repr(topic))
+    code = code.replace('"sizes"', repr(f"group-{topic}"))
+    code = code.replace("/data/sizes", str(sink)).replace("/data/flights", str(sink))
+    program = tmp_path / "program.py"
+    program.write_text(code, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(instride.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            wait_for(lambda: process.poll() is not None or rows(sink) == 60, "the rows")
+            process.send_signal(signal.SIGTERM)
+            out, complaints = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    assert (process.returncode, out.split()) == (0, ["60", "60"]), complaints[-3000:]
+
+
+def rows(sink: Path) -> int:
+    return read_table(sink).num_rows if (sink / "_instride").exists() else 0
