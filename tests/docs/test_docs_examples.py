@@ -138,6 +138,15 @@ def test_the_example_of_the_assignors_page() -> None:
     exec(compile(code, "docs/assignors.md", "exec"), {"Consumer": Consumer})
 
 
+def test_the_example_of_the_histories_page(tmp_path: Path) -> None:
+    (code,) = examples("docs/histories.md")
+    (history,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs/histories.md").read_text(), re.DOTALL)
+    (tmp_path / "history.jsonl").write_text(history)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/histories.md", "exec"), names)
+    names["test_nothing_is_violated"](tmp_path / "history.jsonl")
+
+
 def test_every_setting_is_told_of() -> None:
     page = (ROOT / "docs/consumer.md").read_text()
     table = page[page.index("## Settings") :]

@@ -23,7 +23,7 @@ RUN_BY = {
     "README.md": "docs/test_docs_examples.py",
     "docs/assignors.md": "docs/test_docs_examples.py",
     "docs/consumer.md": "docs/test_docs_examples.py",
-    "docs/histories.md": "testing/check/test_check_files.py",
+    "docs/histories.md": "docs/test_docs_examples.py",
     "docs/ledger.md": "docs/test_docs_examples.py",
     "docs/parquet-sink.md": "spark/test_spark_docs.py",
     "docs/pipeline.md": "spark/test_spark_docs.py",

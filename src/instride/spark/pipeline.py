@@ -117,28 +117,11 @@ class Pipeline:
         self._sink = _checked_sink(sink)
         self._function = function
         self._on_event = on_event if on_event is not None else _ignore
-        if batch_format not in get_args(BatchFormat):
-            raise ConfigError(f'batch_format must be "arrow" or "pandas"; it is {batch_format!r}')
-        if not callable(function):
-            raise ConfigError("function must be callable")
-        if not group_id:
-            raise ConfigError("group_id is missing: the pipeline is a member of a group")
-        _at_least(
-            1,
-            max_range_records=max_range_records,
-            max_range_bytes=max_range_bytes,
-            max_concurrent_jobs=max_concurrent_jobs,
-            ranges_per_task=ranges_per_task,
-        )
-        _at_least(
-            0,
-            linger=linger,
-            retries=retries,
-            retry_backoff=retry_backoff,
-            retry_backoff_max=retry_backoff_max,
-            stop_timeout=stop_timeout,
-            read_timeout=read_timeout,
-        )
+        _check_work(function, batch_format, group_id)
+        _at_least(1, max_range_records=max_range_records, max_range_bytes=max_range_bytes)
+        _at_least(1, max_concurrent_jobs=max_concurrent_jobs, ranges_per_task=ranges_per_task)
+        _at_least(0, linger=linger, stop_timeout=stop_timeout, read_timeout=read_timeout)
+        _at_least(0, retries=retries, retry_backoff=retry_backoff, retry_backoff_max=retry_backoff_max)
         self._ranges_per_task = ranges_per_task
         self._batch_format: BatchFormat = batch_format
         self._schema = schema
@@ -261,6 +244,15 @@ def _checked_security(security: Mapping[str, Any]) -> tuple[tuple[str, Any], ...
     if security.get("ssl_context") is not None:
         raise ConfigError("an ssl_context cannot travel to the executors; name its files with ssl_ca_file and others")
     return tuple(sorted(security.items()))
+
+
+def _check_work(function: object, batch_format: str, group_id: str) -> None:
+    if batch_format not in get_args(BatchFormat):
+        raise ConfigError(f'batch_format must be "arrow" or "pandas"; it is {batch_format!r}')
+    if not callable(function):
+        raise ConfigError("function must be callable")
+    if not group_id:
+        raise ConfigError("group_id is missing: the pipeline is a member of a group")
 
 
 def _at_least(least: float, **settings: float) -> None:
