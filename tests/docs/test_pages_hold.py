@@ -29,6 +29,7 @@ RUN_BY = {
     "docs/pipeline.md": "spark/test_spark_docs.py",
     "docs/security.md": "security/test_security_docs.py",
     "docs/simulation.md": "docs/test_simulation_examples.py",
+    "docs/telemetry.md": "docs/test_docs_examples.py",
     "docs/testing.md": "testing/test_pytest_plugin.py",
 }
 """Page -> the test that runs its Python examples."""
