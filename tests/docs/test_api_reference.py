@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from api_reference.__main__ import PUBLIC, main, pages
 from api_reference.page import page
 from api_reference.source import Source
+from instride import Consumer, ConsumerRecords, OffsetLedger, RangeConsumer
 
 MODULE = '''
 """A module of two."""
@@ -75,6 +77,14 @@ def test_what_is_private_or_overridden_is_not(folder: Path) -> None:
     assert "_private" not in text
     assert "_secret" not in text
     assert "Of the base, and overridden." not in text
+
+
+@pytest.mark.parametrize("kind", [Consumer, RangeConsumer, OffsetLedger, ConsumerRecords])
+def test_every_public_method_has_its_entry(kind: type) -> None:
+    text = pages(Source(Path(__file__).parents[2] / "src"))["instride.md"]
+    methods = [name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")]
+    assert len(methods) >= 5
+    assert [name for name in methods if f"\n### {kind.__name__}.{name}\n" not in text] == []
 
 
 def test_what_is_only_promised_is_an_error(folder: Path) -> None:

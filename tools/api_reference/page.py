@@ -19,7 +19,7 @@ def page(source: Source, name: str) -> str:
     module = source.module(name)
     lines = [f"# {name}", "", "Made by `make docs` from the docstrings; do not edit.", "", module.doc, ""]
     for each in module.public():
-        lines += _entry(source.find(module, each), each)
+        lines += _entry(source, source.find(module, each), each)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -28,10 +28,10 @@ def summary(module: Module) -> str:
     return module.doc.partition("\n")[0]
 
 
-def _entry(found: Definition, name: str) -> Iterator[str]:
+def _entry(source: Source, found: Definition, name: str) -> Iterator[str]:
     match found.node:
         case ast.ClassDef() as node:
-            yield from _class(found, node, name)
+            yield from _class(source, found, node, name)
         case ast.FunctionDef() | ast.AsyncFunctionDef() as node:
             yield from _function(node, name, level=2)
         case node:
@@ -47,22 +47,20 @@ def _constant(found: Definition, node: ast.stmt, name: str) -> Iterator[str]:
         yield f"{found.doc}\n"
 
 
-def _class(found: Definition, node: ast.ClassDef, name: str) -> Iterator[str]:
+def _class(source: Source, found: Definition, node: ast.ClassDef, name: str) -> Iterator[str]:
     yield f"## {name}\n"
-    bases = f"({', '.join(_public_bases(node))})" if _public_bases(node) else ""
+    hidden = {each.name for each in source.private_bases(found.module, node)}
+    shown = [text for text in map(ast.unparse, node.bases) if text.partition("[")[0] not in hidden]
+    bases = f"({', '.join(shown)})" if shown else ""
     yield f"```python\nclass {name}{bases}\n```\n"
     if found.doc:
         yield f"{found.doc}\n"
     yield from _fields(node)
-    for method in _methods(found.module, node):
+    for method in _methods(source, found.module, node):
         if method.name != "__init__":
             yield from _function(method, f"{name}.{method.name}", level=3)
         elif ast.get_docstring(method) or not name.endswith("Error"):  # errors are caught, not made, by users
             yield from _function(method, f"{name}()", level=3)
-
-
-def _public_bases(node: ast.ClassDef) -> list[str]:
-    return [text for text in map(ast.unparse, node.bases) if not text.startswith("_")]
 
 
 def _fields(node: ast.ClassDef) -> Iterator[str]:
@@ -93,9 +91,9 @@ def _cell(node: ast.expr | None) -> str:
     return f"`{ast.unparse(node)}`".replace("|", "\\|") if node else ""
 
 
-def _methods(module: Module, node: ast.ClassDef) -> list[_Function]:
+def _methods(source: Source, module: Module, node: ast.ClassDef) -> list[_Function]:
     found: dict[str, _Function] = {}
-    for each in _family(module, node):
+    for each in _family(source, module, node):
         for statement in each.body:
             if isinstance(statement, _Function) and (statement.name[0] != "_" or statement.name == "__init__"):
                 found.setdefault(statement.name, statement)
@@ -105,12 +103,11 @@ def _methods(module: Module, node: ast.ClassDef) -> list[_Function]:
     )
 
 
-def _family(module: Module, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+def _family(source: Source, module: Module, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
     yield node
-    for base in node.bases:
-        parent = module.made.get(ast.unparse(base))
-        if isinstance(parent, ast.ClassDef):
-            yield from _family(module, parent)
+    for base in source.private_bases(module, node):
+        if isinstance(base.node, ast.ClassDef):
+            yield from _family(source, base.module, base.node)
 
 
 def _function(node: _Function, name: str, *, level: int) -> Iterator[str]:

@@ -3,7 +3,8 @@
 Laws
 1. A module's public names are those of its `__all__`, in that order. An imported one is followed to where it is made.
 2. A module's `.pyi`, where there is one, speaks for it.
-3. A class's methods are its own public ones and those of bases in the same file, nearest first, each name once.
+3. A class's methods are its own public ones and those of its private bases (of an underscored name or module), nearest
+   first, each name once. A public base is named, and has its own entry.
 """
 
 from __future__ import annotations
@@ -86,6 +87,15 @@ class Source:
             raise LookupError(f"{module.name} has no {name}")
         home, original = module.imported[name]
         return self.find(self.module(home), original)
+
+    def private_bases(self, module: Module, node: ast.ClassDef) -> Iterator[Definition]:
+        """Bases whose methods a user can only know through this class."""
+        for base in node.bases:
+            name = ast.unparse(base).partition("[")[0]
+            if name in module.made or module.imported.get(name, ("",))[0].startswith("instride"):
+                found = self.find(module, name)
+                if name.startswith("_") or "._" in found.module.name:
+                    yield found
 
     def _path(self, name: str) -> Path:
         base = self._root.joinpath(*name.split("."))
