@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import instride.errors
+from api_reference.__main__ import PUBLIC
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
@@ -92,6 +93,12 @@ def test_every_page_with_examples_has_a_test_that_runs_them(page: Path) -> None:
     if "```python\n" in page.read_text(encoding="utf-8") and not name.startswith("docs/api/"):
         assert name in RUN_BY
         assert page.name in (ROOT / "tests" / RUN_BY[name]).read_text(encoding="utf-8")
+
+
+@pages
+def test_what_the_examples_import_is_public(page: Path) -> None:
+    imported = set(re.findall(r"^(?:from|import) (instride[\w.]*)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    assert imported - set(PUBLIC) == set()
 
 
 def test_every_page_is_reached_from_the_readme() -> None:

@@ -25,7 +25,9 @@ PUBLIC: Final = (
     "instride.spark.parquet",
     "instride.telemetry",
     "instride.testing",
+    "instride.testing.check",
     "instride.testing.simulation",
+    "instride.telemetry",
     "pytest_instride",
 )
 """The modules whose names users may import."""
