@@ -13,7 +13,7 @@ WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
-	@echo "make check   format, lint, strict types, import contracts"
+	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make docs    writes the pages that are made from the code and the tests"
 	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (10 minutes)"
@@ -34,6 +34,10 @@ check: $(COMPILED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/draw_tables.py --check
+	$(BIN)/python tools/draw_stories.py --check
+	PYTHONPATH=tools $(BIN)/python -m conformance --check
+	PYTHONPATH=tools $(BIN)/python -m api_reference --check
 
 simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +100,16 @@ def test_every_page_with_examples_has_a_test_that_runs_them(page: Path) -> None:
 def test_what_the_examples_import_is_public(page: Path) -> None:
     imported = set(re.findall(r"^(?:from|import) (instride[\w.]*)", page.read_text(encoding="utf-8"), re.MULTILINE))
     assert imported - set(PUBLIC) == set()
+
+
+def test_the_extras_of_the_readme_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    told = re.search(r"the extras are (.*?)\.\n", readme, re.DOTALL)
+    assert told
+    assert set(re.findall(r"`(\w+)`", told[1])) == set(project["optional-dependencies"])
+    needed = {re.split(r"[><=]", each)[0] for each in project["dependencies"]}
+    assert [name for name in needed if f"`{name}`" not in readme] == []
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
