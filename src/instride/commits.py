@@ -37,6 +37,7 @@ class CommitEntry:
     metadata: str = ""
 
     def to_offset_and_metadata(self) -> OffsetAndMetadata:
+        """What the broker is told of it."""
         return OffsetAndMetadata(offset=self.offset, metadata=self.metadata, leader_epoch=self.leader_epoch)
 
 

@@ -54,6 +54,7 @@ class ConsumerRecords:
         return found
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """All of them, as objects, by partition."""
         return {partition: self.records(partition) for partition in self.partitions()}
 
     def to_arrow(self) -> list[pa.RecordBatch]:

@@ -241,6 +241,7 @@ class PartitionFlows:
 TelemetryEvent = (
     OwnershipChanged | HandedOver | RebalanceStarted | RebalanceEnded | DelayAtRisk | PartitionStalled | PartitionFlows
 )
+"""What a listener hears."""
 
 TelemetryListener = Callable[[TelemetryEvent], object]
 """See the laws above. Keep it short: the poll waits for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,23 @@ def test_every_public_method_has_its_entry(kind: type) -> None:
     methods = [name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")]
     assert len(methods) >= 5
     assert [name for name in methods if f"\n### {kind.__name__}.{name}\n" not in text] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_everything_public_has_words(name: str) -> None:
+    """But constructors, of which their class has spoken; errors whose name says it; what carries out a protocol."""
+    text = pages(Source(Path(__file__).parents[2] / "src"))[f"{name}.md"]
+    silent = []
+    for entry in re.split(r"\n(?=##+ )", text)[1:]:
+        title, *body = re.sub(r"```.*?```", "", entry, flags=re.DOTALL).strip().splitlines()
+        obvious = (
+            title.endswith(("()", "Error"))
+            or title == "## INVARIANTS"
+            or (title.startswith("### ") and name != "instride")
+        )
+        if not obvious and not any(line and not line.startswith("|") for line in body):
+            silent.append(title)
+    assert silent == []
 
 
 def test_what_is_only_promised_is_an_error(folder: Path) -> None:

@@ -313,6 +313,7 @@ def _register() -> dict[int, type[BrokerResponseError]]:
 
 
 BROKER_ERRORS: Final[dict[int, type[BrokerResponseError]]] = _register()
+"""The class of each error code of the protocol."""
 
 
 def error_for_code(code: int, message: str = "") -> BrokerResponseError:

@@ -44,6 +44,8 @@ class PartitionChange(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsChanged:
+    """The group, or the pipeline, did this with these partitions."""
+
     change: PartitionChange
     partitions: tuple[TopicPartition, ...]
 
@@ -92,3 +94,4 @@ class JobFinished:
 
 
 PipelineEvent = PartitionsChanged | JobStarted | RangeCommitted | RangeDropped | RangeFailed | JobFinished
+"""What `on_event` hears."""

@@ -24,6 +24,8 @@ __all__ = ["CooperativeStickyAssignor"]
 
 
 class CooperativeStickyAssignor:
+    """Even loads, few moves; nothing is granted that another member lists as its own."""
+
     name: Final = "cooperative-sticky"
     version: Final = 0
     protocols: Final = frozenset({RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER})

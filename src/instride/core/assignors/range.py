@@ -24,6 +24,8 @@ __all__ = ["RangeAssignor"]
 
 
 class RangeAssignor:
+    """Each topic in contiguous pieces, one for each of its subscribers."""
+
     name: Final = "range"
     version: Final = 0
     protocols: Final = frozenset({RebalanceProtocol.EAGER})

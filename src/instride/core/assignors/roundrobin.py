@@ -17,6 +17,8 @@ __all__ = ["RoundRobinAssignor"]
 
 
 class RoundRobinAssignor:
+    """All partitions of all topics, one after another, to their subscribers in turn."""
+
     name: Final = "roundrobin"
     version: Final = 0
     protocols: Final = frozenset({RebalanceProtocol.EAGER})

@@ -21,6 +21,8 @@ __all__ = ["StickyAssignor"]
 
 
 class StickyAssignor:
+    """Even loads, few moves, in one round: for eager members, who list nothing as their own."""
+
     name: Final = "sticky"
     version: Final = 1
     protocols: Final = frozenset({RebalanceProtocol.EAGER})

@@ -53,9 +53,11 @@ class LocalManifestStore:
         self.folder = Path(folder)
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
+        """By a hard link, which fails where the name is taken."""
         return files.create_if_absent(self.folder / key, content)
 
     def read(self, key: str) -> bytes | None:
+        """Raises SinkError where a file is there and cannot be read."""
         try:
             return (self.folder / key).read_bytes()
         except FileNotFoundError:
@@ -64,6 +66,7 @@ class LocalManifestStore:
             raise SinkError(f"cannot read the manifest {self.folder / key}: {error}") from error
 
     def names(self, folder: str) -> list[str]:
+        """Without hidden files. Raises SinkError where a folder is there and cannot be listed."""
         try:
             names = os.listdir(self.folder / folder)  # noqa: PTH208 - a chain may have 100,000 of them
             return [name for name in names if not name.startswith(".")]

@@ -39,6 +39,7 @@ class Event(NamedTuple):
     detail: tuple[Any, ...]
 
     def line(self) -> str:
+        """As one line of text."""
         return encode(self)
 
 

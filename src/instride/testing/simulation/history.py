@@ -28,6 +28,7 @@ class History:
         self.keep_logs = keep_logs
 
     def add(self, who: str, what: str, *detail: Any) -> None:
+        """Write down what happens at this moment."""
         self.events.append(Event(self._scheduler.now, who, what, detail))
 
     def __iter__(self) -> Iterator[Event]:

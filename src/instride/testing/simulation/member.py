@@ -57,6 +57,7 @@ class Member:
     futures: dict[tuple[TopicPartition, int, int], SimulatedFuture] = field(default_factory=dict)
 
     def breath(self) -> Sleep:
+        """A moment that passes between two verbs of a loop, and a pause that a fault asks for."""
         held, self.hold = self.hold, 0.0
         return Sleep(held + self.process.scheduler.jitter(0.002))
 
@@ -78,6 +79,7 @@ class Member:
             self.process.history.add(self.process.name, "cancelled", tp, record.offset, record.epoch)
 
     def did(self, what: str, *detail: Any) -> None:
+        """Write down what the loop did, for `check`."""
         self.process.history.add(self.process.name, what, *detail)
 
 
@@ -299,6 +301,7 @@ def _close(member: Member) -> Verb:
 
 
 Loop = Callable[[Member], UserLoop]
+"""A poll loop: it is given its member, and yields what it waits for."""
 
 LOOPS: dict[LoopKind, Loop] = {
     "flagship": _flagship,

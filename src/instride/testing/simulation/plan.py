@@ -115,8 +115,10 @@ class Plan:
     fairness: Literal["greedy", "proportional"] = "greedy"
 
     def partition(self, number: int) -> TopicPartition:
+        """Partitions are numbered over all topics."""
         return TopicPartition("tu"[number % self.topics], number // self.topics)
 
     def topic_sizes(self) -> dict[str, int]:
+        """Topic -> number of partitions."""
         sizes = Counter(self.partition(number).topic for number in range(self.partitions))
         return dict(sorted(sizes.items()))

@@ -56,6 +56,7 @@ class Sleep:
 
 
 UserLoop = Generator[Wait | Sleep, float, None]
+"""Yields what it waits for, and is sent the time."""
 
 
 @dataclass(frozen=True, slots=True)
