@@ -138,8 +138,8 @@ def test_the_first_example_of_the_assignors_page() -> None:
     exec(compile(code, "docs/assignors.md", "exec"), {"Consumer": Consumer})
 
 
-def test_the_example_of_the_histories_page(tmp_path: Path) -> None:
-    (code,) = examples("docs/histories.md")
+def test_the_first_example_of_the_histories_page(tmp_path: Path) -> None:
+    code = examples("docs/histories.md")[0]
     (history,) = re.findall(r"```json\n(.*?)```", (ROOT / "docs/histories.md").read_text(), re.DOTALL)
     (tmp_path / "history.jsonl").write_text(history)
     names: dict[str, Any] = {}
