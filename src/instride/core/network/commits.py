@@ -226,7 +226,8 @@ class Commits:
     def _may_still_go(self, flight: _Flight, now: float) -> bool:
         """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of
         it be lost."""
-        held = all(self.book.get(tp, entry.commit.epoch) is not None for tp, entry in flight.entries.items())
+        entries = flight.entries.items()
+        held = all(self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
         return held and self._same(flight) and self.group.may_commit(now)
 
     def _drop_not_held(self) -> None:
