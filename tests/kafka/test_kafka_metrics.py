@@ -60,6 +60,7 @@ def test_lag_and_what_is_not_committed(kafka: LocalKafka, kafka_topic: Topic, jo
 def test_any_thread_may_ask_while_another_polls(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(2)
     a = join("a", topic)
+    drive(a, until=lambda: len(a.owned) == 2)  # or both join the first generation, and nothing is handed over
     errors: list[BaseException] = []
     done = threading.Event()
 
