@@ -29,8 +29,8 @@ UNIT_TESTS = ("tests/core", "tests/test_ledger.py", "tests/test_ledger_loop.py",
 # It compares a page with the code, and finds a mutant of a table without having asked what the table does.
 _NOT_ASKED = "--ignore=tests/core/group/test_drawn_tables.py"
 _TOOLS = Path(__file__).resolve().parent.parent
-_PATIENCE = 240.0
-"""Seconds for the histories, or the tests, of one mutant; they take a tenth of that."""
+_PATIENCE = 900.0
+"""Seconds for the histories, or the tests, of one mutant; they take a small part of that, also on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
