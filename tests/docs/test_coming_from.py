@@ -17,7 +17,7 @@ import confluent_kafka
 import pytest
 
 import instride
-from instride import ConsumerConfig
+from instride import Consumer, ConsumerConfig
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = ["confluent-kafka", "kafka-python", "aiokafka", "java"]
@@ -91,3 +91,13 @@ def test_what_the_calls_are_named_there(page: str) -> None:
 def test_what_the_settings_are_named_there(page: str) -> None:
     unknown = [row[0] for row in rows(page, "Settings") if (theirs := name(row[0])) and not KNOWN[page](theirs)]
     assert unknown == []
+
+
+@pytest.mark.parametrize("page", ["kafka-python", "aiokafka", "java"])
+def test_no_public_call_of_the_peer_is_passed_over(page: str) -> None:
+    """A verb that both have by the same name has its row."""
+    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+    verbs = [verb for verb, _ in inspect.getmembers(Consumer, callable) if not verb.startswith("_")]
+    theirs: Any = {"kafka-python": kafka.KafkaConsumer, "aiokafka": aiokafka.AIOKafkaConsumer}.get(page)
+    shared = [verb for verb in verbs if theirs is None or hasattr(theirs, verb)]
+    assert [verb for verb in shared if f"`Consumer.{verb}`" not in text] == []

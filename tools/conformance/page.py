@@ -37,7 +37,7 @@ def _by_id(proof: Proof) -> str:
 
 
 def _summary(documents: Sequence[Document], of: dict[str, list[Proof]]) -> str:
-    lines = ["| document | requirements | shown by a test | not yet | not a consumer's |", "|---|---:|---:|---:|---:|"]
+    lines = ["| document | requirements | shown by a test | not yet | none, and why |", "|---|---:|---:|---:|---:|"]
     for document in documents:
         ours = [each for each in document.requirements if not each.not_ours]
         shown = sum(each.id in of for each in ours)
