@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, Unpack
 
-from instride.commits import CommitSnapshot
+from instride import arguments
 from instride.config import (
     ConsumerConfig,
     ConsumerSettings,
@@ -21,6 +21,7 @@ from instride.config import (
     changed_while_running,
     config_from_settings,
 )
+from instride.core.application.committing import Offsets
 from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery
@@ -31,27 +32,19 @@ from instride.interceptors import Interceptors
 from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.driver import Driver
-from instride.records import (
-    GroupMetadata,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    PartitionInfo,
-    TopicPartition,
-)
+from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold
 
 __all__ = ["Member"]
 
 _logger = logging.getLogger("instride.consumer")
-_FOREVER = 1e9
-
-Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
 
 
 class Member:
     """Not for users: `Consumer` and `RangeConsumer` are made of it."""
 
     _ranges = False
+    _limit_name = "max_records"
 
     def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
         self._config: ConsumerConfig = config_from_settings(settings)
@@ -90,7 +83,7 @@ class Member:
         pattern is given, ValueError for a pattern that is no regular expression.
         """
         with self._driver.use():
-            self._application.subscribe(topics, listener, pattern)
+            self._application.subscribe(topics, arguments.listener(listener), pattern)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without a group's membership. Does not block.
@@ -99,13 +92,13 @@ class Member:
         auto_offset_reset says, unless `seek` says otherwise.
         """
         with self._driver.use():
-            self._application.assign(partitions, now=now())
+            self._application.assign(arguments.partitions("assign", partitions), now=now())
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
-            self._driver.run(self._application.unsubscribe(now(), self._timeout(timeout)))
+            self._driver.run(self._application.unsubscribe(now(), self._timeout("unsubscribe", timeout)))
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed, or that the pattern matches now; none after `assign`. Local."""
@@ -124,7 +117,7 @@ class Member:
         without a subscription.
         """
         with self._driver.use():
-            self._application.enforce_rebalance(reason)
+            self._application.enforce_rebalance(arguments.text("enforce_rebalance", "reason", reason))
 
     def group_metadata(self) -> GroupMetadata:
         """Who this member is, for a transactional producer that commits its offsets (KIP-447). Local.
@@ -156,7 +149,8 @@ class Member:
         partition that returns a record, a range or a text, such as `OffsetLedger.oldest`.
         """
         with self._driver.use():
-            return self._application.delay_revoke(partitions, reason=reason, now=now())
+            wanted = arguments.partitions("delay_revoke", partitions)
+            return self._application.delay_revoke(wanted, reason=reason, now=now())
 
     def holdings(self) -> dict[TopicPartition, Hold]:
         """Each partition of ours, its state, since when, what its delay waits for. Local; any thread may ask."""
@@ -169,7 +163,7 @@ class Member:
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
         """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""
         with self._driver.use():
-            return self._application.revoke_deadline(now(), partition)
+            return self._application.revoke_deadline(now(), arguments.partition("revoke_deadline", partition))
 
     # -- commits
 
@@ -184,8 +178,8 @@ class Member:
         ValueError: an offset behind one that was committed before (seek first).
         """
         with self._driver.use():
-            limit = self._timeout(timeout)
-            self._driver.run(self._application.commit(now(), offsets, limit, carry_over=wait_for_rebalance))
+            limit, what = self._timeout("commit", timeout), arguments.commit_offsets(offsets)
+            self._driver.run(self._application.commit(now(), what, limit, carry_over=wait_for_rebalance))
 
     def commit_async(self, offsets: Offsets | None = None) -> Future[None]:
         """Hand a commit over and go on. Sent as soon as possible, with others; carried over a rebalance.
@@ -194,63 +188,71 @@ class Member:
         """
         with self._driver.use():
             futures: list[Future[None]] = []
-            self._application.commit_async(
-                now(), offsets, on_call=lambda call: futures.append(self._driver.future(call))
-            )
+            what = arguments.commit_offsets(offsets)
+            self._application.commit_async(now(), what, on_call=lambda call: futures.append(self._driver.future(call)))
             return futures[0] if futures else _nothing_to_commit()
 
     def committed(
-        self, *partitions: TopicPartition, timeout: float | None = None
+        self, *partitions: TopicPartition | Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The group's committed offsets of any partitions, from the broker; None where there is none.
 
         Raises IllegalStateError without a group_id, KafkaTimeoutError, GroupAuthorizationFailedError.
         """
         with self._driver.use():
-            return dict(self._driver.run(self._application.committed(now(), partitions, self._timeout(timeout))))
+            wanted, limit = arguments.named_partitions("committed", partitions), self._timeout("committed", timeout)
+            return dict(self._driver.run(self._application.committed(now(), wanted, limit)))
 
     # -- positions
 
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that poll will return. Waits until it is known."""
         with self._driver.use():
-            return self._driver.run(self._application.position(now(), partition, self._timeout(timeout)))
+            tp, limit = arguments.partition("position", partition), self._timeout("position", timeout)
+            return self._driver.run(self._application.position(now(), tp, limit))
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from this offset. What was fetched or finished before speaks of an earlier seek and is dropped."""
-        if offset < 0:
-            raise ValueError(f"cannot seek {partition} to the negative offset {offset}")
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Go on from this offset. What was fetched or finished before speaks of an earlier seek and is dropped.
+
+        offset: of the next record; as an OffsetAndMetadata with a leader epoch, a log that was cut since is noticed.
+        """
         with self._driver.use():
-            self._application.seek(TopicPartition(*partition), offset)
+            to = arguments.seek_offset(offset)
+            self._application.seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
-        self._seek_all(partitions, EARLIEST)
+        self._seek_all("seek_to_beginning", partitions, EARLIEST)
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
-        self._seek_all(partitions, LATEST)
+        self._seek_all("seek_to_end", partitions, LATEST)
 
-    def _seek_all(self, partitions: tuple[TopicPartition, ...], where: int) -> None:
+    def _seek_all(
+        self, verb: str, partitions: tuple[TopicPartition | Iterable[TopicPartition], ...], where: int
+    ) -> None:
         with self._driver.use():
-            for partition in partitions or tuple(self._application.assignment()):
-                self._application.seek(TopicPartition(*partition), where)
+            for partition in arguments.named_partitions(verb, partitions) or tuple(self._application.assignment()):
+                self._application.seek(partition, where)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset that the log still has."""
-        return self._offsets_for(dict.fromkeys(partitions, EARLIEST), timeout)
+        return self._offsets_for("beginning_offsets", partitions, EARLIEST, timeout)
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """High watermarks; with isolation_level "read_committed" the last stable offsets."""
-        return self._offsets_for(dict.fromkeys(partitions, LATEST), timeout)
+        return self._offsets_for("end_offsets", partitions, LATEST, timeout)
 
-    def _offsets_for(self, wanted: dict[TopicPartition, int], timeout: float | None) -> dict[TopicPartition, int]:
+    def _offsets_for(
+        self, verb: str, partitions: Iterable[TopicPartition], where: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
         with self._driver.use():
-            return dict(self._driver.run(self._application.offsets_for(now(), wanted, self._timeout(timeout))))
+            wanted, limit = dict.fromkeys(arguments.partitions(verb, partitions), where), self._timeout(verb, timeout)
+            return dict(self._driver.run(self._application.offsets_for(now(), wanted, limit)))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -261,8 +263,8 @@ class Member:
         Raises KafkaTimeoutError (no leader, say), TopicAuthorizationFailedError.
         """
         with self._driver.use():
-            call = self._application.offsets_for_times(now(), timestamps, self._timeout(timeout))
-            return dict(self._driver.run(call))
+            wanted, limit = arguments.times(timestamps), self._timeout("offsets_for_times", timeout)
+            return dict(self._driver.run(self._application.offsets_for_times(now(), wanted, limit)))
 
     # -- what there is
 
@@ -271,7 +273,8 @@ class Member:
 
         Asks a broker each time. Raises TopicAuthorizationFailedError, InvalidTopicError, KafkaTimeoutError.
         """
-        return list(self._topics((topic,), timeout, internal=True).get(topic, ()))
+        names = (arguments.text("partitions_for", "topic", topic),)
+        return list(self._topics("partitions_for", names, timeout, internal=True).get(topic, ()))
 
     def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
@@ -280,15 +283,15 @@ class Member:
 
         include_internal: also __consumer_offsets and its like. Raises KafkaTimeoutError.
         """
-        found = self._topics(None, timeout, internal=include_internal)
+        found = self._topics("list_topics", None, timeout, internal=include_internal)
         return {topic: list(found[topic]) for topic in sorted(found)}
 
     def _topics(
-        self, names: tuple[str, ...] | None, timeout: float | None, *, internal: bool
+        self, verb: str, names: tuple[str, ...] | None, timeout: float | None, *, internal: bool
     ) -> Mapping[str, tuple[PartitionInfo, ...]]:
         with self._driver.use():
-            call = self._application.topics(now(), names, self._timeout(timeout), internal=internal)
-            return self._driver.run(call)
+            limit = self._timeout(verb, timeout)
+            return self._driver.run(self._application.topics(now(), names, limit, internal=internal))
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Records between the position and the partition's end as the last fetch saw it; None while unknown. Local.
@@ -298,17 +301,17 @@ class Member:
         is not assigned.
         """
         with self._driver.use():
-            return self._application.lag(partition)
+            return self._application.lag(arguments.partition("lag", partition))
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return nothing of these until `resume`. What is buffered stays; they stay assigned."""
         with self._driver.use():
-            self._application.pause(partitions)
+            self._application.pause(arguments.named_partitions("pause", partitions))
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """End a pause. What is not paused stays as it is."""
         with self._driver.use():
-            self._application.resume(partitions)
+            self._application.resume(arguments.named_partitions("resume", partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         """Those that `pause` holds back. A pause ends with its assignment (KIP-983's epoch)."""
@@ -332,6 +335,7 @@ class Member:
         self._close(timeout, leave_group=leave_group)
 
     def _close(self, timeout: float, *, leave_group: bool | None) -> None:
+        timeout = arguments.seconds("close", timeout)
         if self._driver.closed:
             return
         if self._driver.inside:
@@ -365,14 +369,13 @@ class Member:
 
     def __repr__(self) -> str:
         state = "closed" if self._driver.closed else f"{len(self._application.assignment())} partitions"
-        return (
-            f"{type(self).__name__}(client_id={self._config.client_id!r}, group_id={self._config.group_id!r}, {state})"
-        )
+        config = self._config
+        return f"{type(self).__name__}(client_id={config.client_id!r}, group_id={config.group_id!r}, {state})"
 
     # -- inside
 
-    def _timeout(self, timeout: float | None) -> float:
-        return self._config.default_api_timeout if timeout is None else timeout
+    def _timeout(self, verb: str, timeout: float | None) -> float:
+        return arguments.seconds(verb, timeout, default=self._config.default_api_timeout)
 
     def _refuse_in_listener(self, verb: str) -> None:
         if self._driver.nested:
@@ -382,8 +385,8 @@ class Member:
         self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None
     ) -> list[Delivery]:
         self._refuse_in_listener("poll")
-        wait = _FOREVER if timeout is None else timeout
-        most = self._config.max_poll_records if limit is None else limit
+        wait = arguments.seconds("poll", timeout, default=arguments.FOREVER)
+        most = self._config.max_poll_records if limit is None else arguments.count("poll", self._limit_name, limit)
         return self._driver.run(self._application.poll(now(), wait, immediate=immediate, limit=most, read=read))
 
 

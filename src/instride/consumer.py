@@ -85,6 +85,7 @@ class RangeConsumer(Member):
     """
 
     _ranges = True
+    _limit_name = "max_offsets"
 
     def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
         super().__init__(**settings)

@@ -21,6 +21,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
+from instride import arguments
 from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.records import OffsetRange, TopicPartition
@@ -164,7 +165,7 @@ class OffsetLedger:
 
         When those end nevertheless, it is ignored. A partition that is not known is nothing.
         """
-        named = tuple(partitions)
+        named = arguments.partitions("forget", partitions)
         with self._lock:
             dropped = [run for partition in named if (run := self._drop(partition)) is not None]
             return [record for run in dropped for record in run.records(UNDER_WAY)]
@@ -197,7 +198,7 @@ class OffsetLedger:
         Left out are those whose other records all failed or were cancelled, or are finished behind such a one:
         these will never be committed by waiting.
         """
-        named = tuple(partitions)
+        named = arguments.partitions("uncommitted", partitions)
         with self._lock:
             runs = [self._runs.get(partition) for partition in named]
             return {run.partition for run in runs if run is not None and (run.under_way or run.is_ahead())}

@@ -55,7 +55,7 @@ def answered(script: Script, call: Any, kind: type[Any], **answer: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("topics", "error"), [("t", TypeError), ([], ValueError), ([""], ValueError), ([1], ValueError)]
+    ("topics", "error"), [("t", TypeError), ([], ValueError), ([""], ValueError), ([1], TypeError)]
 )
 def test_a_subscription_is_a_list_of_topics(topics: Any, error: type[Exception]) -> None:
     script = Script()

@@ -26,7 +26,7 @@ def subscribe(
 ) -> None:
     """Raises TypeError, ValueError, ConfigError without a group_id, IllegalStateError after assign."""
     if (topics is None) == (pattern is None):
-        raise TypeError("subscribe takes either topics or a pattern")
+        raise TypeError('subscribe takes either topics, such as ["flights"], or pattern="flights-.*"')
     names = frozenset() if topics is None else _checked_names(topics)
     compiled = None if pattern is None else _compiled(pattern)
     if state.config.group_id is None:
@@ -41,18 +41,24 @@ def subscribe(
 
 
 def _checked_names(topics: Iterable[str]) -> frozenset[str]:
-    if isinstance(topics, str):
-        raise TypeError("subscribe takes a list of topics, not one text")
-    names = frozenset(topics)
-    if not names or not all(isinstance(topic, str) and topic for topic in names):
-        raise ValueError("subscribe needs at least one topic, each a text that is not empty")
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise TypeError(f'subscribe takes a list of topics, such as ["flights"], not {topics!r}')
+    names = tuple(topics)
+    if not names:
+        raise ValueError("subscribe needs at least one topic; unsubscribe leaves the group")
     for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"subscribe: a topic's name is a text, not {name!r}; partitions are given to assign")
+        if not name:
+            raise ValueError("subscribe: a topic's name is empty")
         if name.startswith("^"):
             raise ValueError(f"{name!r} is no topic; a regular expression is given as subscribe(pattern=...)")
-    return names
+    return frozenset(names)
 
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    if not isinstance(pattern, str | re.Pattern):
+        raise TypeError(f"subscribe: the pattern must be a text, or what re.compile made, not {pattern!r}")
     try:
         compiled = re.compile(pattern)
     except re.error as error:

@@ -1,0 +1,221 @@
+"""Wrong and right arguments of every verb, as users of other clients write them: clear errors, or the same as here."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import numpy
+import pytest
+
+from instride import Consumer, OffsetAndMetadata, OffsetLedger, RangeConsumer, RebalanceListener, TopicPartition
+from instride.core.events import FetchCommitted, SetPosition
+
+TP = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """error: its kind; says: what its message must contain, the verb first."""
+
+    call: Callable[[Any], object]
+    error: type[Exception]
+    says: tuple[str, ...]
+
+
+def wrong(call: Callable[[Any], object], error: type[Exception], *says: str) -> Wrong:
+    return Wrong(call, error, says)
+
+
+WRONG: dict[str, Wrong] = {
+    # one partition
+    "position of a list": wrong(lambda c: c.position([TP]), TypeError, "position", "TopicPartition(", "list"),
+    "position of a topic": wrong(lambda c: c.position("t"), TypeError, "position", "TopicPartition(", "'t'"),
+    "position of None": wrong(lambda c: c.position(None), TypeError, "position", "TopicPartition(", "None"),
+    "lag of a list": wrong(lambda c: c.lag([TP]), TypeError, "lag", "TopicPartition("),
+    "revoke_deadline of a set": wrong(lambda c: c.revoke_deadline({TP}), TypeError, "revoke_deadline", "Topic"),
+    "a topic of bytes": wrong(lambda c: c.lag((b"t", 0)), TypeError, "lag", "(b't', 0)"),
+    "an empty topic": wrong(lambda c: c.lag(("", 0)), ValueError, "lag", "empty"),
+    "a number as text": wrong(lambda c: c.lag(("t", "0")), TypeError, "lag", "whole number", "'0'"),
+    "a number as truth": wrong(lambda c: c.lag(("t", True)), TypeError, "lag", "whole number", "True"),
+    "a negative number": wrong(lambda c: c.lag(("t", -1)), ValueError, "lag", "0 or more", "-1"),
+    "what is not assigned": wrong(lambda c: c.lag(OTHER), ValueError, "t-1", "not assigned"),
+    "librdkafka's partition": wrong(
+        lambda c: c.seek(confluent_kafka.TopicPartition("t", 0, 5), 5), TypeError, "seek", "TopicPartition(it.topic"
+    ),
+    # several
+    "assign a topic": wrong(lambda c: c.assign("topic"), TypeError, "assign", "[TopicPartition(", "'topic'"),
+    "assign a list of topics": wrong(lambda c: c.assign(["t"]), TypeError, "assign", "TopicPartition(", "'t'"),
+    "assign one": wrong(lambda c: c.assign(TP), TypeError, "assign([TopicPartition("),
+    "assign None": wrong(lambda c: c.assign(None), TypeError, "assign", "iterable", "None"),
+    "delay_revoke of one": wrong(lambda c: c.delay_revoke(TP), TypeError, "delay_revoke([TopicPartition("),
+    "delay_revoke of what nobody asked for": wrong(lambda c: c.delay_revoke([TP]), ValueError, "delay_revoke", "t-0"),
+    "beginning_offsets of one": wrong(lambda c: c.beginning_offsets(TP), TypeError, "beginning_offsets([TopicPart"),
+    "end_offsets of a topic": wrong(lambda c: c.end_offsets("t"), TypeError, "end_offsets", "[TopicPartition("),
+    "pause a topic": wrong(lambda c: c.pause("t"), TypeError, "pause", "TopicPartition("),
+    "pause a topic and a number": wrong(lambda c: c.pause("t", 0), TypeError, "pause", "TopicPartition("),
+    "resume None": wrong(lambda c: c.resume(None), TypeError, "resume", "TopicPartition("),
+    "committed of a topic": wrong(lambda c: c.committed("t"), TypeError, "committed", "TopicPartition("),
+    "seek_to_end of topics": wrong(lambda c: c.seek_to_end(["t"]), TypeError, "seek_to_end", "TopicPartition("),
+    # offsets
+    "seek a topic": wrong(lambda c: c.seek("topic", 0), TypeError, "seek", "TopicPartition("),
+    "seek to None": wrong(lambda c: c.seek(TP, None), TypeError, "seek", "offset", "None"),
+    "seek to a text": wrong(lambda c: c.seek(TP, "beginning"), TypeError, "seek", "offset", "'beginning'"),
+    "seek to a fraction": wrong(lambda c: c.seek(TP, 1.0), TypeError, "seek", "offset", "1.0"),
+    "seek to a negative one": wrong(lambda c: c.seek(TP, -2), ValueError, "seek", "offset", "-2"),
+    "seek beyond all": wrong(lambda c: c.seek(TP, 1 << 63), ValueError, "seek", "offset", "2**63"),
+    "seek to a wrong epoch": wrong(
+        lambda c: c.seek(TP, OffsetAndMetadata(offset=1, leader_epoch=-5)), ValueError, "seek", "leader epoch", "-5"
+    ),
+    "commit an offset alone": wrong(lambda c: c.commit(5), TypeError, "commit", "record.offset + 1", "5"),
+    "commit a list": wrong(lambda c: c.commit([TP]), TypeError, "commit", "record.topic_partition"),
+    "commit a negative one": wrong(lambda c: c.commit({TP: -1}), ValueError, "commit", "t-0", "-1"),
+    "commit None": wrong(lambda c: c.commit({TP: None}), TypeError, "commit", "t-0", "None"),
+    "commit metadata of bytes": wrong(
+        lambda c: c.commit({TP: OffsetAndMetadata(offset=1, metadata=b"m")}),  # type: ignore[arg-type]
+        TypeError,
+        "commit",
+        "metadata",
+        "text",
+    ),
+    "commit_async by topic": wrong(lambda c: c.commit_async({"t": 1}), TypeError, "commit", "TopicPartition("),
+    # times
+    "a datetime": wrong(
+        lambda c: c.offsets_for_times({TP: WHEN}), TypeError, "offsets_for_times", "t-0", "int(time.timestamp() * 1000)"
+    ),
+    "seconds since 1970": wrong(
+        lambda c: c.offsets_for_times({TP: 1.7e9}), TypeError, "offsets_for_times", "t-0", "int(seconds * 1000)"
+    ),
+    "Kafka's number for an end": wrong(
+        lambda c: c.offsets_for_times({TP: -1}), ValueError, "offsets_for_times", "t-0", "end_offsets"
+    ),
+    "a time of no partition": wrong(lambda c: c.offsets_for_times(1), TypeError, "offsets_for_times", "milliseconds"),
+    # time-outs
+    "a negative time-out": wrong(lambda c: c.poll(timeout=-1), ValueError, "poll", "timeout", "leave it out"),
+    "a time-out that is no number": wrong(lambda c: c.committed(TP, timeout=math.nan), ValueError, "committed", "nan"),
+    "a time-out as text": wrong(lambda c: c.position(TP, timeout="5"), TypeError, "position", "seconds", "'5'"),
+    "a time-out as duration": wrong(
+        lambda c: c.unsubscribe(timeout=timedelta(seconds=1)), TypeError, "unsubscribe", "timeout.total_seconds()"
+    ),
+    "no time-out of close": wrong(lambda c: c.close(timeout=None), TypeError, "close", "seconds", "None"),
+    # topics
+    "subscribe a topic": wrong(lambda c: c.subscribe("topic"), TypeError, "subscribe", "list of topics", "'topic'"),
+    "subscribe bytes": wrong(lambda c: c.subscribe([b"t"]), TypeError, "subscribe", "text", "b't'"),
+    "subscribe a number": wrong(lambda c: c.subscribe(5), TypeError, "subscribe", "list of topics", "5"),
+    "subscribe partitions": wrong(lambda c: c.subscribe([TP]), TypeError, "subscribe", "assign"),
+    "subscribe nothing": wrong(lambda c: c.subscribe([]), ValueError, "subscribe", "unsubscribe"),
+    "subscribe None": wrong(lambda c: c.subscribe(None), TypeError, "subscribe", "topics", "pattern="),
+    "a pattern of bytes": wrong(lambda c: c.subscribe(pattern=b"t"), TypeError, "subscribe", "pattern", "b't'"),
+    "a listener's class": wrong(
+        lambda c: c.subscribe(["t"], listener=RebalanceListener), TypeError, "subscribe", "listener=RebalanceListener()"
+    ),
+    "a function as listener": wrong(lambda c: c.subscribe(["t"], listener=print), TypeError, "subscribe", "listener"),
+    "partitions of bytes": wrong(lambda c: c.partitions_for(b"t"), TypeError, "partitions_for", "topic.decode()"),
+    "partitions of no topic": wrong(lambda c: c.partitions_for(""), ValueError, "partitions_for", "topic", "empty"),
+    "a reason that is no text": wrong(lambda c: c.enforce_rebalance(5), TypeError, "enforce_rebalance", "reason", "5"),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """Takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"127.0.0.1:{silent.getsockname()[1]}"
+
+
+@pytest.fixture(params=[Consumer, RangeConsumer])
+def consumer(request: pytest.FixtureRequest, server: str) -> Iterator[Any]:
+    with request.param(bootstrap_servers=server, group_id="g", default_api_timeout=0.05) as made:
+        made.assign([TP])
+        yield made
+        made.close(timeout=0)
+
+
+@pytest.mark.parametrize("row", WRONG.values(), ids=WRONG)
+def test_a_wrong_argument_is_named_with_what_to_write_instead(consumer: Any, row: Wrong) -> None:
+    with pytest.raises(row.error) as caught:
+        row.call(consumer)
+    message = str(caught.value)
+    assert [part for part in row.says if part not in message] == [], message
+    assert consumer.assignment() == {TP}, "nothing was changed"
+
+
+def test_how_many_at_most_is_a_number(server: str) -> None:
+    kinds: tuple[tuple[Any, str], ...] = ((Consumer, "max_records"), (RangeConsumer, "max_offsets"))
+    for kind, name in kinds:
+        with kind(bootstrap_servers=server) as made:
+            made.assign([TP])
+            for value, error in ((0, ValueError), (-2, ValueError), (1.5, TypeError), ("5", TypeError)):
+                with pytest.raises(error, match=f"poll: {name}.*{value}"):
+                    made.poll(timeout=0, **{name: value})
+            made.close(timeout=0)
+
+
+@pytest.mark.parametrize(
+    "given", [(TP, OTHER), ([TP, OTHER],), ({TP, OTHER},), ([TP], OTHER), (("t", 0), ("t", 1))], ids=repr
+)
+def test_partitions_one_by_one_or_as_any_iterable(consumer: Any, given: tuple[Any, ...]) -> None:
+    consumer.assign([TP, OTHER])
+    consumer.pause(*given)
+    assert consumer.paused() == {TP, OTHER}
+    consumer.resume(*given)
+    assert consumer.paused() == frozenset()
+
+
+def test_none_at_all_is_nothing_to_pause_and_all_to_seek(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)
+    consumer.pause()
+    consumer.pause([])
+    assert posted == []
+    consumer.seek_to_beginning()
+    consumer.seek_to_beginning([])
+    assert [type(event) for event in posted] == [SetPosition, SetPosition], "of all that are held, as in Java"
+
+
+def test_what_was_committed_may_be_sought_with_its_epoch(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)
+    consumer.seek(TP, OffsetAndMetadata(offset=7, leader_epoch=3, metadata="m"))
+    consumer.seek(("t", numpy.int32(0)), numpy.int64(8))
+    assert [(event.partition, event.offset, event.leader_epoch) for event in posted] == [(TP, 7, 3), (TP, 8, -1)]
+    assert type(posted[1].offset) is int
+
+
+def test_committed_takes_a_list_as_elsewhere(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[Any] = []
+    monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)
+    for given in ((TP, OTHER), ([TP, OTHER],)):
+        with pytest.raises(Exception, match="within its timeout"):
+            consumer.committed(*given, timeout=0)
+    asked = [event.partitions for event in posted if isinstance(event, FetchCommitted)]
+    assert asked == [(TP, OTHER), (TP, OTHER)]
+    assert consumer.committed([]) == {}
+
+
+def test_a_listener_may_be_any_object_with_its_methods(server: str) -> None:
+    methods = {f"on_partitions_{what}": print for what in ("assigned", "revoked", "lost")}
+    with Consumer(bootstrap_servers=server, group_id="g") as made:
+        made.subscribe(["t"], listener=SimpleNamespace(**methods))  # type: ignore[arg-type]
+        made.close(timeout=0)
+
+
+def test_a_time_out_without_end_is_one(consumer: Any) -> None:
+    consumer.wakeup()
+    with pytest.raises(Exception, match="wakeup"):
+        consumer.poll(timeout=math.inf)
+
+
+@pytest.mark.parametrize("verb", ["forget", "uncommitted"])
+def test_a_ledger_is_asked_of_partitions_too(verb: str) -> None:
+    for given in (TP, "t", ["t"], None):
+        with pytest.raises(TypeError, match=rf"{verb}.*TopicPartition\("):
+            getattr(OffsetLedger(), verb)(given)
