@@ -81,6 +81,7 @@ def test_all_else_of_a_record_stays() -> None:
     assert (raw.key, raw.value) == (b"k", b"v"), "and so does the one that was fetched"
 
 
+@pytest.mark.requirement("surface/deserialization-error")
 @pytest.mark.parametrize(("part", "broken"), [("key", b"{"), ("value", b"{")])
 def test_an_error_names_the_record_and_the_part_and_shows_no_content(part: str, broken: bytes) -> None:
     raw = record(**{"key": b"1", "value": b"2", part: broken})
@@ -134,6 +135,7 @@ def test_confluents_errors_are_told_as_ours() -> None:
     assert isinstance(failed.value.__cause__, SerializationError)
 
 
+@pytest.mark.requirement("surface/deserializers")
 def test_confluents_schema_registry_deserializer_is_used_as_it_is() -> None:
     registry = SchemaRegistryClient.new_client({"url": "mock://"})
     written = AvroSerializer(registry, AVRO)({"delay": 12}, SerializationContext("flights", MessageField.VALUE))

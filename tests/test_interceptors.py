@@ -42,6 +42,7 @@ def some_records() -> ConsumerRecords:
     return ConsumerRecords([Delivery(partition=TP, chunk=chunk, epoch=1, seek_number=0)])
 
 
+@pytest.mark.requirement("surface/interceptors")
 def test_all_hear_in_the_order_given_also_when_one_fails(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[tuple[str, str, object]] = []
     both = Interceptors([Recording(heard, "a", fails=True), Recording(heard, "b")])

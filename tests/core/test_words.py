@@ -131,11 +131,13 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
 ]
 
 
+@pytest.mark.requirement("surface/telemetry-lines")
 @pytest.mark.parametrize(("event", "level", "line"), LINES)
 def test_the_line_of_an_event(event: TelemetryEvent, level: int, line: str) -> None:
     assert words(event) == (level, line)
 
 
+@pytest.mark.requirement("surface/telemetry-lines")
 def test_every_kind_of_event_has_a_line() -> None:
     assert {type(event) for event, _, _ in LINES} == set(get_args(TelemetryEvent))
 

@@ -56,6 +56,7 @@ def test_a_delayed_partition_passes_through_its_states() -> None:
     ]
 
 
+@pytest.mark.requirement("surface/timeline")
 def test_a_hand_over_says_how_long_it_was_delayed_and_by_which_job_of_its_own_partition() -> None:
     (handover,) = history(MOVED).handovers
     assert (handover.before, handover.after, handover.delay, handover.resumed) == ("A", "B", 7, 10)

@@ -101,6 +101,7 @@ def test_every_record_is_in_one_bin() -> None:
     assert rate(run, worked_by("B", 2), seconds=1.0)[5] == 900
 
 
+@pytest.mark.requirement("surface/timeline")
 def test_the_picture_is_written_as_png(tmp_path: Path) -> None:
     save_png(draw(RESULTS), tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

@@ -88,6 +88,7 @@ def test_every_public_method_has_its_entry(kind: type) -> None:
     assert [name for name in methods if f"\n### {kind.__name__}.{name}\n" not in text] == []
 
 
+@pytest.mark.requirement("surface/api-reference")
 @pytest.mark.parametrize("name", PUBLIC)
 def test_everything_public_has_words(name: str) -> None:
     """But constructors, of which their class has spoken; errors whose name says it; what carries out a protocol."""
@@ -116,6 +117,7 @@ def test_what_is_only_promised_is_an_error(folder: Path) -> None:
         page(Source(folder), "gone")
 
 
+@pytest.mark.requirement("surface/api-reference")
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_can_be_imported_and_has_its_entry(name: str) -> None:
     if name.startswith("instride.spark"):

@@ -65,6 +65,7 @@ KNOWN: dict[str, Callable[[str], bool]] = {
 }
 
 
+@pytest.mark.requirement("surface/coming-from")
 @pytest.mark.parametrize("page", PAGES)
 def test_what_the_calls_are_named_here(page: str) -> None:
     for row in rows(page, "Calls"):
@@ -80,6 +81,7 @@ def test_what_the_settings_are_named_here(page: str) -> None:
     assert found <= known
 
 
+@pytest.mark.requirement("surface/coming-from")
 @pytest.mark.parametrize("page", PEERS)
 def test_what_the_calls_are_named_there(page: str) -> None:
     for row in rows(page, "Calls"):
@@ -93,6 +95,7 @@ def test_what_the_settings_are_named_there(page: str) -> None:
     assert unknown == []
 
 
+@pytest.mark.requirement("surface/coming-from")
 @pytest.mark.parametrize("page", ["kafka-python", "aiokafka", "java"])
 def test_no_public_call_of_the_peer_is_passed_over(page: str) -> None:
     """A verb that both have by the same name has its row."""

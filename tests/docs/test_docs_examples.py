@@ -99,6 +99,7 @@ def test_the_readmes_loop_commits_what_was_finished_when_a_handler_fails(kafka: 
         assert consumer.committed(partition)[partition] == OffsetAndMetadata(offset=7, leader_epoch=0)
 
 
+@pytest.mark.requirement("surface/telemetry-events")
 @pytest.mark.kafka
 def test_the_example_of_the_telemetry_page(kafka: LocalKafka, flights: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = examples("docs/telemetry.md")

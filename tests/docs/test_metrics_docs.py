@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from instride import Consumer
 from instride.core.metrics.meters import ApplicationMeter, NetworkMeter
 from instride.core.metrics.snapshot import metrics
@@ -42,10 +44,12 @@ class Snapshot:
         return metrics(NetworkMeter(), self.application, client_id="me", holds={}, lags=lags, now=2.0)
 
 
+@pytest.mark.requirement("surface/metrics")
 def test_the_table_is_the_codes() -> None:
     assert PAGE.read_text().endswith("## All of them\n\n" + table())
 
 
+@pytest.mark.requirement("surface/metrics")
 def test_a_snapshot_has_every_name_and_no_other() -> None:
     found = {(each.group, each.name, tuple(tag for tag, _ in each.tags if tag != "client-id")) for each in snapshot()}
     assert found == set(DESCRIPTIONS)

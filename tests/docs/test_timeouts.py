@@ -126,6 +126,7 @@ def ends(consumer: Any, name: str, **timeout: float) -> None:
         row.call(consumer, **timeout)
 
 
+@pytest.mark.requirement("surface/timeouts")
 def test_the_page_and_the_table_agree() -> None:
     page = told()
     assert {name: bound for name, (bound, _) in page.items()} == {name: row.bound for name, row in TABLE.items()}
@@ -137,6 +138,7 @@ def test_the_page_and_the_table_agree() -> None:
             assert hasattr(all_errors, error)
 
 
+@pytest.mark.requirement("surface/timeouts")
 def test_every_call_has_its_row() -> None:
     public = {name for kind in (Consumer, RangeConsumer) for name in dir(kind) if not name.startswith("_")}
     assert public == set(TABLE)
@@ -148,16 +150,19 @@ def test_the_default_of_close_is_told() -> None:
     assert f"`timeout` ({defaults['timeout']:g})" == CLOSE
 
 
+@pytest.mark.requirement("surface/timeouts")
 @pytest.mark.parametrize("name", [*named(NO_BOUND), *named(DEFAULT), *named(CLOSE)])
 def test_its_own_timeout_ends_it(build: Build, name: str) -> None:
     ends(build(), name, timeout=0.3)
 
 
+@pytest.mark.requirement("surface/timeouts")
 @pytest.mark.parametrize("name", named(DEFAULT))
 def test_without_one_default_api_timeout_ends_it(build: Build, name: str) -> None:
     ends(build(default_api_timeout=0.3), name)
 
 
+@pytest.mark.requirement("surface/timeouts")
 @pytest.mark.parametrize("name", [*named(NO_BOUND), *named(DEFAULT), *named(CLOSE)])
 def test_a_timeout_of_zero_does_not_wait(build: Build, name: str) -> None:
     ends(build(), name, timeout=0)
@@ -170,6 +175,7 @@ def test_a_future_ends_with_default_api_timeout(build: Build, name: str) -> None
     assert isinstance(future.exception(timeout=120), row.error or Exception)
 
 
+@pytest.mark.requirement("surface/timeouts")
 @pytest.mark.parametrize("name", [*named(LOCAL), *named(ANYWHERE)])
 def test_what_is_local_never_waits(build: Build, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = build()

@@ -45,6 +45,7 @@ class BrokenAssignor(FirstComeAssignor):
         raise LookupError("no idea")
 
 
+@pytest.mark.requirement("surface/custom-assignor")
 def test_a_stand_by_takes_over(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(4)
     written = fill(kafka, topic, dict.fromkeys(range(4), 10))
@@ -61,6 +62,7 @@ def test_a_stand_by_takes_over(kafka: LocalKafka, kafka_topic: Topic, join: Join
     each_once(written, a, b)
 
 
+@pytest.mark.requirement("surface/custom-assignor")
 def test_what_it_raises_is_raised_by_the_poll(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(1)
     a = join("a", topic, assignors=[BrokenAssignor()])

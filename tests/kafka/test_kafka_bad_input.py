@@ -140,6 +140,7 @@ def test_every_blocking_call_ends_at_its_timeout_without_a_broker(group: str) ->
         consumer.close(timeout=0.3)
 
 
+@pytest.mark.requirement("surface/bootstrap")
 def test_one_good_server_in_the_list_is_enough(
     serve: Callable[[bytes], str], kafka: LocalKafka, kafka_topic: Topic
 ) -> None:
@@ -336,6 +337,7 @@ def test_a_frame_over_the_bound_is_refused_before_anything_is_allocated(
         consumer.poll(timeout=20)
 
 
+@pytest.mark.requirement("surface/bombs")
 def test_a_batch_that_unpacks_to_too_much_is_refused(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:

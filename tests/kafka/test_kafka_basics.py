@@ -72,6 +72,7 @@ def test_committed_is_none_where_nothing_was_committed(kafka_topic: Topic, open_
     assert open_consumer(group_id=group).committed(tp) == {tp: None}
 
 
+@pytest.mark.requirement("surface/assign")
 def test_assign_reads_without_a_group(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 5, 1: 5})
@@ -100,6 +101,8 @@ def test_assign_with_a_group_commits_and_starts_at_the_committed_offset(
         assert ids(poll_until(second, 4)) == written[6:]
 
 
+@pytest.mark.requirement("surface/ends")
+@pytest.mark.requirement("surface/seek")
 def test_position_seek_and_both_ends(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 10, 1: 3})
@@ -132,6 +135,7 @@ def fill_and_poll(kafka: LocalKafka, consumer: Consumer, topic: str, *, start: i
     return poll_until(consumer, 1)
 
 
+@pytest.mark.requirement("surface/seek")
 def test_what_was_polled_before_a_seek_is_never_returned_after_it(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -145,6 +149,7 @@ def test_what_was_polled_before_a_seek_is_never_returned_after_it(
         assert ids(poll_until(consumer, 1))[0] == (0, offset)
 
 
+@pytest.mark.requirement("surface/pause")
 def test_pause_stops_one_partition_and_loses_nothing_of_it(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -197,6 +202,7 @@ def test_iteration_goes_on_over_polls(kafka: LocalKafka, kafka_topic: Topic, ope
     assert ids(next(records) for _ in range(25)) == written
 
 
+@pytest.mark.requirement("surface/codecs")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_of_librdkafkas_producer(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, codec: str
@@ -208,6 +214,7 @@ def test_every_codec_of_librdkafkas_producer(
     assert ids(poll_until(consumer, 2000)) == written
 
 
+@pytest.mark.requirement("surface/headers")
 def test_keys_headers_timestamps_and_nulls_arrive_as_written(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -226,6 +233,7 @@ def test_keys_headers_timestamps_and_nulls_arrive_as_written(
     assert (empty.key, empty.value, list(empty.headers)) == (None, None, [])
 
 
+@pytest.mark.requirement("surface/reset")
 def test_auto_offset_reset_latest_starts_at_the_end(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -237,6 +245,7 @@ def test_auto_offset_reset_latest_starts_at_the_end(
     assert ids(fill_and_poll(kafka, consumer, topic, start=5)) == [(0, 5)]
 
 
+@pytest.mark.requirement("surface/reset")
 def test_auto_offset_reset_none_is_an_error_that_a_seek_mends(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -273,6 +282,7 @@ def test_an_offset_out_of_range_follows_the_reset_policy(
     assert ids(poll_until(strict, 1)) == written[4:]
 
 
+@pytest.mark.requirement("surface/read-committed")
 def test_read_committed_leaves_aborted_transactions_out(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -289,6 +299,7 @@ def test_read_committed_leaves_aborted_transactions_out(
     assert len(poll_until(everything, 15)) == 15
 
 
+@pytest.mark.requirement("surface/read-committed")
 def test_read_committed_waits_for_an_open_transaction(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -431,6 +442,7 @@ def test_a_poll_without_records_ends_at_its_timeout(kafka_topic: Topic, open_con
         consumer.position(*tps(sorted(consumer.assignment())[0].topic, 0), timeout=0)
 
 
+@pytest.mark.requirement("surface/use-after-close")
 def test_close_is_idempotent_and_use_after_it_refused(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -482,6 +494,7 @@ def test_ranges_are_bounded_by_max_offsets(kafka: LocalKafka, kafka_topic: Topic
         assert sizes == [4, 4, 2]
 
 
+@pytest.mark.requirement("surface/settings-while-running")
 @pytest.mark.rule("M")
 def test_settings_that_change_while_it_runs(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str

@@ -80,6 +80,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, Addresses]:
     return names
 
 
+@pytest.mark.requirement("surface/dns")
 def test_an_address_that_never_answers_does_not_hide_the_next(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, dns: dict[str, Addresses]
 ) -> None:
@@ -93,6 +94,7 @@ def test_an_address_that_never_answers_does_not_hide_the_next(
         assert ids(poll_until(consumer, 5)) == written
 
 
+@pytest.mark.requirement("surface/dns")
 def test_an_address_that_refuses_is_passed_over(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, dns: dict[str, Addresses]
 ) -> None:
@@ -109,6 +111,7 @@ def test_an_address_that_refuses_is_passed_over(
     assert ids(poll_until(consumer, 5)) == written
 
 
+@pytest.mark.requirement("surface/ipv6")
 def test_an_ipv6_bootstrap_server(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic()
     written = fill(kafka, topic, {0: 5})
@@ -151,6 +154,7 @@ def test_canonical_names_are_connected_to(
     assert connected[:2] == ["one.test:9092", "two.test:9092"], "what certificates and Kerberos speak of"
 
 
+@pytest.mark.requirement("surface/ipv6")
 @pytest.mark.slow
 def test_a_broker_that_has_an_ipv6_address_only() -> None:
     """All connections, not only the first."""
@@ -170,6 +174,7 @@ def test_a_broker_that_has_an_ipv6_address_only() -> None:
             assert info.leader.host in ("::1", "[::1]")
 
 
+@pytest.mark.requirement("surface/rediscovery")
 @pytest.mark.slow
 def test_a_cluster_that_moved_is_found_by_the_bootstrap_servers(dns: dict[str, Addresses]) -> None:
     """Every broker that was known is gone; the name in the list points to others now."""

@@ -28,6 +28,7 @@ def write(kafka: LocalKafka, topic: str, *values: bytes | None, partition: int =
     assert producer.flush(30) == 0
 
 
+@pytest.mark.requirement("surface/deserializers")
 def test_poll_returns_what_the_deserializers_made_and_arrow_has_bytes(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -52,6 +53,7 @@ def test_poll_returns_what_the_deserializers_made_and_arrow_has_bytes(
     assert next(iter(polled)).value == b'{"delay": 1}'
 
 
+@pytest.mark.requirement("surface/deserialization-error")
 @pytest.mark.vector(58)
 def test_one_that_cannot_be_read_repeats_and_can_be_gone_past(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
@@ -79,6 +81,7 @@ def test_one_that_cannot_be_read_repeats_and_can_be_gone_past(
     assert consumer.committed(zero)[zero] == OffsetAndMetadata(offset=3, leader_epoch=0)
 
 
+@pytest.mark.requirement("surface/deserializers")
 def test_confluents_deserializers_are_used_as_they_are(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -110,6 +113,7 @@ class Recording(ConsumerInterceptor):
         self.closed += 1
 
 
+@pytest.mark.requirement("surface/interceptors")
 def test_interceptors_hear_of_records_and_of_each_kind_of_commit(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:

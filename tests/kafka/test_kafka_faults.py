@@ -72,6 +72,7 @@ def test_after_a_suspension_longer_than_the_session_nothing_of_the_lost_is_retur
     each_once(written, sleeper, other)
 
 
+@pytest.mark.requirement("surface/busy")
 @pytest.mark.requirement("KIP-41/5")
 @pytest.mark.requirement("threading/3")
 def test_a_handler_that_never_lets_go_of_the_processor_stays_a_member(
@@ -109,6 +110,7 @@ def epochs(member: Member) -> set[tuple[int, int]]:
     return {(each.partition, each.epoch) for each in member.records}
 
 
+@pytest.mark.requirement("surface/reconnects")
 def test_a_broker_that_restarts_costs_neither_a_record_nor_a_rebalance(broker: LocalKafka, group: str) -> None:
     topic = "restarted"
     broker.create_topic(topic, 3)
@@ -126,6 +128,7 @@ def test_a_broker_that_restarts_costs_neither_a_record_nor_a_rebalance(broker: L
         assert committed(a.consumer, topic, 3) == dict.fromkeys(range(3), 200)
 
 
+@pytest.mark.requirement("surface/reconnects")
 def test_a_broker_that_is_killed_and_comes_back_costs_no_record(broker: LocalKafka, group: str) -> None:
     topic = "killed"
     broker.create_topic(topic, 3)
@@ -167,6 +170,7 @@ def test_a_delayed_partition_is_still_ours_after_the_broker_restarted(broker: Lo
         assert a.lost == []
 
 
+@pytest.mark.requirement("surface/rediscovery")
 @pytest.mark.requirement("threading/11")
 def test_when_the_coordinator_is_killed_another_takes_over(kafka_cluster: LocalKafka, group: str) -> None:
     topic = "orphaned"
@@ -189,6 +193,7 @@ def test_when_the_coordinator_is_killed_another_takes_over(kafka_cluster: LocalK
         kafka_cluster.restart(coordinator)
 
 
+@pytest.mark.requirement("surface/reconnects")
 def test_a_broker_that_hangs_stops_only_what_it_leads(kafka_cluster: LocalKafka) -> None:
     topic = "hanging"
     kafka_cluster.create_topic(topic, 6)

@@ -23,12 +23,14 @@ def needs_go(pair: Pair) -> Any:
     return pytest.param(pair, marks=skip, id=str(pair))
 
 
+@pytest.mark.requirement("surface/peers")
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", [needs_go(pair) for pair in covering_pairs()])
 def test_a_pair(pair: Pair, kafka: LocalKafka, tmp_path: Path) -> None:
     assert run(kafka, pair, tmp_path) == dict.fromkeys(EVENTS, "")
 
 
+@pytest.mark.requirement("surface/peers")
 def test_the_covering_part_covers() -> None:
     pairs = covering_pairs()
     assert set(pairs) <= set(all_pairs())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
 from kafka_help import PATIENCE, Member, drive, fill, poll_until
 
 from instride import Consumer
@@ -22,6 +23,7 @@ def values(consumer: Consumer, **tags: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.requirement("surface/metrics")
 def test_a_member_counts_what_it_does(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 30, 1: 20})
@@ -47,6 +49,7 @@ def test_a_member_counts_what_it_does(kafka: LocalKafka, kafka_topic: Topic, joi
     assert 0 <= seen["poll-idle-ratio-avg"] <= 1
 
 
+@pytest.mark.requirement("surface/lag")
 def test_lag_and_what_is_not_committed(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(1)
     fill(kafka, topic, {0: 10})
@@ -57,6 +60,7 @@ def test_lag_and_what_is_not_committed(kafka: LocalKafka, kafka_topic: Topic, jo
     assert seen["records-lag-max"] == 10 - seen["records-consumed-total"]
 
 
+@pytest.mark.requirement("surface/metrics")
 def test_any_thread_may_ask_while_another_polls(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(2)
     a = join("a", topic)

@@ -41,6 +41,7 @@ def member(
     return Member(name, consumer)
 
 
+@pytest.mark.requirement("surface/pattern")
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_topics_that_are_made_later_are_read_and_deleted_ones_are_given_up(
     kafka: LocalKafka, make: Make, open_consumer: Callable[..., Consumer], group: str, assignor: str
@@ -62,6 +63,7 @@ def test_topics_that_are_made_later_are_read_and_deleted_ones_are_given_up(
     assert not a.lost, "what goes with its topic is revoked, not lost"
 
 
+@pytest.mark.requirement("surface/pattern")
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "roundrobin"])
 def test_two_members_share_what_matches(
     kafka: LocalKafka, make: Make, open_consumer: Callable[..., Consumer], group: str, assignor: str

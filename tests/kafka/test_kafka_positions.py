@@ -23,6 +23,7 @@ def remake(kafka: LocalKafka, topic: str, count: int) -> list[tuple[int, int]]:
     return fill(kafka, topic, {0: count})
 
 
+@pytest.mark.requirement("surface/topic-ids")
 def test_a_topic_that_was_made_anew_and_is_longer_than_before_is_read_from_its_beginning(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_consumer_of_ranges_hears_of_it_too(kafka: LocalKafka, kafka_topic: To
             reached += [(each.start, each.end) for each in consumer.poll(timeout=0.2)]
 
 
+@pytest.mark.requirement("surface/reset")
 def test_a_reset_by_duration_reads_what_was_written_since(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -93,6 +95,7 @@ def test_a_reset_by_duration_reads_what_was_written_since(
     assert consumer.position(one) == 4, "nothing was written within a day: the end"
 
 
+@pytest.mark.requirement("surface/validation")
 def test_a_commit_carries_the_epoch_and_what_reads_on_from_it_is_validated(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:

@@ -231,6 +231,7 @@ def test_a_listeners_error_is_raised_by_poll_once_and_the_rebalance_goes_on(
     drive(a, until=lambda: len(a.records) == 20)
 
 
+@pytest.mark.requirement("surface/close-commits")
 def test_close_commits_what_was_handed_over_and_releases_what_is_delayed(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -256,6 +257,7 @@ def test_close_commits_what_was_handed_over_and_releases_what_is_delayed(
     each_once(written, a, b)
 
 
+@pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.requirement("KIP-983/1")
 @pytest.mark.requirement("threading/2")
 def test_commits_are_taken_all_through_a_rebalance(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:

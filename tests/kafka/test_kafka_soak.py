@@ -26,6 +26,7 @@ ROUNDS: Final = 16
 PARTITIONS: Final = 4
 
 
+@pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)
 @pytest.mark.history("calm")

@@ -21,6 +21,7 @@ Join = Callable[..., Member]
 ASSIGNORS = [["range"], ["cooperative-sticky"]]
 
 
+@pytest.mark.requirement("surface/static-membership")
 @pytest.mark.parametrize("assignors", ASSIGNORS, ids="+".join)
 def test_a_restart_keeps_what_it_had_and_nobody_else_is_asked(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, assignors: list[str]
@@ -67,6 +68,7 @@ def test_a_leader_that_restarts_makes_no_assignment_and_leads_on(
     each_once(written, *members)
 
 
+@pytest.mark.requirement("surface/static-membership")
 def test_a_successor_fences_and_the_fenced_one_is_told(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(1)
     fill(kafka, topic, {0: 10})
@@ -82,6 +84,7 @@ def test_a_successor_fences_and_the_fenced_one_is_told(kafka: LocalKafka, kafka_
     drive(second, until=lambda: [each.offset for each in second.records][-1:] == [14])
 
 
+@pytest.mark.requirement("surface/static-delaying")
 @pytest.mark.rule("deadline")
 def test_what_a_static_member_delayed_when_it_went_is_dealt_out_when_it_is_back(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
@@ -105,6 +108,7 @@ def test_what_a_static_member_delayed_when_it_went_is_dealt_out_when_it_is_back(
     each_once(written, a, again, b)
 
 
+@pytest.mark.requirement("surface/close-leaves")
 def test_leaving_is_by_choice(kafka: LocalKafka, kafka_topic: Topic, join: Join, open_consumer: Open) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 5, 1: 5})
@@ -116,6 +120,7 @@ def test_leaving_is_by_choice(kafka: LocalKafka, kafka_topic: Topic, join: Join,
     drive(b, until=lambda: len(b.owned) == 2)
 
 
+@pytest.mark.requirement("surface/enforce-rebalance")
 @pytest.mark.parametrize("assignors", ASSIGNORS, ids="+".join)
 def test_a_rebalance_that_is_enforced_takes_place(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, assignors: list[str]
@@ -136,6 +141,7 @@ def _both_beyond(generation: int, *members: Member) -> bool:
     return all(each.consumer.group_metadata().generation_id > generation for each in members)
 
 
+@pytest.mark.requirement("surface/group-metadata")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_transactional_producer_commits_our_offsets(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str

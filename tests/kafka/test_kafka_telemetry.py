@@ -34,6 +34,8 @@ def changes(heard: list[TelemetryEvent], partition: TopicPartition) -> list[str]
     return [event.change.value for event in of(heard, OwnershipChanged) if partition in event.partitions]
 
 
+@pytest.mark.requirement("surface/hand-overs")
+@pytest.mark.requirement("surface/holders")
 def test_a_delayed_hand_over_is_told_from_its_request_to_its_end(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_delayed_hand_over_is_told_from_its_request_to_its_end(
     assert "it waited for the oldest of its jobs" in caplog.text
 
 
+@pytest.mark.requirement("surface/rebalances-told")
 def test_each_rebalance_is_summed_up(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(3)
     heard: list[TelemetryEvent] = []
@@ -84,6 +87,7 @@ def test_each_rebalance_is_summed_up(kafka: LocalKafka, kafka_topic: Topic, join
     assert ended.joining + ended.syncing + ended.taking == pytest.approx(ended.seconds)
 
 
+@pytest.mark.requirement("surface/abandoned")
 def test_a_delay_past_its_deadline_is_warned_of_and_abandons_its_records(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -72,6 +72,7 @@ def test_wakeup_before_a_poll_ends_the_next_one(idle: Consumer) -> None:
     assert not idle.poll(timeout=0)
 
 
+@pytest.mark.requirement("surface/concurrent-use")
 def test_two_calls_at_once_are_refused_and_the_first_goes_on(
     in_poll: tuple[Consumer, Thread, list[BaseException]],
 ) -> None:
@@ -96,6 +97,7 @@ def test_a_consumer_moves_from_thread_to_thread(kafka: LocalKafka, kafka_topic: 
     assert seen == written
 
 
+@pytest.mark.requirement("surface/fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_use_after_a_fork_is_refused_in_the_child_and_goes_on_in_the_parent(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
@@ -135,6 +137,7 @@ def test_ctrl_c_ends_a_poll_and_the_with_block_leaves_the_group(
     assert other.records == []
 
 
+@pytest.mark.requirement("surface/close-signal")
 def test_close_from_a_signals_handler_ends_the_poll_commits_and_leaves(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, join: Join, group: str
 ) -> None:

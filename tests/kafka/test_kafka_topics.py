@@ -26,6 +26,7 @@ def admin(kafka: LocalKafka) -> Any:
     return AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
 
+@pytest.mark.requirement("surface/added-partitions")
 def test_partitions_that_are_added_are_found_and_dealt_out(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, admin: Any
 ) -> None:
@@ -58,6 +59,7 @@ def test_records_that_were_deleted_are_skipped_by_the_reset_policy(
     assert consumer.beginning_offsets([tp]) == {tp: 12}
 
 
+@pytest.mark.requirement("surface/deleted-topics")
 def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_new_beginning(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_new_beginning(
     assert ids(poll_until(consumer, 5)) == written
 
 
+@pytest.mark.requirement("surface/deleted-topics")
 def test_a_deleted_topic_leaves_the_members_with_the_others(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:

@@ -18,6 +18,7 @@ Topic = Callable[..., str]
 BASE = 1_700_000_000_000
 
 
+@pytest.mark.requirement("surface/topics")
 def test_partitions_for_tells_of_each_partition(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic(3)
     infos = open_consumer().partitions_for(topic)
@@ -30,6 +31,7 @@ def test_partitions_for_tells_of_each_partition(kafka: LocalKafka, kafka_topic: 
         assert each.leader_epoch >= 0
 
 
+@pytest.mark.requirement("surface/topics")
 def test_a_topic_that_does_not_exist_has_no_partitions_and_is_not_made(open_consumer: Open, group: str) -> None:
     consumer = open_consumer()
     assert consumer.partitions_for(f"nowhere-{group}") == []
@@ -41,6 +43,7 @@ def test_a_name_that_no_topic_can_have_is_an_error(open_consumer: Open) -> None:
         open_consumer().partitions_for("a name/with marks")
 
 
+@pytest.mark.requirement("surface/topics")
 def test_list_topics_leaves_internal_ones_out_unless_asked_for(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -55,6 +58,7 @@ def test_list_topics_leaves_internal_ones_out_unless_asked_for(
     assert list(everything) == sorted(everything)
 
 
+@pytest.mark.requirement("surface/topics")
 def test_asking_joins_no_group_and_moves_nothing(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -72,6 +76,7 @@ def test_asking_joins_no_group_and_moves_nothing(
     assert not consumer.subscription()
 
 
+@pytest.mark.requirement("surface/offsets-for-times")
 def test_offsets_for_times_are_those_of_the_first_record_as_late(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:

@@ -34,6 +34,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
         yield started
 
 
+@pytest.mark.requirement("surface/versions")
 def test_all_codecs_are_read_committed_and_gone_on_from(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
@@ -53,6 +54,7 @@ def test_all_codecs_are_read_committed_and_gone_on_from(
     assert sorted(ids(poll_until(second, len(added)))) == added
 
 
+@pytest.mark.requirement("surface/ends")
 def test_offsets_are_looked_up(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 7})
@@ -66,6 +68,7 @@ def test_offsets_are_looked_up(kafka: LocalKafka, kafka_topic: Topic, open_consu
     assert found == {zero: OffsetAndMetadata(offset=3, metadata="half"), one: None}
 
 
+@pytest.mark.requirement("surface/versions")
 def test_a_delayed_partition_is_handed_over_when_its_work_is_done(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
@@ -88,6 +91,7 @@ def test_a_delayed_partition_is_handed_over_when_its_work_is_done(
     assert first.lost == second.lost == []
 
 
+@pytest.mark.requirement("surface/versions")
 @pytest.mark.parametrize("kind", ["java", "confluent"])
 def test_a_group_with_another_client(
     kind: str, kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start, caplog: pytest.LogCaptureFixture

@@ -44,6 +44,7 @@ def driver_of(consumer: Consumer) -> Driver:
     return consumer._driver
 
 
+@pytest.mark.requirement("surface/concurrent-use")
 @pytest.mark.requirement("KIP-983/20")
 def test_a_second_thread_inside_a_call_is_refused_and_the_first_goes_on(consumer: Consumer) -> None:
     inside, done = threading.Event(), threading.Event()
@@ -102,6 +103,7 @@ def test_a_close_within_a_call_comes_when_that_ends(consumer: Consumer) -> None:
         consumer.assignment()
 
 
+@pytest.mark.requirement("surface/close-signal")
 def test_a_close_within_a_call_ends_a_blocking_one(consumer: Consumer) -> None:
     """The handler runs between any two steps: here, while the call waits."""
     mailbox = driver_of(consumer)._mailbox
@@ -188,6 +190,7 @@ def test_a_close_within_a_close_does_nothing_more(consumer: Consumer) -> None:
     assert calls == [0.1]
 
 
+@pytest.mark.requirement("surface/use-after-close")
 def test_after_close_every_use_is_refused_but_close(consumer: Consumer) -> None:
     consumer.close(timeout=0.1)
     consumer.close()
@@ -196,6 +199,7 @@ def test_after_close_every_use_is_refused_but_close(consumer: Consumer) -> None:
             use()
 
 
+@pytest.mark.requirement("surface/fork")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_an_open_consumer_is_refused_in_a_child_and_stays_good_in_the_parent(consumer: Consumer) -> None:

@@ -70,6 +70,7 @@ def die(consumer: Consumer) -> None:
     consumer._driver._thread._machine.dies = True  # type: ignore[attr-defined]
 
 
+@pytest.mark.requirement("surface/thread-death")
 def test_when_the_network_thread_dies_waiting_and_later_calls_raise_what_killed_it(
     dying: Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,6 +125,7 @@ def test_no_event_of_the_application_is_lost_and_they_keep_their_order(monkeypat
     assert numbers == list(range(1, 5001))
 
 
+@pytest.mark.requirement("surface/thread-death")
 @pytest.mark.requirement("threading/29")
 def test_a_death_is_told_to_a_call_that_would_wait_for_an_hour(dying: Consumer) -> None:
     die(dying)

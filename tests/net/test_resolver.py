@@ -40,6 +40,7 @@ def test_a_name_that_cannot_be_one_is_an_error_and_kills_no_thread(host: str) ->
     assert host in str(error)
 
 
+@pytest.mark.requirement("surface/dns")
 def test_another_address_comes_first_with_each_turn() -> None:
     addresses: list[SocketAddress] = [(socket.AF_INET, (host, 1)) for host in "abc"]
     firsts = [[address[1][0] for address in rotated(addresses, turn)] for turn in range(4)]

@@ -28,6 +28,7 @@ def teller(source: Source, listener: Any) -> Teller:
     return Teller(ConsumerConfig(bootstrap_servers="test:9092", client_id="me", telemetry=listener), source.take)
 
 
+@pytest.mark.requirement("surface/telemetry-events")
 def test_events_are_told_in_order_each_once() -> None:
     heard: list[TelemetryEvent] = []
     made = teller(Source(STARTED, NEXT), heard.append)
@@ -36,6 +37,7 @@ def test_events_are_told_in_order_each_once() -> None:
     assert heard == [STARTED, NEXT]
 
 
+@pytest.mark.requirement("surface/telemetry-events")
 def test_a_listener_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[TelemetryEvent] = []
 
@@ -81,6 +83,7 @@ def test_what_comes_while_a_listener_runs_follows() -> None:
     assert heard == [STARTED, NEXT]
 
 
+@pytest.mark.requirement("surface/telemetry-lines")
 def test_lines_name_the_client_and_are_not_said_twice(caplog: pytest.LogCaptureFixture) -> None:
     risk = DelayAtRisk(at=1.0, partition=TopicPartition("t", 0), epoch=1, seconds_left=1.0)
     with caplog.at_level(logging.DEBUG, logger="instride.telemetry"):

@@ -71,6 +71,7 @@ def settings(
 Settings = Callable[..., dict[str, Any]]
 
 
+@pytest.mark.requirement("surface/gssapi")
 @pytest.mark.parametrize("listener", ["KRBTLS", "KRBPLAIN"])
 def test_a_member_of_a_group_with_a_keytab(settings: Settings, open_consumer: Open, listener: str) -> None:
     consumer = open_consumer(group_id=f"g-{uuid.uuid4().hex[:8]}", **settings(listener))
@@ -93,6 +94,7 @@ def test_whoever_the_environment_says(
     assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
 
 
+@pytest.mark.requirement("surface/gssapi")
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
@@ -108,6 +110,7 @@ def test_what_gets_no_ticket_is_told(settings: Settings, open_consumer: Open, wr
         consumer.poll(timeout=PATIENCE)
 
 
+@pytest.mark.requirement("surface/re-authentication")
 def test_sessions_go_on_over_several_lifetimes(
     settings: Settings, open_consumer: Open, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -107,6 +107,7 @@ def listen() -> Iterator[Callable[..., Listener]]:
         yield start
 
 
+@pytest.mark.requirement("surface/tls-downgrade")
 @pytest.mark.parametrize("evil", ["unknown authority", "another name", "no TLS"])
 def test_no_password_follows_metadata_to_a_broker_that_is_not_verified(
     evil: str, certificates: Certificates, listen: Callable[..., Listener], open_consumer: Callable[..., Consumer]

@@ -105,6 +105,7 @@ def grant(provider: Provider, certificates: Certificates, **more: Any) -> OAuthC
     return OAuthClientCredentials(**{**given, "ca_file": certificates.file("ca.pem"), **more})
 
 
+@pytest.mark.requirement("surface/oauth-client")
 def test_a_token_and_how_it_was_asked_for(provider: Provider, certificates: Certificates) -> None:
     got = grant(provider, certificates, scope="kafka read", audience="a", extensions={"logicalCluster": "x"})()
     assert got.expires_in == 3600
@@ -257,6 +258,7 @@ def test_it_can_be_sent_to_another_process(provider: Provider, certificates: Cer
     assert copy().expires_in == 3600
 
 
+@pytest.mark.requirement("surface/secrets")
 def test_no_secret_is_shown(provider: Provider, certificates: Certificates) -> None:
     made = grant(provider, certificates)
     assert repr(made) == f"<OAuthClientCredentials of 'reader:1' at {provider.url}>"
@@ -265,6 +267,7 @@ def test_no_secret_is_shown(provider: Provider, certificates: Certificates) -> N
 # -- with a broker
 
 
+@pytest.mark.requirement("surface/oauth-client")
 @pytest.mark.kafka
 def test_a_consumer_reads_with_tokens_that_are_fetched_anew_before_they_end(
     provider: Provider, certificates: Certificates, listeners: Listeners, open_consumer: Callable[..., Consumer]

@@ -43,6 +43,7 @@ def test_the_example_of_scram_over_tls(listeners: Listeners) -> None:
         assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
 
 
+@pytest.mark.requirement("surface/oauth-token")
 def test_the_example_of_a_token_function(listeners: Listeners) -> None:
     asked = []
 

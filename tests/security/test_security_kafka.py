@@ -59,6 +59,7 @@ def refused(consumer: Consumer, kind: type[KafkaError], words: str) -> None:
 # -- TLS
 
 
+@pytest.mark.requirement("surface/tls")
 def test_tls_with_our_own_authority(listeners: Listeners, open_consumer: Open) -> None:
     consumes_and_commits(open_consumer, listeners.tls())
 
@@ -69,12 +70,14 @@ def test_a_context_of_the_users_own(listeners: Listeners, open_consumer: Open) -
     assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
 
 
+@pytest.mark.requirement("surface/tls")
 def test_an_unknown_authority_is_refused(listeners: Listeners, open_consumer: Open) -> None:
     other = listeners.certificates.file("other-ca.pem")
     refused(open_consumer(**listeners.tls(ssl_ca_file=other)), TlsError, "ssl_ca_file")
     refused(open_consumer(**listeners.tls(ssl_ca_file=None)), TlsError, "ssl_ca_file")
 
 
+@pytest.mark.requirement("surface/tls-names")
 def test_a_wrong_name_is_refused_unless_told_otherwise(listeners: Listeners, open_consumer: Open) -> None:
     refused(open_consumer(**listeners.tls("WRONGNAME")), TlsError, "advertised.listeners")
     consumer = open_consumer(**listeners.tls("WRONGNAME", ssl_check_hostname=False))
@@ -84,10 +87,12 @@ def test_a_wrong_name_is_refused_unless_told_otherwise(listeners: Listeners, ope
     refused(lenient, TlsError, "ssl_ca_file")
 
 
+@pytest.mark.requirement("surface/tls")
 def test_an_expired_certificate_is_refused(listeners: Listeners, open_consumer: Open) -> None:
     refused(open_consumer(**listeners.tls("EXPIRED")), TlsError, "expired")
 
 
+@pytest.mark.requirement("surface/tls-client")
 @pytest.mark.parametrize("key", ["key.pem", "key-encrypted.pem"])
 def test_a_client_certificate(listeners: Listeners, open_consumer: Open, key: str) -> None:
     files = {
@@ -99,6 +104,7 @@ def test_a_client_certificate(listeners: Listeners, open_consumer: Open, key: st
     assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
 
 
+@pytest.mark.requirement("surface/tls-client")
 def test_a_client_certificate_that_is_missing(listeners: Listeners, open_consumer: Open) -> None:
     refused(open_consumer(**listeners.tls("MUTUAL", request_timeout=1.0)), KafkaError, "ssl_cert_file")
 
@@ -107,6 +113,7 @@ def test_plain_text_to_a_tls_port(listeners: Listeners, open_consumer: Open) -> 
     refused(open_consumer(bootstrap_servers=listeners.kafka.listener("TLS")), NotKafkaError, "security_protocol")
 
 
+@pytest.mark.requirement("surface/tls-downgrade")
 def test_tls_to_a_plain_text_port(listeners: Listeners, open_consumer: Open) -> None:
     servers = listeners.kafka.bootstrap_servers
     consumer = open_consumer(**listeners.tls(bootstrap_servers=servers, request_timeout=1.0))
@@ -116,11 +123,15 @@ def test_tls_to_a_plain_text_port(listeners: Listeners, open_consumer: Open) -> 
 # -- SASL
 
 
+@pytest.mark.requirement("surface/scram")
+@pytest.mark.requirement("surface/plain")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_mechanism_over_tls(listeners: Listeners, open_consumer: Open, mechanism: str) -> None:
     consumes_and_commits(open_consumer, listeners.sasl(mechanism))
 
 
+@pytest.mark.requirement("surface/scram")
+@pytest.mark.requirement("surface/plain")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_mechanism_without_tls(listeners: Listeners, open_consumer: Open, mechanism: str) -> None:
     exposed = mechanism in ("PLAIN", "OAUTHBEARER")
@@ -130,6 +141,7 @@ def test_a_mechanism_without_tls(listeners: Listeners, open_consumer: Open, mech
     assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
 
 
+@pytest.mark.requirement("surface/wrong-credentials")
 @pytest.mark.parametrize(
     ("mechanism", "wrong"),
     [
@@ -147,6 +159,7 @@ def test_wrong_credentials_are_refused(
     refused(consumer, SaslAuthenticationFailedError, f"refused {mechanism}|invalid")
 
 
+@pytest.mark.requirement("surface/wrong-credentials")
 def test_every_call_that_waits_tells_of_wrong_credentials(listeners: Listeners, open_consumer: Open) -> None:
     consumer = open_consumer(group_id="refused", **listeners.sasl("PLAIN", sasl_password="wrong"))
     refused(consumer, AuthenticationError, listeners.kafka.listener("SASLTLS"))
@@ -162,6 +175,7 @@ def test_every_call_that_waits_tells_of_wrong_credentials(listeners: Listeners, 
             call()
 
 
+@pytest.mark.requirement("surface/wrong-credentials")
 def test_it_goes_on_when_the_user_is_created_later(listeners: Listeners, open_consumer: Open) -> None:
     name = f"late-{uuid.uuid4().hex[:8]}"
     settings = listeners.sasl("SCRAM-SHA-256", sasl_username=name, sasl_password="late")
@@ -199,6 +213,7 @@ def test_no_sasl_to_a_listener_with(listeners: Listeners, open_consumer: Open) -
 # -- re-authentication
 
 
+@pytest.mark.requirement("surface/re-authentication")
 def test_sessions_go_on_over_several_lifetimes(
     listeners: Listeners, open_consumer: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,6 +247,7 @@ def test_sessions_go_on_over_several_lifetimes(
 # -- OAuth tokens
 
 
+@pytest.mark.requirement("surface/oauth-token")
 def test_a_token_that_says_how_long_it_is_good_is_asked_for_once(listeners: Listeners, open_consumer: Open) -> None:
     asked: list[str] = []
 
@@ -243,6 +259,7 @@ def test_a_token_that_says_how_long_it_is_good_is_asked_for_once(listeners: List
     assert asked == ["instride-oauth-token"]
 
 
+@pytest.mark.requirement("surface/oauth-token")
 def test_a_token_function_that_hangs_is_given_up_and_others_are_not_started(
     listeners: Listeners, open_consumer: Open
 ) -> None:
@@ -277,6 +294,7 @@ def test_a_token_function_that_raises(listeners: Listeners, open_consumer: Open)
 # -- secrets
 
 
+@pytest.mark.requirement("surface/secrets")
 def test_no_secret_is_in_logs_reprs_or_errors(
     listeners: Listeners, open_consumer: Open, caplog: pytest.LogCaptureFixture
 ) -> None:

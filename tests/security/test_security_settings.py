@@ -35,6 +35,7 @@ def test_what_fits_together(settings: dict[str, Any]) -> None:
     build(**settings).close()
 
 
+@pytest.mark.requirement("surface/plain")
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -123,6 +124,7 @@ def test_a_context_that_is_weaker_than_ours_is_refused(context: Any, named: str)
         build(security_protocol="SSL", ssl_context=context())
 
 
+@pytest.mark.requirement("surface/tls-names")
 def test_a_context_without_the_check_of_names_needs_the_word_of_the_user() -> None:
     build(security_protocol="SSL", ssl_context=weak(check_hostname=False), ssl_check_hostname=False).close()
     with pytest.raises(ConfigError, match="decide"):
@@ -155,6 +157,7 @@ def test_a_certificate_and_its_key_may_be_in_one_file(certificates: Certificates
     build(security_protocol="SSL", ssl_cert_file=str(both)).close()
 
 
+@pytest.mark.requirement("surface/secrets")
 def test_the_configs_repr_has_no_secret() -> None:
     config = ConsumerConfig(bootstrap_servers="localhost:1", security_protocol="SASL_SSL", **LOGIN)  # type: ignore[arg-type]
     assert "canary" not in repr(config)

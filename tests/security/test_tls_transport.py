@@ -129,6 +129,7 @@ def test_ipv6_addresses_are_checked(serve: Serve, certificates: Certificates) ->
     transport.close()
 
 
+@pytest.mark.requirement("surface/tls-names")
 @pytest.mark.parametrize(
     ("host", "names"),
     [
@@ -169,6 +170,7 @@ def test_nothing_is_sent_to_a_peer_whose_certificate_signs_itself(
     assert server.got == b""
 
 
+@pytest.mark.requirement("surface/tls-downgrade")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
 def test_old_tls_is_refused(serve: Serve, certificates: Certificates) -> None:
     server = serve("broker.test", version=ssl.TLSVersion.TLSv1_1)
@@ -186,6 +188,7 @@ def test_both_versions_of_tls(serve: Serve, certificates: Certificates, version:
     transport.close()
 
 
+@pytest.mark.requirement("surface/tls-downgrade")
 def test_a_peer_that_answers_in_plain_text(serve: Serve, certificates: Certificates) -> None:
     server = serve(reply=b"HTTP/1.1 400 Bad Request\r\n\r\n")
     transport = connect(server, "broker.test", certificates)

@@ -117,6 +117,7 @@ def check(records: list[ConsumerRecord], sent: list[dict[str, Any]]) -> None:
     assert {r.leader_epoch for r in records} == {0}
 
 
+@pytest.mark.requirement("surface/codecs")
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_of_librdkafka(
     kafka: LocalKafka, kafka_topic: Topic, client: Client, codecs_seen: set[str], codec: str
@@ -129,6 +130,7 @@ def test_batches_of_librdkafka(
     assert [(r.timestamp, r.timestamp_type) for r in records] == [(each["timestamp"], 0) for each in sent]
 
 
+@pytest.mark.requirement("surface/codecs")
 @pytest.mark.parametrize("codec", CODECS)
 def test_batches_of_java(
     kafka: LocalKafka, kafka_topic: Topic, client: Client, codecs_seen: set[str], codec: str
@@ -145,6 +147,7 @@ def test_batches_of_java(
     assert all(r.timestamp > 1_700_000_001_000 for r in records)
 
 
+@pytest.mark.requirement("surface/read-committed")
 def test_transactions(kafka: LocalKafka, kafka_topic: Topic, client: Client) -> None:
     topic = kafka_topic()
     producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})

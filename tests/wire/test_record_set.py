@@ -105,6 +105,7 @@ def test_leader_epoch_comes_from_the_batch_of_the_record() -> None:
     assert (left.leader_epoch, right.leader_epoch) == (3, 4)
 
 
+@pytest.mark.requirement("surface/headers")
 def test_header_names_that_are_not_utf_8_are_kept_readable() -> None:
     section = record(Rec(offset=0, headers=(("xx", b"1"),)), 0, 0).replace(b"xx", b"\xff\xfe")
     chunk, _, error = decode(batch([Rec(offset=0)], compressed=section))

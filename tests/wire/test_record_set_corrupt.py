@@ -20,6 +20,7 @@ def _bad_header(**wrong: Any) -> bytes:
     return batch(plain(2, 3), **wrong)
 
 
+@pytest.mark.requirement("surface/old-formats")
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
@@ -144,6 +145,7 @@ def test_broken_compression(codec: str) -> None:
         assert error.offset == 2
 
 
+@pytest.mark.requirement("surface/bombs")
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_a_bomb_stops_at_the_bound(codec: str) -> None:
     """16 MiB in a few KiB. Nothing near that is allocated."""

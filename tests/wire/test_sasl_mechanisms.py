@@ -25,6 +25,7 @@ def scram(name: ScramName = "SCRAM-SHA-256", username: str = "user", password: s
     return Scram(ScramCredentials(name, username, password), nonce=NONCE)
 
 
+@pytest.mark.requirement("surface/scram")
 def test_the_exchange_of_rfc_7677() -> None:
     mechanism = scram()
     assert mechanism.start() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -34,6 +35,7 @@ def test_the_exchange_of_rfc_7677() -> None:
     assert mechanism.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
 
+@pytest.mark.requirement("surface/scram")
 @pytest.mark.parametrize(
     "last",
     [
@@ -165,6 +167,7 @@ def test_an_extension_cannot_smuggle(extensions: dict[str, str]) -> None:
         OAuthToken(value="a", extensions=extensions)
 
 
+@pytest.mark.requirement("surface/secrets")
 def test_no_repr_shows_a_secret() -> None:
     token = OAuthToken(value="canary", extensions={"a": "canary"})
     for value in (

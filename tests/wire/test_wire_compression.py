@@ -41,6 +41,7 @@ def test_gzip_of_the_standard_library() -> None:
     assert _one("gzip", gzip.compress(b"x" * 1000)) == b"x" * 1000
 
 
+@pytest.mark.requirement("surface/codecs")
 def test_snappy_in_both_framings() -> None:
     text = b"to take something in stride " * 40
     assert _one("snappy", bytes(cramjam.snappy.compress_raw(text))) == text
@@ -55,6 +56,7 @@ def test_a_snappy_block_that_is_longer_than_its_batch(length: int) -> None:
         _one("snappy", bad)
 
 
+@pytest.mark.requirement("surface/bombs")
 def test_a_claimed_snappy_length_is_not_believed() -> None:
     with pytest.raises(CompressionError, match="over 1048576 bytes"):
         _one("snappy", b"\xff\xff\xff\xff\x0f" + b"\0" * 20)

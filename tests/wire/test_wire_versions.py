@@ -34,6 +34,7 @@ def test_our_range_is_as_wide_as_the_schemas(kind: type[api.Request]) -> None:
         assert load_request_schema(codec.api_key, version).__flexible__ == (version >= codec.flexible_from)
 
 
+@pytest.mark.requirement("surface/versions")
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_the_highest_common_version_is_chosen(kind: type[api.Request]) -> None:
     codec, request = CODECS[kind], REQUESTS[kind]
@@ -52,6 +53,7 @@ KAFKA_2_4 = {
 KAFKA_2_4[23] = (0, 3)
 
 
+@pytest.mark.requirement("surface/versions")
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_an_old_broker_can_be_spoken_to(kind: type[api.Request]) -> None:
     key = CODECS[kind].api_key

@@ -137,6 +137,7 @@ def test_a_wakeup_stops_no_close() -> None:
     assert leaver.result is True
 
 
+@pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.rule("12")
 @pytest.mark.rule("T")
 @KINDS
@@ -152,6 +153,7 @@ def test_the_whole_ends_at_its_timeout(kind: Leaving) -> None:
     assert leaver.script.assignment() == set()
 
 
+@pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.rule("12")
 def test_a_close_that_did_not_do_everything_says_so() -> None:
     leaver = Leaver(Close)
@@ -161,6 +163,7 @@ def test_a_close_that_did_not_do_everything_says_so() -> None:
     assert leaver.result is False
 
 
+@pytest.mark.requirement("surface/close-commits")
 @pytest.mark.rule("12")
 @KINDS
 def test_auto_commit_speaks_before_the_revokes(kind: Leaving) -> None:

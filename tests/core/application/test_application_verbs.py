@@ -115,6 +115,7 @@ def test_records_of_an_assignment_that_is_over_are_dropped() -> None:
 # --- positions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("surface/seek")
 def test_a_seek_drops_what_was_fetched_and_what_is_under_way(owner: Script) -> None:
     owner.fetched(0, 0, 5)
     owner.machine.revoke_deadline(owner.now, tp(0))  # takes what came
@@ -169,6 +170,7 @@ def test_what_is_not_assigned_is_refused(owner: Script, verb: Any) -> None:
         verb(owner.machine)
 
 
+@pytest.mark.requirement("surface/lag")
 def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
     assert owner.machine.lag(tp(0)) is None
     owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=10, high_watermark=25))
@@ -274,6 +276,7 @@ def test_offsets_by_time_are_the_answer(owner: Script) -> None:
     assert answered(owner, call, FetchOffsets, result=found) == {tp(0): 3}
 
 
+@pytest.mark.requirement("surface/offsets-for-times")
 def test_offsets_for_times_are_none_where_no_record_is_as_late(owner: Script) -> None:
     call = owner.machine.offsets_for_times(owner.now, {("t", 0): 5, ("t", 1): 6}, 10.0)  # type: ignore[dict-item]
     early = OffsetAndTimestamp(offset=3, timestamp=7, leader_epoch=1)
@@ -411,6 +414,7 @@ def test_a_wrong_pattern_changes_nothing(topics: Any, pattern: Any, error: type[
     assert script.machine.subscription() == {"t"}
 
 
+@pytest.mark.requirement("surface/settings-while-running")
 @pytest.mark.rule("M")
 def test_fairness_may_change_between_two_polls() -> None:
     script = Script()

@@ -90,6 +90,7 @@ def test_no_bound_returns_everything() -> None:
     assert sorted(Buffers(3, 0, 7).collect(Proportional(), -1)) == [(0, 3), (2, 7)]
 
 
+@pytest.mark.requirement("surface/pause")
 def test_a_paused_partition_stops_no_other_and_keeps_its_buffer() -> None:
     buffers, greedy = Buffers(5, 5), Greedy()
     buffers.partitions[tp(0)].paused = True

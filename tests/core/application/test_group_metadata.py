@@ -10,6 +10,7 @@ from instride.core.events import Assigned, EnforceRebalance, Lost
 from instride.errors import IllegalStateError
 
 
+@pytest.mark.requirement("surface/group-metadata")
 def test_it_is_of_the_newest_assignment_that_a_poll_has_taken() -> None:
     script = Script(group_instance_id="one")
     script.subscribe()
@@ -20,6 +21,7 @@ def test_it_is_of_the_newest_assignment_that_a_poll_has_taken() -> None:
     assert script.machine.group_metadata() == GroupMetadata("g", 4, "me", "one")
 
 
+@pytest.mark.requirement("surface/group-metadata")
 def test_who_has_not_polled_since_a_loss_is_fenced_by_its_old_generation() -> None:
     script = Script()
     script.subscribe()

@@ -53,6 +53,7 @@ def test_every_move_between_states_is_told_or_meant_to_be_silent() -> None:
     assert silent == {("REVOKE_THEREAFTER", "REVOKE_NEXT")}
 
 
+@pytest.mark.requirement("surface/hand-overs")
 def test_a_delayed_hand_over_is_told_with_its_phases_and_its_blocker(script: Script) -> None:
     script.fetched(0, 0, 10)
     script.poll()
@@ -98,6 +99,7 @@ class OffsetLike:
         self.offset = offset
 
 
+@pytest.mark.requirement("surface/abandoned")
 def test_a_loss_tells_what_may_be_repeated(script: Script) -> None:
     script.fetched(1, 0, 8)
     script.poll()
@@ -125,6 +127,7 @@ def uncommitted(script: Script, partition: int) -> int:
     return script.machine.holdings()[tp(partition)].uncommitted
 
 
+@pytest.mark.requirement("surface/abandoned")
 def test_only_what_the_broker_took_is_committed(script: Script) -> None:
     script.fetched(0, 0, 8)
     script.poll()
@@ -200,6 +203,7 @@ def test_a_second_request_has_a_time_of_its_own(script: Script) -> None:
     assert (hold.requested_at, hold.deadline, hold.since, hold.generation) == (120.0, 500.0, 100.0, 1)
 
 
+@pytest.mark.requirement("surface/holders")
 def test_holdings_say_what_a_delay_waits_for(script: Script) -> None:
     script.asked_for(0, 1, 2)
     script.poll()
@@ -231,6 +235,7 @@ def test_what_is_not_delayed_has_no_blocker(script: Script) -> None:
     assert script.take_posted(DelayExplained) == []
 
 
+@pytest.mark.requirement("surface/holders")
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
@@ -308,6 +313,7 @@ def test_a_request_counts_from_its_first_word(script: Script) -> None:
     assert script.machine.holdings()[tp(0)].requested_at == 99.0
 
 
+@pytest.mark.requirement("surface/rebalances-told")
 def test_a_rebalance_is_summed_up_with_what_it_brought(script: Script) -> None:
     script.up(
         Noticed(

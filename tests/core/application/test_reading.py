@@ -77,6 +77,7 @@ def shown_records(deliveries: Sequence[Delivery]) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.requirement("surface/deserialization-error")
 @pytest.mark.vector(58)
 def test_the_error_repeats_and_the_position_stays_until_the_application_goes_past_it() -> None:
     script = ReadingScript((0, 2))

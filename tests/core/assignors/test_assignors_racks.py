@@ -41,6 +41,7 @@ def far(cluster: ClusterView, members: list[MemberSubscription], assignment: Ass
     return sum(not racks.near(name, each) for name, given in assignment.items() for each in given)
 
 
+@pytest.mark.requirement("surface/racks")
 @pytest.mark.vector(5)
 @pytest.mark.parametrize("assignor", ALL)
 def test_topics_of_equal_size_in_two_racks(assignor: type[Assignor]) -> None:
@@ -82,6 +83,7 @@ def test_a_member_without_a_rack_is_near_everything() -> None:
     assert shown(assignment) == {"a": "1-0 1-2", "b": "1-1 1-3"}
 
 
+@pytest.mark.requirement("surface/racks")
 def test_sticky_puts_nearness_before_what_is_owned() -> None:
     cluster = view({"t1": "x y"}, t1=4)
     a = at("x", replace(member("a"), userdata=write_sticky([TopicPartition("t1", p) for p in (0, 1)], 3)))

@@ -91,6 +91,7 @@ class World:
         self.answer(api.MetadataAnswer(brokers=tuple(map(broker, brokers)), topics=answered))
 
 
+@pytest.mark.requirement("surface/bootstrap")
 def test_bootstrap_servers_are_asked_in_turn() -> None:
     world = World("s0:1,s1:1,s2:1")
     asked = []
@@ -162,6 +163,7 @@ def test_a_cluster_that_moved_is_found_by_the_bootstrap_servers() -> None:
     assert world.cluster.leader(TP) == (broker(7), -1)
 
 
+@pytest.mark.requirement("surface/rediscovery")
 def test_a_broker_that_says_so_makes_us_begin_with_the_list() -> None:
     world = World("s0:1,s1:1")
     world.known(1, 2)

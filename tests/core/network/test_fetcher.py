@@ -138,6 +138,7 @@ def test_a_leaders_error_asks_for_fresh_metadata(script: NetworkScript, code: in
     assert script.machine._cluster.version > version
 
 
+@pytest.mark.requirement("surface/reset")
 @pytest.mark.parametrize(("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("none", None)])
 def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None:
     script = NetworkScript(auto_offset_reset=policy)
@@ -255,6 +256,7 @@ def test_partitions_take_turns_at_the_head_of_a_request(script: NetworkScript) -
 # --- room -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.requirement("KIP-41/12")
 @pytest.mark.requirement("threading/30")
 @pytest.mark.rule("M")
@@ -303,6 +305,7 @@ def test_without_a_bound_on_records_only_bytes_count(prefetch: str) -> None:
     assert set(fetches(script)) == {0, 1}
 
 
+@pytest.mark.requirement("surface/ends")
 @pytest.mark.parametrize(("isolation", "end"), [("read_uncommitted", 10_000), ("read_committed", 7)])
 def test_the_end_that_is_told_is_the_one_that_may_be_read(isolation: str, end: int) -> None:
     made = NetworkScript(isolation_level=isolation)
@@ -337,6 +340,7 @@ def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
         script.do(Consumed(partitions={tp(1): (script.epoch(1), 0, 1, 0)}))
 
 
+@pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.rule("M")
 def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
     script = NetworkScript(fetch_buffer_bytes=1000, max_partition_fetch_bytes=600)
@@ -347,6 +351,7 @@ def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
     assert script.asked(api.Fetch).partitions[0].max_bytes == 500
 
 
+@pytest.mark.requirement("surface/settings-while-running")
 @pytest.mark.requirement("threading/31")
 @pytest.mark.rule("M")
 def test_settings_that_change_hold_from_the_next_fetch_on() -> None:

@@ -47,6 +47,7 @@ def script() -> Racks:
     return Racks()
 
 
+@pytest.mark.requirement("surface/follower-fetch")
 def test_the_leader_is_told_our_rack_and_the_replica_it_names_is_read_from(script: Racks) -> None:
     assert script.asked(api.Fetch).rack == "r2"
     script.fetch(to=1, preferred_read_replica=2)
@@ -74,6 +75,7 @@ def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_decides_
     assert script.asked_node() == 3
 
 
+@pytest.mark.requirement("surface/follower-fetch")
 @pytest.mark.vector(56)
 def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> None:
     script.fetch(to=1, preferred_read_replica=2)
@@ -84,6 +86,7 @@ def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> Non
     assert len(script.take(Parked)) == 1, "the leader knows"
 
 
+@pytest.mark.requirement("surface/follower-fetch")
 @pytest.mark.parametrize("code", [3, 6, 9, 74, 75, 78])
 def test_a_follower_that_fails_is_left(script: Racks, code: int) -> None:
     script.fetch(to=1, preferred_read_replica=2)

@@ -470,6 +470,7 @@ def test_a_member_that_cannot_be_understood_gets_nothing_and_stops_nobody(script
     assert made.get("m0", []) == made.get("m1", []) == []
 
 
+@pytest.mark.requirement("surface/added-partitions")
 @pytest.mark.vector(29)
 def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: NetworkScript) -> None:
     script.subscribe()

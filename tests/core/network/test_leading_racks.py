@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.assignors.api import ClusterView
@@ -48,6 +49,7 @@ def leading(**settings: object) -> tuple[Racked, Watching]:
     return script, watching
 
 
+@pytest.mark.requirement("surface/racks")
 def test_the_assignor_sees_the_racks_and_the_members_own() -> None:
     _, watching = leading(client_rack="x")
     assert watching.views[0].racks == {tp(0): ("x",), tp(1): ("y",), tp(2): ("x",), tp(3): ("y",)}

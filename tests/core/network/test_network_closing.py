@@ -40,6 +40,7 @@ def test_without_a_membership_nothing_is_left(script: NetworkScript) -> None:
     assert answers(script) == [None]
 
 
+@pytest.mark.requirement("surface/close-leaves")
 @pytest.mark.rule("12")
 def test_a_member_that_wants_to_stay_says_nothing(script: NetworkScript) -> None:
     script.member_of(1, 0)
@@ -61,6 +62,7 @@ def test_with_no_time_at_all_the_group_is_told_still(script: NetworkScript) -> N
     assert kinds[-1] == "Stop"
 
 
+@pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: NetworkScript) -> None:
@@ -75,6 +77,7 @@ def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: Netwo
     assert script.stopped
 
 
+@pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_without_a_coordinator_and_without_commits_nothing_is_awaited(script: NetworkScript) -> None:

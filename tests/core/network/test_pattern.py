@@ -61,6 +61,7 @@ def asked_metadata(script: NetworkScript) -> api.Metadata:
     return request
 
 
+@pytest.mark.requirement("surface/pattern")
 def test_the_whole_name_must_match() -> None:
     script = scripted({"flights-1": 1, "flights-22": 1, "flights-2-old": 1, "my-flights-3": 1, "other": 1})
     assert matched(script) == [{"flights-1", "flights-22"}]

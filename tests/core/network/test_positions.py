@@ -48,6 +48,7 @@ def test_the_committed_offset_is_where_it_begins(script: Finding) -> None:
     assert "ListOffsets" not in script.waits()
 
 
+@pytest.mark.requirement("surface/reset")
 @pytest.mark.parametrize(("policy", "timestamp"), [("earliest", EARLIEST), ("latest", LATEST)])
 def test_without_a_committed_offset_the_reset_policy_says(policy: str, timestamp: int) -> None:
     script = Finding(auto_offset_reset=policy)
@@ -59,6 +60,7 @@ def test_without_a_committed_offset_the_reset_policy_says(policy: str, timestamp
     assert script.asked(api.Fetch).partitions[0].offset == 40
 
 
+@pytest.mark.requirement("surface/reset")
 def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
     script = Finding(auto_offset_reset="none")
     script.member_of(1, 0)
@@ -73,6 +75,7 @@ def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
     assert script.asked(api.Fetch).partitions[0].offset == 5
 
 
+@pytest.mark.requirement("surface/no-reset-by-error")
 @pytest.mark.parametrize("code", [3, 7, 14, 15, 16, 88])
 def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> None:
     script.found(-1, error=code)
@@ -84,6 +87,7 @@ def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> N
     assert script.take(Positioned)[0].offset == 7
 
 
+@pytest.mark.requirement("surface/no-reset-by-error")
 @pytest.mark.parametrize("code", [14, 16])
 def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: int) -> None:
     script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code))
@@ -93,6 +97,7 @@ def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: 
     assert script.take(Positioned)[0].offset == 7
 
 
+@pytest.mark.requirement("surface/no-reset-by-error")
 def test_a_broken_connection_is_no_reset(script: Finding) -> None:
     script.answer(api.OffsetFetch, TransportError("gone"))
     script.pass_time(3.0)
@@ -100,6 +105,7 @@ def test_a_broken_connection_is_no_reset(script: Finding) -> None:
     assert script.take(Positioned)[0].offset == 9
 
 
+@pytest.mark.requirement("surface/no-reset-by-error")
 def test_an_answer_that_leaves_the_partition_out_is_no_reset(script: Finding) -> None:
     script.answer(api.OffsetFetch, api.OffsetFetchAnswer())
     script.pass_time(3.0)
@@ -173,6 +179,7 @@ def test_a_leader_that_does_not_answer_is_asked_again(script: Finding) -> None:
     assert script.take(Positioned)[0].offset == 12
 
 
+@pytest.mark.requirement("surface/assign")
 def test_without_a_group_nothing_is_asked_of_a_coordinator() -> None:
     script = Finding(group_id=None)
     script.do(Assign(partitions={tp(0): 1}))
@@ -232,6 +239,7 @@ def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     assert len(script.asked(api.ListOffsets).timestamps) >= 1
 
 
+@pytest.mark.requirement("surface/reset")
 @pytest.mark.parametrize("policy", [3600.0, "by_duration:PT1H"])
 def test_a_reset_by_duration_asks_for_what_was_written_since(policy: Any) -> None:
     script = Finding(auto_offset_reset=policy)

@@ -353,6 +353,7 @@ def test_partitions_of_topics_that_left_the_subscription_are_asked_for(script: N
 # --- commits -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.requirement("threading/2")
 @pytest.mark.vector(40)
 @pytest.mark.rule("full-speed")
@@ -365,6 +366,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
     assert script.take(Answered)[-1].call == call
 
 
+@pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.vector(69)
 @pytest.mark.rule("full-speed")
 def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation(script: NetworkScript) -> None:
@@ -378,6 +380,7 @@ def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation
     assert script.committed() == {0: 5}
 
 
+@pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.vector(67)
 @pytest.mark.rule("full-speed")
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
@@ -483,6 +486,7 @@ def test_what_was_finished_in_an_earlier_epoch_never_becomes_a_commit(script: Ne
 # --- leaving -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("surface/close-commits")
 @pytest.mark.requirement("threading/12")
 @pytest.mark.rule("12")
 @pytest.mark.parametrize("kind", [Close, Unsubscribe])
@@ -536,6 +540,7 @@ def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: Netw
     assert sorted(answer.call for answer in script.take(Answered)) == calls
 
 
+@pytest.mark.requirement("surface/busy")
 @pytest.mark.requirement("KIP-983/12")
 @pytest.mark.requirement("threading/3")
 @pytest.mark.requirement("KIP-41/5")

@@ -25,6 +25,7 @@ def script() -> NetworkScript:
     return NetworkScript()
 
 
+@pytest.mark.requirement("surface/enforce-rebalance")
 @pytest.mark.vector(37)
 def test_a_join_says_why(script: NetworkScript) -> None:
     script.subscribe()

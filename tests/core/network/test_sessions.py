@@ -120,6 +120,7 @@ def test_the_end_names_the_session_and_nothing_else() -> None:
 partitions = st.dictionaries(st.integers(0, 5), st.integers(0, 3), max_size=6)
 
 
+@pytest.mark.requirement("surface/fetch-sessions")
 @given(rounds=st.lists(st.tuples(partitions, st.sampled_from(["ok", "lost answer", "restart"])), max_size=12))
 def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int], str]]) -> None:
     """Whatever goes wrong in between: the broker's session is what the client asks for, no more and no less."""
@@ -185,6 +186,7 @@ class Fetching(NetworkScript):
         return self.asked(api.Fetch)
 
 
+@pytest.mark.requirement("surface/fetch-sessions")
 def test_the_second_fetch_names_only_what_has_moved() -> None:
     script = Fetching()
     assert (script.request().session_id, script.request().session_epoch) == (0, 0)
@@ -206,6 +208,7 @@ def test_what_is_paused_is_forgotten() -> None:
     assert set(script.request().known) == {tp(1)}
 
 
+@pytest.mark.requirement("surface/fetch-sessions")
 @pytest.mark.parametrize("code", [70, 71, 106])
 def test_a_lost_session_is_made_anew_at_once_and_nobody_hears_of_it(code: int) -> None:
     script = Fetching()
@@ -253,6 +256,7 @@ def test_a_topic_that_was_made_anew_is_asked_for_in_a_new_session() -> None:
     assert "Fetch" not in script.waits(), "both wait for their reset"
 
 
+@pytest.mark.requirement("surface/fetch-sessions")
 def test_closing_tells_the_broker_to_forget_and_fetches_no_more() -> None:
     script = Fetching()
     script.reply(p0=3, p1=0)
@@ -273,6 +277,7 @@ def test_closing_without_a_session_says_nothing() -> None:
 # --- quotas (KIP-219) ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("surface/throttling")
 def test_a_broker_that_throttles_is_not_asked_before_its_time() -> None:
     script = Fetching()
     script.reply(throttle_time=3.0, session_id=0)
@@ -283,6 +288,7 @@ def test_a_broker_that_throttles_is_not_asked_before_its_time() -> None:
     assert sorted(numbers(script.request().partitions)) == [(0, 0), (1, 0)]
 
 
+@pytest.mark.requirement("surface/throttling")
 def test_what_a_throttled_answer_brings_is_taken() -> None:
     script = Fetching()
     script.reply(throttle_time=1.0, p0=3)

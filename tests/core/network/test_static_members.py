@@ -21,6 +21,7 @@ def cooperative() -> NetworkScript:
     return NetworkScript(group_instance_id="one")
 
 
+@pytest.mark.requirement("surface/static-membership")
 def test_every_request_of_the_group_names_the_instance(script: NetworkScript) -> None:
     script.subscribe()
     assert script.asked(api.JoinGroup).group_instance_id == "one"
@@ -33,6 +34,7 @@ def test_every_request_of_the_group_names_the_instance(script: NetworkScript) ->
     assert script.asked(api.Heartbeat).group_instance_id == "one"
 
 
+@pytest.mark.requirement("surface/close-leaves")
 @pytest.mark.vector(38)
 @pytest.mark.parametrize(("leave", "tells"), [(None, False), (False, False), (True, True)])
 def test_closing_tells_the_group_only_where_that_is_asked_for(
@@ -63,6 +65,7 @@ def test_unsubscribe_and_a_poll_that_does_not_come_tell_nobody(script: NetworkSc
     assert script.asked(api.JoinGroup).member_id == "", "the broker gives it a new one, and what it had"
 
 
+@pytest.mark.requirement("surface/static-membership")
 @pytest.mark.parametrize("where", [api.JoinGroup, api.SyncGroup, api.Heartbeat, api.OffsetCommit])
 def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type[api.Request]) -> None:
     script.member_of(1, 0)
@@ -120,6 +123,7 @@ def test_a_session_that_ended_joins_as_the_same_instance(script: NetworkScript) 
     assert (request.member_id, request.group_instance_id) == ("", "one")
 
 
+@pytest.mark.requirement("surface/static-delaying")
 @pytest.mark.rule("deadline")
 def test_a_cooperative_member_that_came_back_joins_once_more_with_changed_metadata() -> None:
     """What its predecessor delayed is with nobody, and the broker started no rebalance: an idle partition for ever."""

@@ -69,6 +69,7 @@ def test_userdata_at_the_join_on_assignment_at_the_sync_and_assign_never_for_a_f
     assert len(script.take(Assigned)) == 1, "the application hears of it after the assignor"
 
 
+@pytest.mark.requirement("surface/custom-assignor")
 @pytest.mark.requirement("KIP-429/6")
 @pytest.mark.requirement("KIP-429/7")
 def test_a_leaders_assign_sees_what_each_member_owns() -> None:

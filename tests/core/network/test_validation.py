@@ -82,6 +82,7 @@ class Validating(NetworkScript):
         return self.machine._book.held[tp(partition)].phase
 
 
+@pytest.mark.requirement("surface/validation")
 def test_a_new_leader_is_asked_whether_the_position_is_one_of_its_log() -> None:
     script = Validating()
     assert "OffsetForLeaderEpoch" not in script.waits(), "all was read under this leader"
@@ -103,6 +104,7 @@ def test_other_partitions_are_fetched_meanwhile() -> None:
     assert 1 in script.fetched_from()
 
 
+@pytest.mark.requirement("surface/validation")
 @pytest.mark.vector(74)
 @pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H"])
 def test_a_log_that_was_cut_is_read_on_from_the_cut_where_there_is_a_policy(policy: str) -> None:
@@ -114,6 +116,7 @@ def test_a_log_that_was_cut_is_read_on_from_the_cut_where_there_is_a_policy(poli
     assert 0 not in script.fetched_from()
 
 
+@pytest.mark.requirement("surface/validation")
 @pytest.mark.vector(74)
 def test_a_log_that_was_cut_is_an_error_with_the_cut_where_there_is_no_policy() -> None:
     script = Validating(auto_offset_reset="none")
@@ -277,6 +280,7 @@ class Recreated(Validating):
         self.fresh_metadata()
 
 
+@pytest.mark.requirement("surface/topic-ids")
 @pytest.mark.parametrize(
     ("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("by_duration:PT1H", BY_DURATION)]
 )
@@ -303,6 +307,7 @@ def test_without_a_policy_it_is_an_error_with_both_ids() -> None:
     assert (error.old_topic_id, error.topic_id, error.topic) == (OLD, NEW, "t")
 
 
+@pytest.mark.requirement("surface/topic-ids")
 def test_what_was_fetched_from_the_old_one_and_arrives_late_is_dropped() -> None:
     script = Recreated()
     script.recreate()
@@ -311,6 +316,7 @@ def test_what_was_fetched_from_the_old_one_and_arrives_late_is_dropped() -> None
     assert script.take(Fetched) == []
 
 
+@pytest.mark.requirement("surface/topic-ids")
 def test_a_commit_of_the_old_one_is_refused() -> None:
     script = Recreated()
     script.commit({0: 5}, epoch=script.epoch(0))

@@ -71,6 +71,7 @@ class WatchScript(NetworkScript):
 # -- phases
 
 
+@pytest.mark.requirement("surface/rebalances-told")
 def test_each_phase_of_a_rebalance_is_timed() -> None:
     phases = Phases()
     assert phases.seen(GroupState.PREPARING_REBALANCE, -1, "subscribe", 10.0) == [
