@@ -4,6 +4,8 @@
     member A at 0 loop=flagship workers=4
     records 10 of each at 0
     records 5 of 1 at 2.5
+    transaction 3 of 0 at 1 for 0.5 aborted
+    compaction of 0 at 4
     fault 3 pause A 1.5
     with partitions=4 handler=0.5,0.5,0.5,0 seed=7
     show requested commit revoked
@@ -57,6 +59,8 @@ def read(path: Path) -> Scenario:
         plan=Plan(
             members=tuple(_member(line) for line in lines if line[0] == "member"),
             produced=tuple(sorted(each for some in records for each in some)),
+            transactions=tuple(_transaction(line) for line in lines if line[0] == "transaction"),
+            compactions=tuple((float(line[4]), int(line[2])) for line in lines if line[0] == "compaction"),
             faults=tuple(_fault(line, named) for line in lines if line[0] == "fault"),
             **(usual | settings),
         ),
@@ -108,6 +112,11 @@ def _records(line: list[str], partitions: int) -> list[tuple[float, int, int]]:
     _, count, _, which, _, at = line
     numbers = range(partitions) if which == "each" else [int(which)]
     return [(float(at), number, int(count)) for number in numbers]
+
+
+def _transaction(line: list[str]) -> tuple[float, int, int, float, bool]:
+    _, count, _, number, _, at, _, seconds, how = line
+    return float(at), int(number), int(count), float(seconds), {"committed": True, "aborted": False}[how]
 
 
 def _fault(line: list[str], members: list[str]) -> Fault:

@@ -75,9 +75,11 @@ class Assignment:
             reached += 1
         self.done = reached - self.start
 
-    def covers(self, offset: int) -> bool:
+    def covers(self, offset: int, holes: Set[int]) -> bool:
         """Whether a commit at the offset speaks of what was finished here, and of nothing else."""
-        return self.start is not None and self.start <= offset <= self.start + self.done
+        if self.start is None or offset < self.start:
+            return False
+        return all(at in holes for at in range(self.start + self.done, offset))
 
     def delivery_of(self, offset: int) -> Delivered | None:
         """The last one with that offset."""

@@ -36,7 +36,8 @@ class Book:
 
     live, last: by member, what it has now, and what it had last, of each partition. newest: of each partition.
     delivered: whose assignment returned the offset last. again: what was returned twice.
-    finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records.
+    finished, prefix: which offsets are done, and the first that is not. ends, starts: of the log. holes: no records;
+        never: none that there ever was, known by one who sees everything.
     committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
     heard: what the listener has. polled_at: when a poll returned last. alive: until when a member knows that it is one.
@@ -59,6 +60,7 @@ class Book:
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     holes: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
+    never: defaultdict[TopicPartition, set[int]] = field(default_factory=lambda: defaultdict(set))
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     sent: dict[TopicPartition, int] = field(default_factory=dict)
     stored: dict[TopicPartition, int] | None = None
@@ -107,6 +109,17 @@ class Book:
     def start_of(self, partition: TopicPartition) -> int:
         """Where the log begins."""
         return self.starts.get(partition, 0)
+
+    def next_record(self, partition: TopicPartition, offset: int) -> int:
+        """The first from this one on that is no hole, whether it is there yet or not."""
+        holes = self.holes.get(partition, ())
+        while offset in holes:
+            offset += 1
+        return offset
+
+    def has_records(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether there is something to read from this offset on."""
+        return self.next_record(partition, offset) < self.ends.get(partition, 0)
 
     def reached(self, partition: TopicPartition) -> int:
         """The first offset that nobody has finished."""

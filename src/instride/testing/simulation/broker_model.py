@@ -6,6 +6,8 @@ Laws
 2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group answers
    COORDINATOR_LOAD_IN_PROGRESS, and NONE to heartbeats, as Kafka does.
 3. A node that is down serves nothing; the cluster calls `cut` on its connections.
+4. What is "produced", and where there is a "hole", is written down as a reader of committed records sees it: the holes
+   of a transaction before the end of the log that has them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedChunk
 from instride.testing.simulation.coordinator_model import GroupModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Reply
+from instride.testing.simulation.log_model import Found, LogModel
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.session_model import Asked, SessionModel
 from instride.wire import api
@@ -65,7 +68,7 @@ class BrokerModel:
         self._topics = topics
         self._loading_until = 0.0
         partitions = [TopicPartition(name, number) for name, count in topics.items() for number in range(count)]
-        self.ends: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
+        self.logs = {tp: LogModel() for tp in partitions}
         self.leaders = {tp: self._nodes[place % nodes] for place, tp in enumerate(partitions)}
         self.leader_epochs: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
         # Of each log, the offset at which each epoch begins.
@@ -77,8 +80,29 @@ class BrokerModel:
     # -- what happens to it
 
     def produce(self, tp: TopicPartition, count: int) -> None:
-        self.ends[tp] += count
-        self._history.add(BROKER, "produced", tp, self.ends[tp])
+        self.logs[tp].append(count)
+        self._appended(tp)
+
+    def transact(self, tp: TopicPartition, count: int, seconds: float, *, commit: bool) -> None:
+        """Produce in a transaction that ends so many seconds later."""
+        first = self.logs[tp].begin(count)
+        self._scheduler.after(seconds, partial(self._end_transaction, tp, first, commit=commit))
+
+    def _end_transaction(self, tp: TopicPartition, first: int, *, commit: bool) -> None:
+        for hole in self.logs[tp].finish(first, commit=commit):
+            self._history.add(BROKER, "hole", tp, hole[0], hole[-1])
+        self._appended(tp)
+
+    def compact(self, tp: TopicPartition) -> None:
+        for offset in self.logs[tp].compact(self._scheduler.random):
+            self._history.add(BROKER, "hole", tp, offset, offset)
+
+    def _appended(self, tp: TopicPartition) -> None:
+        """Law 4."""
+        self._history.add(BROKER, "produced", tp, self.logs[tp].stable)
+        self._answer_those_due()
+
+    def _answer_those_due(self) -> None:
         for poll in [each for each in self._polls if self._is_due(each)]:
             self._answer_poll(poll)
 
@@ -94,11 +118,10 @@ class BrokerModel:
         place = self._nodes.index(self.leaders[tp])
         self.leaders[tp] = self._nodes[(place + 1) % len(self._nodes)]
         self.leader_epochs[tp] += 1
-        self._epoch_starts[tp].append(self.ends[tp])
+        self._epoch_starts[tp].append(self.logs[tp].end)
         self._metadata.clear()
         self._history.add(BROKER, "leader", tp, self.leaders[tp])
-        for poll in [each for each in self._polls if self._is_due(each)]:
-            self._answer_poll(poll)
+        self._answer_those_due()
 
     def restarted(self, node: int) -> None:
         self._sessions[node].forget_all()
@@ -137,7 +160,7 @@ class BrokerModel:
 
     def _commit(self, who: str, request: api.OffsetCommit, reply: Reply) -> None:
         """What is no partition of a topic does not reach the group."""
-        missing = {tp: _UNKNOWN_TOPIC for tp in request.offsets if tp not in self.ends}
+        missing = {tp: _UNKNOWN_TOPIC for tp in request.offsets if tp not in self.logs}
         if not missing:
             self.group.handle(who, request, reply)
             return
@@ -185,8 +208,10 @@ class BrokerModel:
         tp = TopicPartition(*partition)
         if error := self._log_error(node, tp, request.leader_epochs.get(partition, -1)):
             return api.ListedOffset(error=error)
+        log = self.logs[tp]
+        end = log.stable if request.read_committed else log.end
         return api.ListedOffset(
-            offset=self.ends[tp] if request.timestamps[partition] == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
+            offset=end if request.timestamps[partition] == _LATEST else 0, leader_epoch=self.leader_epochs[tp]
         )
 
     def _epoch_end(
@@ -197,7 +222,7 @@ class BrokerModel:
         asked, present = request.epochs[partition], self.leader_epochs[tp]
         if not 0 <= asked <= present:
             return api.EpochEnd()
-        end = self.ends[tp] if asked == present else self._epoch_starts[tp][asked + 1]
+        end = self.logs[tp].end if asked == present else self._epoch_starts[tp][asked + 1]
         return api.EpochEnd(leader_epoch=asked, end_offset=end)
 
     # -- fetching
@@ -216,43 +241,53 @@ class BrokerModel:
 
     def _is_due(self, poll: _LongPoll) -> bool:
         """Law 1."""
-        found = self._found(poll).values()
-        size = sum(each.chunk.nbytes for each in found if each.chunk)
-        return size >= max(1, poll.request.min_bytes) or any(each.error for each in found)
+        least = max(1, poll.request.min_bytes)
+        size = 0
+        for tp, asked in poll.asked.partitions.items():
+            if self._fetch_error(poll.node, tp, asked):
+                return True
+            size += self._read(poll, tp, asked).size * RECORD_BYTES
+            if size >= least:
+                return True
+        return False
 
     def _answer_poll(self, poll: _LongPoll) -> None:
         if not poll.over:
             poll.over = True
             self._polls.remove(poll)
-            found = self._found(poll)
+            found = {tp: self._fetched(poll, TopicPartition(*tp), each) for tp, each in poll.asked.partitions.items()}
             poll.reply(self._sessions[poll.node].answer(poll.asked, found, self._scheduler.now))
 
-    def _found(self, poll: _LongPoll) -> dict[api.Partition, api.FetchedPartition]:
-        return {tp: self._fetched(poll.node, TopicPartition(*tp), each) for tp, each in poll.asked.partitions.items()}
+    def _fetch_error(self, node: int, tp: api.Partition, asked: api.FetchPartition) -> int:
+        error = self._log_error(node, TopicPartition(*tp), asked.leader_epoch)
+        if not error and not 0 <= asked.offset <= self.logs[TopicPartition(*tp)].end:
+            return _OFFSET_OUT_OF_RANGE
+        return error
 
-    def _fetched(self, node: int, tp: TopicPartition, asked: api.FetchPartition) -> api.FetchedPartition:
-        if error := self._log_error(node, tp, asked.leader_epoch):
+    def _read(self, poll: _LongPoll, tp: api.Partition, asked: api.FetchPartition) -> Found:
+        most = max(1, asked.max_bytes // RECORD_BYTES)
+        return self.logs[TopicPartition(*tp)].read(asked.offset, most, committed=poll.request.read_committed)
+
+    def _fetched(self, poll: _LongPoll, tp: TopicPartition, asked: api.FetchPartition) -> api.FetchedPartition:
+        if error := self._fetch_error(poll.node, tp, asked):
             return api.FetchedPartition(error=error)
-        end = self.ends[tp]
-        if not 0 <= asked.offset <= end:
-            return api.FetchedPartition(error=_OFFSET_OUT_OF_RANGE)
-        return self._records(tp, asked, end)
+        found, log = self._read(poll, tp, asked), self.logs[tp]
+        return api.FetchedPartition(
+            high_watermark=log.end,
+            last_stable_offset=log.stable,
+            log_start_offset=0,
+            chunk=self._chunk(tp, found) if found.offsets else None,
+            next_offset=found.next_offset,
+        )
 
-    def _records(self, tp: TopicPartition, asked: api.FetchPartition, end: int) -> api.FetchedPartition:
-        upto = min(end, asked.offset + max(1, asked.max_bytes // RECORD_BYTES))
-        chunk = SimulatedChunk(
+    def _chunk(self, tp: TopicPartition, found: Found) -> SimulatedChunk:
+        return SimulatedChunk(
             topic=tp.topic,
             partition=tp.partition,
-            first_offset=asked.offset,
-            next_offset=upto,
-            leader_epoch=bisect_right(self._epoch_starts[tp], max(asked.offset, upto - 1)) - 1,
-        )
-        return api.FetchedPartition(
-            high_watermark=end,
-            last_stable_offset=end,
-            log_start_offset=0,
-            chunk=chunk if chunk else None,
-            next_offset=upto,
+            first_offset=found.offsets[0],
+            next_offset=found.next_offset,
+            leader_epoch=bisect_right(self._epoch_starts[tp], found.offsets[-1]) - 1,
+            offsets=() if isinstance(found.offsets, range) else tuple(found.offsets),
         )
 
 

@@ -86,6 +86,10 @@ class SimulatedCluster:
         empty = [(0.0, number, 0) for number in range(plan.partitions) if number not in from_the_start]
         for time, number, count in [*plan.produced, *empty]:
             at(time, partial(self.brokers.produce, plan.partition(number), count))
+        for time, number, count, seconds, commit in plan.transactions:
+            at(time, partial(self.brokers.transact, plan.partition(number), count, seconds, commit=commit))
+        for time, number in plan.compactions:
+            at(time, partial(self.brokers.compact, plan.partition(number)))
         for member in plan.members:
             at(member.joins_at, partial(self._join, member))
             if member.leaves_at < float("inf"):
@@ -132,7 +136,10 @@ class SimulatedCluster:
 
     def _all_committed(self) -> bool:
         offsets = self.brokers.group.offsets
-        return all(end == 0 or (tp in offsets and offsets[tp].offset == end) for tp, end in self.brokers.ends.items())
+        return all(
+            log.next_record(offsets[tp].offset if tp in offsets else 0) == log.end
+            for tp, log in self.brokers.logs.items()
+        )
 
     # -- members
 
@@ -164,6 +171,7 @@ class SimulatedCluster:
             client_id=member.name,
             assignors=member.assignors,
             auto_offset_reset="earliest",
+            isolation_level="read_committed" if plan.transactions else "read_uncommitted",
             max_poll_records=member.limit,
             fetch_fairness=plan.fairness,
             prefetch=plan.prefetch,

@@ -81,7 +81,8 @@ class Plan:
 
     seed: of all chance that is left. kind: how strictly `check` judges; "faults" asks least, "calm" most.
     topics: "t", or "t" and "u". partitions: of all topics together; they are numbered through.
-    produced: (time, number of the partition, records).
+    produced: (time, number of the partition, records). transactions: (time, partition, records, seconds that it is
+    open, whether it is committed), read by members that read committed records only. compactions: (time, partition).
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
     failing: chance that a handler fails. framed: what connections carry are bytes, in frames that may be cut anywhere.
@@ -95,6 +96,8 @@ class Plan:
     topics: int = 1
     partitions: int = 4
     produced: tuple[tuple[float, int, int], ...] = ()
+    transactions: tuple[tuple[float, int, int, float, bool], ...] = ()
+    compactions: tuple[tuple[float, int], ...] = ()
     faults: tuple[Fault, ...] = ()
     quiet_after: float = 10.0
     ends_at: float = 100.0

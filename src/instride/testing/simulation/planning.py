@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from instride.core.network.actions import Role
 from instride.testing.simulation.plan import Fault, FaultKind, HistoryKind, LoopKind, MemberPlan, Plan
+from instride.testing.simulation.planning_logs import with_holes
 
 __all__ = ["plan_for"]
 
@@ -42,7 +43,7 @@ def plan_for(seed: int) -> Plan:
     elif plan.kind == "faults":
         plan = extra.choices((_plain, _troubled, _visited, _crowded, _stormy), (6, 4, 1, 2, 1))[0](extra, plan)
         plan = _framed(extra, plan) if extra.random() < 0.2 else plan
-    return replace(plan, members=_with_protocols(seed, plan.members))
+    return with_holes(seed, replace(plan, members=_with_protocols(seed, plan.members)))
 
 
 def _short(seed: int, rng: random.Random) -> Plan:

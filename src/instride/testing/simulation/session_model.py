@@ -5,8 +5,8 @@ Laws
    of epoch 0 or -1 that names a session ends that one first.
 2. A later fetch must come in the session's epoch, and name topics as it began; then what it names is taken over, and
    what it forgets is left out. One that has nothing left is over.
-3. The answer in a session says only what is news: records, an error, another high watermark than was told last. What
-   it has records of goes to the end of the session's order.
+3. The answer in a session says only what is news: bytes of the log (with records to return or without), an error,
+   another high watermark than was told last. What it has bytes of goes to the end of the session's order.
 4. A node that restarts has lost its sessions. One that nobody used for a while makes room.
 """
 
@@ -105,6 +105,8 @@ class SessionModel:
     def _is_news(self, session: _Session, tp: api.Partition, fetched: api.FetchedPartition) -> bool:
         """Law 3."""
         told, session.told[tp] = session.told.get(tp, -1), fetched.high_watermark
-        if fetched.chunk and tp in session.partitions:
+        asked = session.partitions.get(tp)
+        has_bytes = asked is not None and fetched.next_offset > asked.offset
+        if has_bytes:
             session.partitions[tp] = session.partitions.pop(tp)
-        return bool(fetched.chunk) or bool(fetched.error) or told != fetched.high_watermark
+        return has_bytes or bool(fetched.error) or told != fetched.high_watermark

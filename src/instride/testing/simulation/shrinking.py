@@ -74,6 +74,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     yield from (_without_member(plan, place) for place in range(len(plan.members)) if len(plan.members) > 1)
     yield from (replace(plan, faults=some) for some in _less(plan.faults))
     yield from (replace(plan, produced=some) for some in _less(plan.produced))
+    yield from (replace(plan, transactions=some) for some in _less(plan.transactions))
+    yield from (replace(plan, compactions=some) for some in _less(plan.compactions))
     if plan.quiet_after > 2.0:
         yield _until(plan, 0.7 * plan.quiet_after)
     yield from (each for each in _plainer(plan) if each != plan)
@@ -111,8 +113,21 @@ def _until(plan: Plan, end: float) -> Plan:
     return replace(
         plan,
         produced=tuple(each for each in plan.produced if each[0] < end),
+        transactions=tuple(each for each in plan.transactions if each[0] + each[3] < end),
+        compactions=tuple(each for each in plan.compactions if each[0] < end),
         faults=tuple(each for each in plan.faults if each.time < end),
         quiet_after=min(plan.quiet_after, end),
+    )
+
+
+def _without_a_partition(plan: Plan) -> Plan:
+    last = plan.partitions - 1
+    return replace(
+        plan,
+        partitions=last,
+        produced=tuple(each for each in plan.produced if each[1] < last),
+        transactions=tuple(each for each in plan.transactions if each[1] < last),
+        compactions=tuple(each for each in plan.compactions if each[1] < last),
     )
 
 
@@ -125,8 +140,7 @@ def _plainer(plan: Plan) -> Iterator[Plan]:
     yield replace(plan, handler=(0.001, 0.01, 0.01, 0.0))
     yield replace(plan, prefetch="bytes", fairness="greedy")
     if plan.partitions > 1 and plan.topics == 1:
-        fewer = tuple(each for each in plan.produced if each[1] < plan.partitions - 1)
-        yield replace(plan, partitions=plan.partitions - 1, produced=fewer)
+        yield _without_a_partition(plan)
     for place, member in enumerate(plan.members):
         usual = replace(member, flickers=0.0, gives_up_round=False, most_in_flight=1_000_000, limit=500, workers=4)
         for simpler in (usual, replace(member, loop="flagship"), replace(member, leaves_at=float("inf"))):

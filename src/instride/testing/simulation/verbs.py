@@ -18,7 +18,9 @@ from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery
 from instride.records import OffsetAndMetadata, TopicPartition
+from instride.testing.simulation.chunk import SimulatedChunk
 from instride.testing.simulation.process import Process
+from instride.wire.chunk import RecordChunk
 
 __all__ = ["SimulatedConsumer"]
 
@@ -63,11 +65,12 @@ class SimulatedConsumer:
                     each.partition,
                     each.epoch,
                     each.seek_number,
-                    each.chunk.first_offset,
-                    each.chunk.last_offset,
+                    first,
+                    last,
                     each.chunk.leader_epoch,
                 )
                 for each in deliveries
+                for first, last in _stretches(each.chunk)
             )
             if paused := self._application.paused():
                 self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
@@ -118,3 +121,8 @@ class SimulatedConsumer:
     def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
         clean = yield from self._application.close(self._now, timeout, leave=True)
         self._process.history.add(self._process.name, "closed", clean)
+
+
+def _stretches(chunk: RecordChunk) -> Iterable[tuple[int, int]]:
+    assert isinstance(chunk, SimulatedChunk)
+    return chunk.stretches()

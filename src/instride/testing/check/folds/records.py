@@ -16,7 +16,9 @@ def _produced(book: Book, event: Event) -> None:
     partition, end = event.detail
     book.ends[partition] = end
     owner = book.newest.get(partition)
-    if owner is not None and owner.next is not None and not owner.asked and owner.waiting_since is None:
+    if owner is None or owner.next is None or owner.asked or owner.waiting_since is not None:
+        return
+    if book.has_records(partition, owner.next):
         owner.waiting_since = event.time
 
 
@@ -26,8 +28,13 @@ def _log_starts(book: Book, event: Event) -> None:
 
 
 def _hole(book: Book, event: Event) -> None:
+    """One that is told before the log has grown so far is of no record that anybody may return."""
     partition, first, last = event.detail
     book.holes[partition].update(range(first, last + 1))
+    if book.judged_by.view == "broker":
+        book.never[partition].update(range(max(first, book.ends.get(partition, 0)), last + 1))
+    if first <= book.reached(partition) <= last:
+        book.prefix[partition] = book.next_record(partition, book.reached(partition))
 
 
 def _looked_up(book: Book, event: Event) -> None:
@@ -59,7 +66,7 @@ def _positioned(book: Book, event: Event) -> None:
     each = book.find(event.who, partition, epoch)
     book.ask("positioned", Place(event, each, offset))
     _begin(book, each, offset)
-    if book.ends.get(partition, 0) > offset:
+    if book.has_records(partition, offset):
         each.waiting_since = event.time
 
 
@@ -112,7 +119,7 @@ def is_due(book: Book, event: Event, lost_at: float) -> bool:
 
 
 def _delivered(book: Book, event: Event, each: Assignment, what: Delivered) -> None:
-    more = what.last + 1 < book.ends.get(each.partition, 0)
+    more = book.has_records(each.partition, what.last + 1)
     each.waiting_since = event.time if more and not each.asked else None
     each.failed_at = None
     each.next = what.last + 1

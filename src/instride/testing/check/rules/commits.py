@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from instride.testing.check.book import Book
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Commit
@@ -53,7 +55,8 @@ def s6(commit: Commit, book: Book) -> str | None:
     if commit.offset > book.reached(commit.partition):
         return None
     owner = book.newest.get(commit.partition) if book.judged_by.view == "broker" else commit.each
-    if owner is None or owner.who != commit.event.who or owner.covers(commit.offset):
+    holes: Set[int] = book.holes.get(commit.partition, frozenset())
+    if owner is None or owner.who != commit.event.who or owner.covers(commit.offset, holes):
         return None
     if owner.start is None and owner.reset == "seek":
         return None

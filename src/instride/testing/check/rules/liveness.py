@@ -18,8 +18,9 @@ def l3(end: EndOf, book: Book) -> str | None:
     stored = book.committed if book.stored is None else book.stored
     if book.stored is None and (book.commits_unseen or book.judged_by.view == "clients"):
         return None
-    if end.end and stored.get(end.partition) != end.end:
-        return f"{end.partition}: {stored.get(end.partition)} of {end.end} is committed"
+    at = stored.get(end.partition)
+    if book.has_records(end.partition, book.start_of(end.partition) if at is None else at):
+        return f"{end.partition}: {at} of {end.end} is committed"
     return None
 
 

@@ -20,12 +20,21 @@ def s3_order(step: Delivery, book: Book) -> str | None:
     return f"{each}: {step.first} was returned where {each.next} was due"
 
 
+@rule("S3", "nothing that is no record", "delivery")
+def s3_hole(step: Delivery, book: Book) -> str | None:
+    """Nothing is returned for an offset that never was a record to be read: a marker, or one of an aborted
+    transaction. (What a compaction has taken may still be on its way.)"""
+    never = book.never.get(step.each.partition, ())
+    wrong = [at for at in range(step.first, step.last + 1) if at in never] if never else []
+    return f"{step.each}: {wrong[0]} was returned, and is no record" if wrong else None
+
+
 @rule("S3", "begins where committed", "delivery")
 def s3_begin(step: Delivery, book: Book) -> str | None:
     """A new owner starts exactly at the group's committed offset; where there is none, at the start of the log
     (reset to the earliest). Where only the members are seen, a commit whose answer never came may count or not."""
     each = step.each
-    if step.first != each.start or each.deliveries or each.ended or each.reset or book.commits_unseen:
+    if each.start is None or each.deliveries or each.ended or each.reset or book.commits_unseen:
         return None
     terms = book.judged_by
     committed = book.committed.get(each.partition)
@@ -33,6 +42,8 @@ def s3_begin(step: Delivery, book: Book) -> str | None:
         return None
     least = book.start_of(each.partition) if committed is None else committed
     most = least if terms.view == "broker" else max(least, book.sent.get(each.partition, least))
-    if least <= step.first <= most:
+    if least <= each.start <= most or book.next_record(each.partition, each.start) == book.next_record(
+        each.partition, least
+    ):
         return None
-    return f"{each} begins at {step.first}; {least if committed is None else committed} is committed"
+    return f"{each} begins at {each.start}; {least if committed is None else committed} is committed"

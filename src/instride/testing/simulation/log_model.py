@@ -1,0 +1,92 @@
+"""A model of one partition's log: records, transactions with their markers, and what a compaction takes away.
+
+Laws
+1. Offsets rise by one with each record and each marker, and are never given twice. A transaction's records stand
+   together; when it ends, a marker is appended.
+2. Who reads committed records only sees nothing from the first open transaction on (`stable`), nor records of an
+   aborted one. Nobody sees a marker. Both have bytes: a fetch that finds only such ones moves on, and has no record.
+3. A compaction leaves no bytes of what it takes. It takes records before the last one that is stable, by chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Found", "LogModel"]
+
+
+class Found(NamedTuple):
+    """offsets: of records, a range where all are there. size: how many of them and of the unseen ones were read."""
+
+    offsets: Sequence[int]
+    next_offset: int
+    size: int
+
+
+class LogModel:
+    """end: after the last offset that was given. stable: where an open transaction holds readers up, or `end`."""
+
+    __slots__ = ("_aborted", "_gone", "_markers", "_open", "end")
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._open: dict[int, int] = {}
+        self._aborted: set[int] = set()
+        self._markers: set[int] = set()
+        self._gone: set[int] = set()
+
+    @property
+    def stable(self) -> int:
+        return min(self._open, default=self.end)
+
+    def append(self, count: int) -> None:
+        self.end += count
+
+    def begin(self, count: int) -> int:
+        """A transaction of so many records. It is known by its first offset."""
+        first = self.end
+        self._open[first] = count
+        self.end += count
+        return first
+
+    def finish(self, first: int, *, commit: bool) -> list[range]:
+        """End a transaction. Returns where there is no record for readers of committed ones."""
+        written = range(first, first + self._open.pop(first))
+        self._markers.add(self.end)
+        self.end += 1
+        marker = range(self.end - 1, self.end)
+        if commit or not written:
+            return [marker]
+        self._aborted.update(written)
+        return [written, marker]
+
+    def compact(self, chance: random.Random) -> list[int]:
+        """Law 3. Returns the offsets that have a record no more."""
+        last = next((at for at in range(self.stable - 1, 0, -1) if self._has_record(at)), 0)
+        taken = [at for at in range(last) if self._has_record(at) and chance.random() < 0.5]
+        self._gone.update(taken)
+        return taken
+
+    def next_record(self, offset: int) -> int:
+        """The first offset from this one on that has a committed record, or `end`."""
+        return next((at for at in range(offset, self.end) if self._has_record(at)), self.end)
+
+    def _has_record(self, offset: int) -> bool:
+        return offset not in self._markers and offset not in self._aborted and offset not in self._gone
+
+    def read(self, offset: int, most: int, *, committed: bool) -> Found:
+        """From an offset on, `most` at the most."""
+        limit = self.stable if committed else self.end
+        if not self._markers and not self._gone:
+            upto = max(offset, min(limit, offset + most))
+            return Found(range(offset, upto), upto, upto - offset)
+        offsets, size, at = [], 0, offset
+        while at < limit and size < most:
+            if at not in self._gone:
+                size += 1
+                if at not in self._markers and not (committed and at in self._aborted):
+                    offsets.append(at)
+            at += 1
+        return Found(offsets, at, size) if size else Found((), offset, 0)

@@ -1,0 +1,65 @@
+"""The model of a log: what readers of it see, and what stands in their way."""
+
+from __future__ import annotations
+
+import random
+
+from instride.testing.simulation.chunk import SimulatedChunk
+from instride.testing.simulation.log_model import LogModel
+
+
+def read(log: LogModel, offset: int, most: int = 100, *, committed: bool = True) -> tuple[list[int], int]:
+    found = log.read(offset, most, committed=committed)
+    return list(found.offsets), found.next_offset
+
+
+def test_an_open_transaction_holds_up_who_reads_committed_records() -> None:
+    log = LogModel()
+    log.append(2)
+    first = log.begin(2)
+    log.append(1)
+    assert read(log, 0) == ([0, 1], 2)
+    assert read(log, 0, committed=False) == ([0, 1, 2, 3, 4], 5)
+    assert log.finish(first, commit=True) == [range(5, 6)]
+    assert read(log, 0) == ([0, 1, 2, 3, 4], 6)
+
+
+def test_an_aborted_one_is_passed_over_with_its_marker_and_has_bytes() -> None:
+    log = LogModel()
+    first = log.begin(3)
+    assert log.finish(first, commit=False) == [range(3), range(3, 4)]
+    assert log.read(0, 2, committed=True) == ([], 2, 2)
+    assert read(log, 0) == ([], 4)
+    log.append(1)
+    assert read(log, 1) == ([4], 5)
+    assert log.next_record(0) == 4
+
+
+def test_two_open_ones_end_in_any_order() -> None:
+    log = LogModel()
+    one, other = log.begin(1), log.begin(1)
+    log.finish(other, commit=True)
+    assert log.stable == 0
+    log.finish(one, commit=False)
+    assert log.stable == log.end == 4
+    assert read(log, 0) == ([1], 4)
+
+
+def test_a_compaction_leaves_the_last_record_and_no_bytes_of_what_it_takes() -> None:
+    log = LogModel()
+    log.append(50)
+    taken = log.compact(random.Random(1))
+    assert 10 < len(taken) < 40
+    left = [at for at in range(50) if at not in taken]
+    assert left[-1] == 49
+    assert read(log, 0, len(left)) == (left, 50)
+    assert log.read(0, 3, committed=True).size == 3
+
+
+def test_a_chunk_with_holes_is_split_between_its_records() -> None:
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=3, next_offset=12, offsets=(3, 4, 7, 9))
+    assert list(chunk.stretches()) == [(3, 4), (7, 7), (9, 9)]
+    left, right = chunk.split(2)
+    assert (left.next_offset, left.last_offset, len(left)) == (5, 4, 2)
+    assert (right.first_offset, right.next_offset, right.last_offset) == (7, 12, 9)
+    assert [record.offset for record in right.records(epoch=1, seek_number=0)] == [7, 9]
