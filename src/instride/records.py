@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
 __all__ = [
     "GroupMetadata",
@@ -80,6 +81,8 @@ class PartitionInfo:
     """What the cluster says of one partition.
 
     leader: None while there is none. replicas, in_sync_replicas, offline_replicas: numbers of nodes.
+    topic_id: Kafka's id of the topic (KIP-516), by which a later topic of the same name is another one; None where the
+    broker has none (Kafka before 2.8).
     """
 
     topic: str
@@ -89,6 +92,7 @@ class PartitionInfo:
     replicas: tuple[int, ...] = ()
     in_sync_replicas: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()
+    topic_id: UUID | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -94,3 +94,14 @@ def test_internal_topics_can_be_read_where_they_are_wanted(open_consumer: Callab
         wanting.subscribe(pattern=re.compile("__consumer_.*"))
         member = Member("wanting", wanting, commits=False)
         drive(member, until=lambda: wanting.subscription() == {"__consumer_offsets"} and wanting.assignment())
+
+
+def test_a_rebalance_may_be_wanted_while_nothing_matches(
+    make: Make, open_consumer: Callable[..., Consumer], group: str
+) -> None:
+    a = member(open_consumer, group, "a", rf"{group}-\d+")
+    drive(a, until=lambda: a.consumer.group_metadata().generation_id == 1)
+    a.consumer.enforce_rebalance("is there nothing yet")
+    drive(a, until=lambda: a.consumer.group_metadata().generation_id == 2)
+    topic = make("1")
+    drive(a, until=lambda: a.owned == set(tps(topic, 0)))

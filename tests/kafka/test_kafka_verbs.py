@@ -29,6 +29,8 @@ def test_partitions_for_tells_of_each_partition(kafka: LocalKafka, kafka_topic: 
         assert each.replicas == each.in_sync_replicas == (each.leader.node_id,)
         assert each.offline_replicas == ()
         assert each.leader_epoch >= 0
+    (topic_id,) = {each.topic_id for each in infos}
+    assert topic_id is not None
 
 
 @pytest.mark.requirement("surface/topics")

@@ -50,3 +50,11 @@ def test_a_rebalance_needs_a_subscription() -> None:
     script.subscribe()
     script.machine.enforce_rebalance("why not")
     assert script.take_posted(EnforceRebalance) == [EnforceRebalance(reason="why not")]
+
+
+def test_a_rebalance_may_be_wanted_while_nothing_matches_the_pattern() -> None:
+    script = Script()
+    script.machine.subscribe(None, None, "nothing-.*")
+    assert script.machine.subscription() == frozenset()
+    script.machine.enforce_rebalance("is there nothing yet")
+    assert script.take_posted(EnforceRebalance) == [EnforceRebalance(reason="is there nothing yet")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from network_script import NetworkScript, tp
 
@@ -168,6 +170,13 @@ def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript
     infos = tuple(PartitionInfo(topic="t", partition=number, leader=leader) for number in (0, 1))
     answer = the_answer(script)
     assert (answer.call, answer.result) == (3, {"t": infos})
+
+
+def test_the_topics_id_is_told_where_the_broker_has_one(script: NetworkScript) -> None:
+    script.topics, script.topic_ids = {"t": 1, "old": 1}, {"t": UUID(int=7)}
+    ask_topics(script, "t", "old")
+    result = the_answer(script).result
+    assert {topic: infos[0].topic_id for topic, infos in result.items()} == {"t": UUID(int=7), "old": None}
 
 
 def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: NetworkScript) -> None:

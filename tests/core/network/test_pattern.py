@@ -13,6 +13,7 @@ from instride.core.events import (
     Assigned,
     Close,
     CompleteRevoke,
+    EnforceRebalance,
     ErrorRaised,
     Lost,
     PartitionsAssigned,
@@ -115,6 +116,19 @@ def test_a_pattern_that_matches_nothing_joins_without_topics_and_finds_one_that_
     script.pass_time(10.5)
     assert matched(script) == [{"flights-1"}]
     assert script.joining_with().topics == ("flights-1",)
+
+
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
+def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
+    script = scripted({"other": 1}, assignors=[assignor])
+    script.rebalance(1)
+    script.do(PartitionsAssigned(generation=1))
+    script.do(EnforceRebalance(reason="is there nothing yet"))
+    assert script.asked(api.JoinGroup).reason == "is there nothing yet"
+    assert script.joining_with().topics == ()
+    script.rebalance(2)
+    assert script.take(Assigned)[-1].partitions == {}
+    assert script.take(ErrorRaised) == []
 
 
 @pytest.mark.rule("11")

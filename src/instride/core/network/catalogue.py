@@ -78,6 +78,7 @@ def _infos(topic: api.MetadataTopic, nodes: dict[int, Node]) -> tuple[PartitionI
             replicas=tuple(each.replicas),
             in_sync_replicas=tuple(each.in_sync_replicas),
             offline_replicas=tuple(each.offline_replicas),
+            topic_id=None if topic.topic_id == api.NO_TOPIC_ID else topic.topic_id,
         )
         for each in sorted(topic.partitions, key=lambda each: each.partition)
     )
