@@ -193,6 +193,17 @@ def test_max_poll_records_bounds_a_poll_and_loses_nothing(
 
 
 @pytest.mark.requirement("threading/32")
+def test_a_small_buffer_that_is_taken_bit_by_bit_is_filled_again_to_the_end(
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
+) -> None:
+    """What a poll takes leaves the buffer whole: a byte that stayed behind each time would stop the partition."""
+    topic = kafka_topic()
+    written = fill(kafka, topic, {0: 2000}, settings={"batch.num.messages": 10})
+    consumer = open_consumer(max_poll_records=7, fetch_buffer_bytes=1000)
+    consumer.assign(tps(topic, 0))
+    assert ids(poll_until(consumer, 2000)) == written
+
+
 def test_iteration_goes_on_over_polls(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic()
     written = fill(kafka, topic, {0: 25})

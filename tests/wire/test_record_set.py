@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
 FULL = [
@@ -211,7 +213,7 @@ def test_a_chunk_splits_without_copying() -> None:
     assert (left.first_offset, left.last_offset, left.next_offset, len(left)) == (2, 2, 3, 1)
     assert (right.first_offset, right.last_offset, right.next_offset, len(right)) == (4, 4, 11, 1)
     assert [r.offset for r in records_of(left) + records_of(right)] == [2, 4]
-    assert left.nbytes + right.nbytes <= chunk.nbytes
+    assert left.nbytes + right.nbytes == chunk.nbytes
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2, 3])
@@ -220,6 +222,44 @@ def test_a_split_leaves_no_part_empty(count: int) -> None:
     assert chunk is not None
     with pytest.raises(ValueError, match="cannot split"):
         chunk.split(count)
+
+
+@given(
+    sizes=st.lists(
+        st.lists(st.tuples(st.none() | st.integers(0, 40), st.none() | st.integers(0, 40), st.integers(0, 3))),
+        min_size=1,
+        max_size=4,
+    ),
+    codecs=st.lists(st.sampled_from(sorted(CODECS)), min_size=4, max_size=4),
+    most=st.integers(1, 5),
+)
+def test_the_parts_of_a_chunk_account_for_all_of_it(
+    sizes: list[list[tuple[int | None, int | None, int]]], codecs: list[str], most: int
+) -> None:
+    """Or a buffer that is taken bit by bit never counts as empty, and is not filled again."""
+    data, offset = b"", 0
+    for batch_sizes, codec in zip(sizes, codecs, strict=False):
+        records = [
+            Rec(offset=offset + n, key=_of(key), value=_of(value), headers=(("trace", b"t" * 50),) * headers)
+            for n, (key, value, headers) in enumerate(batch_sizes)
+        ]
+        if records:
+            data += batch(records, codec=codec)
+            offset += len(records)
+    if not data:
+        return
+    rest, _, _ = decode(data)
+    assert rest is not None
+    whole, taken = rest.nbytes, 0
+    while len(rest) > most:
+        part, rest = rest.split(most)
+        assert part.nbytes > 0
+        taken += part.nbytes
+    assert taken + rest.nbytes == whole
+
+
+def _of(size: int | None) -> bytes | None:
+    return None if size is None else b"x" * size
 
 
 def test_nbytes_follows_the_data() -> None:

@@ -3,7 +3,8 @@
 Laws
 1. A chunk is immutable; `split` shares its memory. No record object is made until `records` is called.
 2. Offsets rise strictly; they need not be contiguous (compaction, transactions).
-3. `next_offset` is the position once the whole chunk is consumed: after the last batch, also where that batch
+3. The parts of a split account for exactly the memory of the whole: what a poll takes out of a buffer is counted so.
+4. `next_offset` is the position once the whole chunk is consumed: after the last batch, also where that batch
    ends in records that are never returned (control, aborted). A split's left part ends after its last record.
 """
 

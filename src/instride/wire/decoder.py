@@ -239,15 +239,23 @@ class RecordColumns:
         return self._bytes(self._ints[row * _ROW_INTS], self._ints[row * _ROW_INTS + 1])
 
     def nbytes(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> int:
-        """Bytes from the first row's key to the end of the last row's value, and the index's own."""
+        """Bytes from the first row's key to the next row's after the last, and the index's own.
+
+        So the parts of a chunk account for all of it, whatever stands between its rows.
+        """
         self._check(start, stop)
         if start == stop:
             return 0
-        last: cython.Py_ssize_t = (stop - 1) * _ROW_INTS
-        size: cython.Py_ssize_t = self._ints[last + 2] - self._ints[start * _ROW_INTS]
-        if self._ints[last + 3] > 0:
-            size += self._ints[last + 3]
-        return size + (stop - start) * _ROW_BYTES
+        return self._edge(stop) - self._edge(start) + (stop - start) * _ROW_BYTES
+
+    @cython.cfunc
+    def _edge(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Where the row's key starts; behind the last row, where that one's value ends."""
+        if row < self.rows:
+            return self._ints[row * _ROW_INTS]
+        last: cython.Py_ssize_t = (row - 1) * _ROW_INTS
+        length: cython.Py_ssize_t = self._ints[last + 3]
+        return self._ints[last + 2] + (length if length > 0 else 0)
 
     def records(
         self,
