@@ -92,6 +92,7 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     FETCH: {
         **_over_time("fetch-latency", "ms", "time from a fetch to its answer, the broker's waiting included"),
         "fetch-rate": ("1/s", "fetches answered"),
+        **_over_time("fetch-throttle-time", "ms", "time for which an answer bids us wait, since a quota is used up"),
         **_over_time("fetch-size", "bytes", "memory of the records of an answer that has some"),
         "records-per-request-avg": ("records", "records of an answer that has some, on average"),
         "bytes-consumed-rate": ("bytes/s", "memory of the records that polls returned"),
@@ -145,6 +146,11 @@ _PER_TOPIC: Final = (
     "records-consumed-total",
 )
 
+_PER_PARTITION: Final[dict[str, tuple[Unit, str]]] = {
+    "records-lag": ("records", "records between the position and the log's end, as far as it is known"),
+    "preferred-read-replica": ("", "the follower's node that the last answer came from (KIP-392), -1: the leader's"),
+}
+
 
 def _descriptions() -> dict[tuple[str, str, tuple[str, ...]], Description]:
     found: dict[tuple[str, str, tuple[str, ...]], Description] = {}
@@ -161,12 +167,9 @@ def _descriptions() -> dict[tuple[str, str, tuple[str, ...]], Description]:
                     found[group, name, ("topic",)] = Description(
                         unit=unit, kind=kind, text=f"{text}, of the topic", tags=("topic",)
                     )
-    found[FETCH, "records-lag", ("partition", "topic")] = Description(
-        unit="records",
-        kind="gauge",
-        text="records between the position and the log's end, as far as it is known",
-        tags=("partition", "topic"),
-    )
+    for name, (unit, text) in _PER_PARTITION.items():
+        tags = ("partition", "topic")
+        found[FETCH, name, tags] = Description(unit=unit, kind="gauge", text=text, tags=tags)
     return found
 
 

@@ -52,6 +52,16 @@ def test_a_node_with_a_zookeeper_is_a_broker_only() -> None:
     assert not {"process.roles", "node.id", "controller.quorum.voters", "controller.listener.names"} & set(settings)
 
 
+def test_a_node_in_a_rack_says_so_and_names_the_replica_in_a_clients_rack() -> None:
+    node = replace(NODES[1], rack="r2")
+    settings = parsed(server_properties(node, (node,), {}))
+    assert settings["broker.rack"] == "r2"
+    assert settings["replica.selector.class"].endswith(".RackAwareReplicaSelector")
+    own = checked({"replica.selector.class": "Own"})
+    assert parsed(server_properties(node, (node,), own))["replica.selector.class"] == "Own"
+    assert not {"broker.rack", "replica.selector.class"} & set(parsed(server_properties(NODES[1], NODES, {})))
+
+
 def test_the_users_properties_win_over_the_defaults() -> None:
     given_ones = checked({"offsets.topic.num.partitions": 7, "auto.create.topics.enable": True, "x.ratio": 0.5})
     settings = parsed(server_properties(NODES[0], NODES[:1], given_ones))

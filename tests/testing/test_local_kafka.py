@@ -284,6 +284,10 @@ def test_without_java_the_error_names_what_is_missing(monkeypatch: pytest.Monkey
         ({"nodes": 4}, "nodes must be 1 to 3, not 4"),
         ({"timeout": 0}, "timeout must be more than 0"),
         ({"properties": {"listeners": "x"}}, "'listeners' is set by LocalKafka"),
+        ({"nodes": 2, "racks": ["r1"]}, "racks must be 2 texts"),
+        ({"nodes": 2, "racks": "ab"}, "racks must be 2 texts"),
+        ({"racks": [""]}, "racks must be 1 texts"),
+        ({"racks": ["r1"], "properties": {"broker.rack": "r2"}}, "exclude each other"),
         ({"folder": "/no/such/folder"}, "'/no/such/folder' is not there"),
     ],
 )

@@ -24,7 +24,7 @@ from instride.testing.kafka_home import VERSIONS, find_kafka
 from instride.testing.processes import Processes
 from instride.testing.readiness import all_ready, topics_gone, topics_ready
 from instride.testing.running import Running, lay_out
-from instride.testing.settings import Property, checked, checked_listeners, listener_address
+from instride.testing.settings import Property, checked, checked_listeners, checked_racks, listener_address
 
 __all__ = ["LocalKafka"]
 
@@ -39,7 +39,8 @@ class LocalKafka:
 
     nodes: 1 to 3; their numbers are 1, 2, 3. properties: broker properties for all nodes, over this class's defaults.
     listeners: besides that without TLS or SASL, name -> security protocol ("PLAINTEXT@::1" is on IPv6); `properties`
-    configures them by ``listener.name.<name in small letters>.``. heap: of each node, as ``java -Xmx`` takes it.
+    configures them by ``listener.name.<name in small letters>.``. racks: of each node (`broker.rack`); a consumer with
+    such a `client_rack` is then sent to the replica there. heap: of each node, as ``java -Xmx`` takes it.
     jvm_options: of the JVM; the default is for a quick start, so give ``()`` for a benchmark. timeout: seconds for a
     start, and for each other call that waits. folder: where the temporary folder is made; the system's place by
     default. version: of Kafka, one of `kafka_home.VERSIONS` ("2.8.2" runs with a ZooKeeper); None takes ``KAFKA_HOME``,
@@ -55,6 +56,7 @@ class LocalKafka:
         *,
         properties: Mapping[str, Property] | None = None,
         listeners: Mapping[str, str] | None = None,
+        racks: Sequence[str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = QUICK_JVM,
         timeout: float = 120.0,
@@ -74,6 +76,7 @@ class LocalKafka:
         self._version = version
         self._properties = checked(properties)
         self._listeners = checked_listeners(listeners)
+        self._racks = checked_racks(racks, nodes, self._properties)
         self._jvm_options = (f"-Xmx{heap}", *jvm_options)
         self._timeout = timeout
         self._base = None if folder is None else Path(folder).resolve()
@@ -106,7 +109,7 @@ class LocalKafka:
             jvm = Jvm(java=java, home=home, options=self._jvm_options, folder=processes.folder)
             jvm.prepare()
             nodes = lay_out(
-                processes.folder, self._count, self._properties, self._listeners, zookeeper=home.has_zookeeper
+                processes.folder, self._racks, self._properties, self._listeners, zookeeper=home.has_zookeeper
             )
             running = Running(processes, nodes, jvm, timeout=self._timeout)
             running.prepare()

@@ -13,7 +13,7 @@ import re
 import signal
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -49,10 +49,15 @@ _STORED: Final = re.compile(r"(.+)-\d+")
 
 
 def lay_out(
-    folder: Path, count: int, properties: Mapping[str, str], listeners: Mapping[str, str], *, zookeeper: bool = False
+    folder: Path,
+    racks: Sequence[str],
+    properties: Mapping[str, str],
+    listeners: Mapping[str, str],
+    *,
+    zookeeper: bool = False,
 ) -> tuple[Node, ...]:
-    """Draw the ports and write the settings of all nodes. listeners: name -> security protocol."""
-    ports = free_ports((2 + len(listeners)) * count + 1)
+    """Draw the ports and write the settings of all nodes. racks: of each node, or "". listeners: name -> protocol."""
+    ports = free_ports((2 + len(listeners)) * len(racks) + 1)
     zookeeper_port = ports.pop() if zookeeper else 0
     nodes = tuple(
         Node(
@@ -63,8 +68,9 @@ def lay_out(
             log=folder / f"node-{number}.log",
             listeners={name: (protocol, ports.pop()) for name, protocol in listeners.items()},
             zookeeper_port=zookeeper_port,
+            rack=rack,
         )
-        for number in range(1, count + 1)
+        for number, rack in enumerate(racks, start=1)
     )
     for node in nodes:
         node.folder.mkdir()

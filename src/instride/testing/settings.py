@@ -9,7 +9,7 @@ Laws
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from instride.errors import ConfigError
 from instride.testing.zookeeper import SESSION_MS
 
-__all__ = ["Node", "checked", "checked_listeners", "listener_address", "server_properties"]
+__all__ = ["Node", "checked", "checked_listeners", "checked_racks", "listener_address", "server_properties"]
 
 Property = str | int | float | bool
 
@@ -43,6 +43,8 @@ RESERVED: Final = frozenset(
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _IPV6: Final = "@::1"
+_RACK: Final = "broker.rack"
+_NEAREST: Final = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
 _OWN_LISTENERS: Final = ("PLAINTEXT", "CONTROLLER")
 
 
@@ -51,6 +53,7 @@ class Node:
     """One broker and controller. port: for clients. folder: all of the node's files but its log.
 
     listeners: those besides, name -> (security protocol, port). zookeeper_port: 0 where the node is its own controller.
+    rack: "" where it is in none.
     """
 
     node_id: int
@@ -60,6 +63,7 @@ class Node:
     log: Path
     listeners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     zookeeper_port: int = 0
+    rack: str = ""
 
     @property
     def name(self) -> str:
@@ -100,6 +104,17 @@ def checked_listeners(listeners: Mapping[str, str] | None) -> dict[str, str]:
     return dict(listeners or {})
 
 
+def checked_racks(racks: Sequence[str] | None, nodes: int, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """One for each node. Raises ConfigError."""
+    if racks is None:
+        return ("",) * nodes
+    if isinstance(racks, str) or len(racks) != nodes or not all(isinstance(rack, str) and rack for rack in racks):
+        raise ConfigError(f"racks must be {nodes} texts that are not empty, one for each node, not {racks!r}")
+    if _RACK in properties:
+        raise ConfigError(f"racks and the broker property {_RACK!r} exclude each other")
+    return tuple(racks)
+
+
 def listener_address(protocol: str, port: int) -> str:
     """Where a listener is: on 127.0.0.1, or on ::1 where its protocol says so."""
     return f"[::1]:{port}" if protocol.endswith(_IPV6) else f"127.0.0.1:{port}"
@@ -107,7 +122,8 @@ def listener_address(protocol: str, port: int) -> str:
 
 def server_properties(node: Node, nodes: tuple[Node, ...], properties: Mapping[str, str]) -> str:
     """The text of the node's ``server.properties``."""
-    merged = {**_defaults(len(nodes)), **properties, **_identity(node, nodes)}
+    racked = {_RACK: node.rack, **_NEAREST} if node.rack else {}
+    merged = {**_defaults(len(nodes)), **racked, **properties, **_identity(node, nodes)}
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in merged.items())
 
 

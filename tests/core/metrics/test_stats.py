@@ -101,6 +101,15 @@ def test_fetches_count_records_and_bytes_of_answers_that_have_some() -> None:
     assert values["fetch-latency-max"] == pytest.approx(500.0)
 
 
+def test_an_answer_that_bids_us_wait() -> None:
+    meter = NetworkMeter()
+    fetch = api.Fetch(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
+    for throttle_time in (0.0, 3.0):
+        meter.answered(fetch, api.FetchAnswer(throttle_time=throttle_time), 1.0, 1.1)
+    values = named(meter, ApplicationMeter(), 3.0)
+    assert (values["fetch-throttle-time-avg"], values["fetch-throttle-time-max"]) == (1500.0, 3000.0)
+
+
 def test_connections_that_are_open() -> None:
     meter = NetworkMeter()
     for _ in range(3):

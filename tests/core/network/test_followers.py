@@ -10,6 +10,7 @@ from network_script import NetworkScript, tp
 from instride.core.events import Fetched, Parked
 from instride.core.network.ranges import RangeChunk
 from instride.errors import TransportError
+from instride.records import TopicPartition
 from instride.wire import api
 
 
@@ -54,6 +55,18 @@ def test_the_leader_is_told_our_rack_and_the_replica_it_names_is_read_from(scrip
     script.fetch(to=2, **script.records(5))
     assert [each.next_offset for each in script.take(Fetched)] == [5]
     assert script.asked_node() == 2
+
+
+def test_a_metric_tells_which_follower_has_answered(script: Racks) -> None:
+    meter = script.machine.meter
+    script.fetch(to=1, preferred_read_replica=2)
+    assert meter.replicas == {}, "that was the leader"
+    script.fetch(to=2, **script.records(5))
+    assert meter.replicas == {TopicPartition("t", 0): 2}
+    script.fetch(to=2, error=9)
+    script.pass_time(1.0)
+    script.fetch(to=1)
+    assert meter.replicas == {}
 
 
 def test_without_a_rack_none_is_told() -> None:

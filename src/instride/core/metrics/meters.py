@@ -30,7 +30,10 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class NetworkMeter:
-    """Requests, connections and rebalances. `latency` and `by_kind` are in milliseconds."""
+    """Requests, connections and rebalances. `latency`, `by_kind` and `throttled` are in milliseconds.
+
+    replicas: of those partitions that are read from a follower, the follower's node.
+    """
 
     def __init__(self) -> None:
         self.opened = Stat()
@@ -41,6 +44,8 @@ class NetworkMeter:
         self.by_kind: Mapping[str, Stat] = {kind: Stat() for kind in _KINDS.values()}
         self.fetch_bytes = Stat()
         self.fetch_records = Stat()
+        self.throttled = Stat()
+        self.replicas: Mapping[TopicPartition, int] = {}
         self.rebalances = Stat()
         self.failed_rebalances = Stat()
         self.last_heartbeat = float("-inf")
@@ -73,10 +78,18 @@ class NetworkMeter:
             self._fetched(answer, now)
 
     def _fetched(self, answer: api.FetchAnswer, now: float) -> None:
+        self.throttled.record(answer.throttle_time * 1000, now)
         chunks = [each.chunk for each in answer.partitions.values() if each.chunk is not None]
         if chunks:
             self.fetch_bytes.record(sum(chunk.nbytes for chunk in chunks), now)
             self.fetch_records.record(sum(len(chunk) for chunk in chunks), now)
+
+    def read_from(self, partition: TopicPartition, follower: int | None) -> None:
+        """Which node has just answered for it; None: its leader."""
+        if self.replicas.get(partition) != follower:
+            others = {each: node for each, node in self.replicas.items() if each != partition}
+            # Replaced, since another thread may be reading it.
+            self.replicas = others if follower is None else {**others, partition: follower}
 
     def rebalanced(self, event: RebalanceEnded) -> None:
         if event.outcome is RebalanceOutcome.FAILED:

@@ -20,6 +20,7 @@ from instride.telemetry import Hold, OwnershipChange
 __all__ = ["metrics"]
 
 _HOUR = 3600.0
+_LEADER = -1
 
 
 class _Value(NamedTuple):
@@ -95,13 +96,16 @@ def _fetch(
     yield from _how_often(FETCH, "fetch", fetches, now)
     yield from _over_time(FETCH, "fetch-latency", fetches, now)
     yield from _over_time(FETCH, "fetch-size", network.fetch_bytes, now)
+    yield from _over_time(FETCH, "fetch-throttle-time", network.throttled, now)
     yield _Value(FETCH, "records-per-request-avg", network.fetch_records.average(now))
     yield from _consumed(application.all, (), now)
     for topic, meter in application.topics.items():
         yield from _consumed(meter, (("topic", topic),), now)
     yield _Value(FETCH, "records-lag-max", max([*lags.values()], default=NOTHING))
     for tp, lag in lags.items():
-        yield _Value(FETCH, "records-lag", lag, (("partition", str(tp.partition)), ("topic", tp.topic)))
+        tags = (("partition", str(tp.partition)), ("topic", tp.topic))
+        yield _Value(FETCH, "records-lag", lag, tags)
+        yield _Value(FETCH, "preferred-read-replica", network.replicas.get(tp, _LEADER), tags)
 
 
 def _consumed(meter: TopicMeter, tags: tuple[tuple[str, str], ...], now: float) -> Iterator[_Value]:

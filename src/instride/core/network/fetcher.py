@@ -242,6 +242,8 @@ class Fetcher:
     # -- one partition's answer
 
     def _take(self, node_id: int, held: HeldPartition, fetched: api.FetchedPartition, now: float) -> None:
+        follower = held.replica is not None and held.replica[0] == node_id
+        self._context.connections.meter.read_from(held.partition, node_id if follower else None)
         if fetched.error:
             if self._was_follower(node_id, held) and fetched.error == _OFFSET_OUT_OF_RANGE:
                 return  # law 7: the leader knows better
