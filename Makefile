@@ -8,11 +8,12 @@ JOBS := $(shell getconf _NPROCESSORS_ONLN)
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs simulate interop kerberos mutants bench format clean distclean
+.PHONY: help demo test coverage check docs simulate interop kerberos mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
+	@echo "make coverage shows that the tests of the core run every line and branch of it (half a minute)"
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
 	@echo "make docs    writes the pages that are made from the code and the tests"
@@ -28,6 +29,10 @@ demo: $(COMPILED)
 
 test: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+coverage: $(COMPILED)
+	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis" tests/core
+	@$(BIN)/python -m coverage report
 
 check: $(COMPILED)
 	$(BIN)/ruff format --check .

@@ -41,7 +41,7 @@ class Script:
         lease: Lease | None = None,
         **settings: Any,
     ) -> None:
-        self.config = config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g", **settings)
+        self.config = config = ConsumerConfig(**{"bootstrap_servers": "test:9092", "group_id": "g", **settings})
         self.lease = lease or Lease()
         self.queue: deque[BackgroundEvent] = deque()
         self.posted: list[ApplicationEvent] = []

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instride.core.events import Assigned, CompleteRevoke, PartitionsAssigned, Positioned, Revoked, SetPosition
+from instride.errors import KafkaTimeoutError
 
 PARTITIONS = 2
 LENGTH = 50
@@ -106,19 +107,22 @@ class Network:
             assert p in self.script.assignment()
             assert p not in self.script.to_be_revoked()
             assert delivery.partition not in machine.paused()
-        lists = [self.script.to_be_revoked(), {tp.partition for tp in machine._state.lists.delayed()}]
-        assert not set.intersection(*lists)
-        assert set.union(*lists) <= self.script.assignment()
+        assert self.script.to_be_revoked() <= self.script.assignment()
 
     def delay(self, p: int) -> None:
-        if p in self.script.to_be_revoked():
-            self.script.delay(p)
+        if p in self.script.to_be_revoked() and self.script.delay(p):
+            assert p not in self.script.to_be_revoked()
+            assert p in self.script.assignment()
 
     def seek(self, p: int) -> None:
         """To where it stands: nothing is skipped and nothing comes twice."""
-        held = self.script.machine._state.lists.held.get(tp(p))
-        if held is not None and held.position is not None:
-            self.script.machine.seek(tp(p), held.position)
+        if p not in self.script.assignment():
+            return
+        try:
+            position = self.script.run(self.script.machine.position(self.script.now, tp(p), 0.0))
+        except KafkaTimeoutError:
+            return  # not found yet
+        self.script.machine.seek(tp(p), position)
 
     def pause(self, p: int) -> None:
         """And seek, so that this network side hears where to go on."""

@@ -15,6 +15,7 @@ from instride.core.events import (
     Answered,
     Assign,
     ChangeSettings,
+    Consumed,
     DeadlineMoved,
     ErrorRaised,
     FetchCommitted,
@@ -29,6 +30,7 @@ from instride.core.events import (
     Subscribe,
     SubscriptionMatched,
 )
+from instride.core.metrics.meters import NetworkMeter
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, TransportError
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
@@ -429,3 +431,53 @@ def test_fairness_may_change_between_two_polls() -> None:
     assert sorted(script.poll(limit=4)) == [(0, 4, 6), (1, 0, 2)]
     script.machine.change_settings(replace(config, max_poll_records=7), tell=False)
     assert script.take_posted(ChangeSettings) == []
+
+
+# --- what comes late, and what has no records ---------------------------------------------------------------
+
+
+def test_a_beginning_that_was_found_for_an_older_seek_moves_nothing(owner: Script) -> None:
+    owner.machine.seek(tp(0), 30)
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=5))
+    assert owner.run(owner.machine.position(owner.now, tp(0), 1.0)) == 30
+    owner.machine.seek(tp(1), EARLIEST)
+    owner.up(Positioned(partition=tp(1), epoch=1, seek_number=0, offset=5))
+    owner.up(Positioned(partition=tp(1), epoch=1, seek_number=1, offset=8))
+    assert owner.run(owner.machine.position(owner.now, tp(1), 1.0)) == 8
+
+
+def empty_batch(script: Script, next_offset: int, *, fetch_number: int = 0) -> None:
+    """A control or aborted batch: it has offsets and no records."""
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=fetch_number, chunk=None, next_offset=next_offset))
+
+
+def test_a_batch_without_records_from_before_a_seek_moves_nothing_and_takes_no_room(owner: Script) -> None:
+    owner.machine.seek(tp(0), 30)
+    empty_batch(owner, 12)
+    assert owner.poll() == []
+    assert owner.take_posted(Consumed) == []
+    assert owner.run(owner.machine.position(owner.now, tp(0), 1.0)) == 30
+
+
+def test_one_poll_reads_across_a_batch_without_records(owner: Script) -> None:
+    owner.fetched(0, 0, 4)
+    empty_batch(owner, 6)
+    owner.fetched(0, 6, 9)
+    assert owner.poll(limit=5) == [(0, 0, 4), (0, 6, 7)]
+    assert owner.run(owner.machine.position(owner.now, tp(0), 1.0)) == 7
+    assert owner.poll() == [(0, 7, 9)]
+
+
+# --- metrics ------------------------------------------------------------------------------------------------
+
+
+def test_metrics_tell_the_lag_of_what_is_known(owner: Script) -> None:
+    owner.fetched(0, 0, 4)
+    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=4, high_watermark=10))
+    owner.poll()
+    found = owner.machine.metrics(NetworkMeter(), owner.now)
+    lags = {dict(name.tags)["partition"]: value for name, value in found.items() if name.name == "records-lag"}
+    assert lags == {"0": 6.0}, "of partition 1 no end is known"
+    assert {dict(name.tags)["client-id"] for name in found} == {"instride"}
+    assigned = [value for name, value in found.items() if name.name == "assigned-partitions"]
+    assert assigned == [2.0]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
+from instride.core.application.listener import RebalanceListener
 from instride.core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, Revoked, RevokeRequested
 from instride.core.group.protocol import RebalanceProtocol
+from instride.records import TopicPartition
 
 EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
 
@@ -137,3 +142,54 @@ def test_a_request_that_waits_of_what_was_lost_is_told_as_a_loss_alone() -> None
     t.poll()
     t.poll()
     assert t.heard() == [("lost", [0])], "not revoked, not even of an empty set"
+
+
+def test_who_tells_no_loss_from_a_revoke_hears_of_both_alike() -> None:
+    """As in Java: on_partitions_lost calls on_partitions_revoked where it is not overridden."""
+
+    class Simple(RebalanceListener):
+        heard: ClassVar[list[list[int]]] = []
+
+        def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            self.heard.append([each.partition for each in partitions])
+
+    script = Script()
+    script.subscribe(Simple())
+    script.assigned(0, 1)
+    script.poll()
+    script.lost(1, 0)
+    script.poll()
+    assert Simple.heard == [[0, 1]]
+
+
+@pytest.mark.requirement("KIP-429/8")
+@pytest.mark.rule("10")
+def test_what_was_asked_for_together_is_told_together_however_it_settles() -> None:
+    t = Timeline(COOPERATIVE)
+    t.assigned(0, 1)
+    t.poll()
+    t.heard()
+    t.asked_for(0, 1, epoch=1)
+    t.poll()
+    t.settled(0, epoch=1)
+    t.poll()
+    assert t.heard() == [], "a commit of 1 is not answered yet"
+    t.settled(1, epoch=1)
+    t.poll()
+    assert t.heard() == [("revoked", [0, 1])]
+
+
+def test_a_listener_that_a_new_subscribe_took_away_is_called_no_more_and_its_revoke_completes() -> None:
+    t = Timeline(COOPERATIVE, immediate=False)
+    t.assigned(0, 1)
+    t.poll()
+    t.heard()
+    t.asked_for(0, epoch=1)
+    t.poll()
+    t.poll()
+    t.script.subscribe(None)
+    t.settled(0, epoch=1)
+    t.poll()
+    assert t.heard() == []
+    assert [each.partitions for each in t.script.take_posted(PartitionsRevoked)] == [epochs(0)]
+    assert t.script.assignment() == {1}

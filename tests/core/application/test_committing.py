@@ -11,7 +11,15 @@ from application_script import RecordingListener, Script, epochs, tp
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.core.application.machine import ApplicationMachine
-from instride.core.events import Answered, Commit, CommitsSettled, Wakeup
+from instride.core.events import (
+    Answered,
+    ApplicationEvent,
+    Assigned,
+    BackgroundEvent,
+    Commit,
+    CommitsSettled,
+    Wakeup,
+)
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.errors import (
@@ -313,3 +321,34 @@ def test_an_auto_commit_is_told_as_well() -> None:
     script.up(Answered(call=commit.call, committed={tp(0): None}))
     script.poll()
     assert script.heard_commits == [{0: 10}]
+
+
+def test_the_number_of_the_answer_is_known_before_anything_is_sent(owner: Script) -> None:
+    heard: list[tuple[int, int]] = []
+    call = owner.machine.commit_async(
+        owner.now, {tp(0): 4}, on_call=lambda number: heard.append((number, len(owner.take_posted(Commit))))
+    )
+    assert heard == [(call, 0)]
+    (sent,) = owner.take_posted(Commit)
+    assert sent.call == call
+    owner.machine.commit_async(owner.now, {}, on_call=lambda number: heard.append((number, -1)))
+    assert heard == [(call, 0)], "of an empty commit nothing is sent"
+
+
+def test_without_an_interceptor_a_commit_by_hand_is_sent_and_answered_as_ever() -> None:
+    queue: deque[BackgroundEvent] = deque()
+    posted: list[ApplicationEvent] = []
+    config = ConsumerConfig(bootstrap_servers="b:1", group_id="g")
+    machine = ApplicationMachine(
+        config, protocol=RebalanceProtocol.COOPERATIVE, queue=queue, post=posted.append, lease=Lease()
+    )
+    machine.subscribe(["t"], None)
+    queue.append(Assigned(generation=1, partitions=epochs(0)))
+    with pytest.raises(StopIteration):
+        next(machine.poll(100.0, 0.0, immediate=False, limit=-1))
+    call = machine.commit(100.0, {tp(0): 4}, 10.0, carry_over=True)
+    next(call)
+    (sent,) = (each for each in posted if isinstance(each, Commit))
+    queue.append(Answered(call=sent.call, committed={tp(0): None}))
+    with pytest.raises(StopIteration):
+        call.send(100.0)

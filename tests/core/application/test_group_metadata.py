@@ -58,3 +58,8 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches_the_pattern() -> None:
     assert script.machine.subscription() == frozenset()
     script.machine.enforce_rebalance("is there nothing yet")
     assert script.take_posted(EnforceRebalance) == [EnforceRebalance(reason="is there nothing yet")]
+
+
+def test_without_a_group_there_is_none() -> None:
+    with pytest.raises(IllegalStateError, match="group_id"):
+        Script(group_id=None).machine.group_metadata()

@@ -19,8 +19,10 @@ from instride.telemetry import (
     HandedOver,
     OwnershipChange,
     OwnershipChanged,
+    PartitionStalled,
     RebalanceEnded,
     RebalanceOutcome,
+    StallCause,
     TelemetryEvent,
 )
 
@@ -346,3 +348,14 @@ def test_a_risk_of_what_is_ours_no_more_is_not_told(script: Script) -> None:
     script.up(Noticed(event=DelayAtRisk(at=100.0, partition=tp(7), epoch=1, seconds_left=5.0)))
     script.poll()
     assert told(script) == [risk]
+
+
+def test_what_only_the_network_side_sees_is_passed_on_in_its_place(script: Script) -> None:
+    stalled = PartitionStalled(
+        at=100.0, partition=tp(0), epoch=1, seconds=60.0, cause=StallCause.NO_LEADER, offset=3, end=9, waiting=0
+    )
+    script.asked_for(1)
+    script.poll()
+    script.up(Noticed(event=stalled))
+    script.poll()
+    assert told(script) == [("revoke_requested", [1]), stalled, ("completing", [1])]

@@ -133,3 +133,18 @@ def test_a_group_in_racks_settles(racks: list[str | None], replicas: str, count:
     if group.members:
         assert group.settle() <= 3
     assert sum(sizes(group.owned())) == (count if group.members else 0)
+
+
+def test_what_is_in_no_members_rack_goes_to_whoever_has_least() -> None:
+    """Near for a are four of six, near for b is one: a has room for three, and the last two go where there is room."""
+    cluster = view({"t1": "x x x x y z"}, t1=6)
+    members = [at("x", member("a")), at("y", member("b"))]
+    for assignor in (StickyAssignor, CooperativeStickyAssignor):
+        assert shown(assignor().assign(cluster, members)) == {"a": "1-0 1-1 1-2", "b": "1-3 1-4 1-5"}
+
+
+def test_a_topic_that_every_rack_has_is_cut_as_ever_beside_one_that_is_not() -> None:
+    cluster = view({"t1": "x y", "t2": "x+y"}, t1=4, t2=3)
+    members = [at("x", member("a", BOTH)), at("y", member("b", BOTH))]
+    assignment = RangeAssignor().assign(cluster, members)
+    assert shown(assignment) == {"a": "1-0 1-2 2-0 2-1", "b": "1-1 1-3 2-2"}

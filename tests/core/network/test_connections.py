@@ -214,3 +214,7 @@ def test_a_frame_over_the_bound_ends_the_oldest_request_with_that_error_and_the_
         "oldest": FrameTooLargeError,
         "other": TransportError,
     }
+
+
+def test_a_connection_says_what_it_is_for() -> None:
+    assert [str(each) for each in (KEY, OTHER)] == ["data connection to node 1", "join connection to node 1"]

@@ -10,7 +10,7 @@ from network_script import NetworkScript, tp
 from instride.core.events import Answered, Assign, ErrorRaised, FetchCommitted
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.coordinator import TRANSITIONS, Coordinator, CoordinatorInput, CoordinatorState
-from instride.errors import InvalidGroupIdError, TransportError
+from instride.errors import InvalidGroupIdError, ProtocolError, TransportError
 from instride.wire import api
 
 NOT_AVAILABLE, INVALID_GROUP_ID = 15, 24
@@ -153,3 +153,19 @@ def test_a_dead_bootstrap_server_is_not_asked_for_ever() -> None:
 def test_every_state_but_the_end_can_be_closed() -> None:
     for state in set(CoordinatorState) - {CoordinatorState.DOWN}:
         assert TRANSITIONS[state, CoordinatorInput.CLOSED] is CoordinatorState.DOWN
+
+
+@pytest.mark.parametrize("failure", [ProtocolError("not to be understood"), TransportError("gone")])
+def test_a_broker_that_gives_no_answer_is_not_asked_again_where_there_is_another(
+    script: Searching, failure: Exception
+) -> None:
+    script.nodes = (1, 2)
+    script.subscribe()
+    asked = []
+    for _ in range(2):
+        (node,) = (each.key.node_id for each in script.waiting if isinstance(each.request, api.FindCoordinator))
+        asked.append(node)
+        script.hold_metadata = True  # fresh metadata would clear the first of suspicion
+        script.answer(api.FindCoordinator, failure)
+        script.pass_time(2.0)
+    assert sorted(asked) == [1, 2]

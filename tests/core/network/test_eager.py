@@ -24,7 +24,7 @@ from instride.core.events import (
 )
 from instride.core.group.membership import GroupState
 from instride.wire import api
-from instride.wire.consumer_protocol import read_subscription
+from instride.wire.consumer_protocol import read_assignment, read_subscription
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
 
@@ -327,3 +327,15 @@ def test_a_protocol_that_was_not_offered_is_the_leaders_affair(script: NetworkSc
     script.answer(api.JoinGroup, answer)
     script.sync(0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
+def test_each_assignor_of_the_eager_protocol_deals_and_is_told(assignor: str) -> None:
+    script = NetworkScript(assignors=[assignor])
+    script.subscribe()
+    script.join(1, leader=True)
+    (mine,) = script.asked(api.SyncGroup).assignments.values()
+    assert [each.partition for each in read_assignment(mine).partitions] == [0, 1, 2, 3]
+    script.sync(0, 1, 2, 3)
+    (assigned,) = script.take(Assigned)
+    assert sorted(each.partition for each in assigned.partitions) == [0, 1, 2, 3]

@@ -365,3 +365,17 @@ def test_settings_that_change_hold_from_the_next_fetch_on() -> None:
     assert {each.partition for each in request.partitions} == {0, 1}
     assert (request.max_wait, request.min_bytes, request.max_bytes) == (0.25, 7, 70)
     assert request.partitions[0].max_bytes == 6
+
+
+def test_what_was_consumed_of_an_older_position_makes_no_room() -> None:
+    script = NetworkScript(prefetch="partition", max_poll_records=5)
+    script.member_of(1, 0)
+    epoch = script.epoch(0)
+    answer(script, p0=data(0, 0, 5))
+    assert fetches(script) == {}, "full"
+    script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=70))
+    answer(script, p0=data(0, 70, 75))
+    script.do(Consumed(partitions={tp(0): (epoch, 0, 5, 0)}))
+    assert fetches(script) == {}, "what was consumed is of before the seek"
+    script.do(Consumed(partitions={tp(0): (epoch, 1, 5, 0)}))
+    assert fetches(script) == {0: 75}

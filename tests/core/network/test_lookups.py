@@ -8,6 +8,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import EARLIEST, Answered, FetchCommitted, FetchMetadata, FetchOffsets
+from instride.core.network.actions import Action, OpenConnection
 from instride.errors import (
     AuthenticationError,
     BrokerResponseError,
@@ -301,3 +302,20 @@ def test_questions_do_not_wait_for_each_other(script: NetworkScript) -> None:
     ask_offsets(script, tp(1))
     script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(1): api.ListedOffset(offset=4)}))
     assert the_answer(script).call == 2
+
+
+def test_where_the_network_swallows_everything_a_question_says_that_nobody_answers() -> None:
+    class Silent(NetworkScript):
+        """No connection opens, and none is refused."""
+
+        def _act(self, action: Action) -> None:
+            if not isinstance(action, OpenConnection):
+                super()._act(action)
+
+    script = Silent()
+    script.do(FetchOffsets(call=2, deadline=script.now + 5.0, timestamps={tp(0): EARLIEST}))
+    script.pass_time(5.1)
+    error = the_answer(script).error
+    assert isinstance(error, KafkaTimeoutError)
+    assert isinstance(error.__cause__, TransportError)
+    assert "no broker of bootstrap_servers answers" in str(error)

@@ -280,3 +280,29 @@ def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: WatchScr
     reading.pass_time(3.0)
     (flows,) = reading.noticed(PartitionFlows)
     assert flows.partition == tp(0)
+
+
+def test_a_partition_without_a_leader_stalls(reading: WatchScript) -> None:
+    reading.leaders[0] = -1
+    reading.answer(api.Fetch, api.FetchAnswer(partitions={("t", 0): api.FetchedPartition(error=6)}))
+    reading.live_for(14)
+    (stalled,) = reading.noticed(PartitionStalled)
+    assert (stalled.cause, stalled.offset) == (StallCause.NO_LEADER, 0)
+    reading.leaders[0] = 1
+    reading.live_for(4)
+    assert [each.partition for each in reading.noticed(PartitionFlows)] == [tp(0)]
+
+
+def test_a_rebalance_is_taken_when_its_own_assignment_is() -> None:
+    """The application may still be at the assignment before."""
+    script = WatchScript()
+    script.subscribe()
+    script.rebalance(1, 0)
+    script.heartbeat(27)
+    script.rebalance(2, 0)
+    script.noticed(RebalanceEnded)
+    script.do(PartitionsAssigned(generation=1))
+    assert script.noticed(RebalanceEnded) == []
+    script.do(PartitionsAssigned(generation=2))
+    (ended,) = script.noticed(RebalanceEnded)
+    assert (ended.generation, ended.outcome) == (2, RebalanceOutcome.TAKEN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from instride.core.application.inbox import Change, Completion, Data
 from instride.core.application.state import ApplicationState
 from instride.core.events import (
@@ -52,6 +54,8 @@ def drain(state: ApplicationState) -> None:
                 state.holdings.noticed(event.event)
             case LeaseRenewed():
                 pass  # it only wakes; the lease itself is compared
+            case _:
+                assert_never(event)
 
 
 def _waits(state: ApplicationState, event: Lost | Change | Completion) -> None:
@@ -63,6 +67,8 @@ def _waits(state: ApplicationState, event: Lost | Change | Completion) -> None:
             state.inbox.changes.append(event)
         case CommitsSettled() | Revoked():
             state.inbox.completions.append(event)
+        case _:
+            assert_never(event)
     if not isinstance(event, CommitsSettled):
         state.holdings.arrived(event)
 
@@ -90,6 +96,8 @@ def _data(state: ApplicationState, event: Data) -> None:
             held.positioned(event.seek_number, event.offset, event.leader_epoch)
         case Parked():
             held.parked(event)
+        case _:
+            assert_never(event)
 
 
 def _dropped(state: ApplicationState, event: Fetched) -> None:

@@ -226,9 +226,7 @@ class Holdings:
 
     def moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
         """The ownership table took a row for this partition; before is None where it was assigned."""
-        held = self._begin(owned) if before is None else self._held.get(owned.partition)
-        if held is None or held.owned is not owned:
-            return
+        held = self._begin(owned) if before is None else self._held[owned.partition]
         if after is _S.REVOKE_THEREAFTER and before is not after:
             held.polls_delayed += 1
             if held.delayed_at is not None:
@@ -290,9 +288,7 @@ class Holdings:
     def dropped(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """These are held no more, though no row of the table says so: another assign, or the end of a close."""
         for tp in sorted(partitions):
-            held = self._held.get(tp)
-            if held is not None:
-                self._changes(held, _C.LOST if lost else _C.REVOKED)
+            self._changes(self._held[tp], _C.LOST if lost else _C.REVOKED)
 
     def because(self, partitions: Iterable[TopicPartition], reason: Reason) -> dict[TopicPartition, Blocker]:
         """Note what delays these wait for. Returns those whose blocker is another than before, for the network side."""
@@ -310,9 +306,7 @@ class Holdings:
 
     def returned(self, deliveries: Iterable[Delivery]) -> None:
         for delivery in deliveries:
-            held = self._held.get(delivery.partition)
-            if held is not None:
-                held.returned(delivery)
+            self._held[delivery.partition].returned(delivery)
 
     def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self._commits[call] = entries

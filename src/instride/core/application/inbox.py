@@ -70,13 +70,4 @@ def split_change(change: Change, held_back: AbstractSet[TopicPartition]) -> tupl
     if not later:
         return change, None
     now = {tp: epoch for tp, epoch in change.partitions.items() if tp not in held_back}
-    match change:
-        case RevokeRequested():
-            return (
-                RevokeRequested(partitions=now, deadline=change.deadline),
-                RevokeRequested(partitions=later, deadline=change.deadline),
-            )
-        case GivenBack():
-            return GivenBack(partitions=now), GivenBack(partitions=later)
-        case Assigned():
-            return replace(change, partitions=now), replace(change, partitions=later)
+    return replace(change, partitions=now), replace(change, partitions=later)

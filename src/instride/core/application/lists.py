@@ -43,9 +43,6 @@ class RevokeLists:
     def to_be_revoked(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, held in self.held.items() if held.state is Ownership.REVOKE_NEXT)
 
-    def delayed(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, held in self.held.items() if held.state is Ownership.REVOKE_THEREAFTER)
-
     def lost(self) -> frozenset[TopicPartition]:
         return frozenset(self._lost)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from instride.core.application.calls import Call, Wait
 from instride.core.application.committing import auto_commit, auto_commit_due
@@ -197,6 +198,8 @@ class Poller:
                 self._given_back(change)
             case Assigned():
                 self._assigned(change, immediate=immediate)
+            case _:
+                assert_never(change)
 
     def _asked_for(self, change: RevokeRequested, now: float, *, immediate: bool) -> None:
         state = self._state
@@ -249,6 +252,8 @@ class Poller:
                 run_revoked_listener(self._state, event.partitions)
             case Revoked():
                 self._state.lists.revoked(event.partitions)
+            case _:
+                assert_never(event)
 
     # -- records
 
@@ -306,11 +311,6 @@ def _is_held(state: ApplicationState, partition: TopicPartition, epoch: int) -> 
 
 
 def _without(change: Change, lost: Epochs) -> Change:
-    kept = {tp: epoch for tp, epoch in change.partitions.items() if epoch > lost.get(tp, -1)}
-    match change:
-        case RevokeRequested():
-            return RevokeRequested(partitions=kept, deadline=change.deadline)
-        case GivenBack():
-            return GivenBack(partitions=kept)
-        case Assigned():
-            return replace(change, partitions=kept)
+    return replace(
+        change, partitions={tp: epoch for tp, epoch in change.partitions.items() if epoch > lost.get(tp, -1)}
+    )

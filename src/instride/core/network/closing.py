@@ -66,13 +66,11 @@ class Closing:
 
     def poll(self, now: float) -> float:
         event = self._event
-        if event is None or self._stage in (_Stage.OPEN, _Stage.DONE):
-            return float("inf")
-        late = now >= event.deadline
-        if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
+        if event is None or self._stage is not _Stage.COMMITTING:
+            return float("inf")  # the request that leaves has the deadline itself
+        if now >= event.deadline or not self._commits.anything_outstanding():
             self._leave(event, now)
-        elif self._stage is _Stage.LEAVING and late:
-            self._done(KafkaTimeoutError("the group's answer to leaving did not come within the timeout"), now)
+            return float("inf")
         return event.deadline
 
     def _leave(self, event: Close | Unsubscribe, now: float) -> None:

@@ -319,10 +319,8 @@ class Commits:
         queued = self._queued.get(tp)
         if queued is None:
             self._queued[tp] = entry
-        elif queued.commit.epoch == entry.commit.epoch:
-            queued.askers.extend(entry.askers)
         else:
-            self._settle(tp, entry, _not_held(tp))
+            queued.askers.extend(entry.askers)  # of the same epoch, as both are held
 
     # -- askers
 

@@ -151,7 +151,7 @@ class Coordinator:
         self.move(CoordinatorInput.FAILED)
         if isinstance(result, api.FindCoordinatorAnswer):
             self._refused(result)
-        elif isinstance(result, TransportError):
+        else:
             self._cluster.unanswered(key)
             self._cluster.refresh()
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")

@@ -89,7 +89,9 @@ class Fetcher:
                 self._cluster.miss(held.partition, now)
                 self._context.touch()
             else:
-                node_id = leader[0].node_id if held.replica is None else self._source(held, leader[0].node_id, now)
+                node_id = leader[0].node_id
+                if held.replica is not None:
+                    node_id = self._source(held, held.replica, node_id, now)
                 ready.setdefault(self._lane(node_id, held), []).append(held)
         for lane, partitions in ready.items():
             if lane in self._flying:
@@ -112,13 +114,12 @@ class Fetcher:
                 address = (broker.host, broker.port)
                 self._context.connections.send(key, address, request, lambda _result, _then: None, now)
 
-    def _source(self, held: HeldPartition, leader: int, now: float) -> int:
+    def _source(self, held: HeldPartition, replica: tuple[int, float], leader: int, now: float) -> int:
         """Law 7."""
-        if held.replica is not None:
-            node_id, until = held.replica
-            if now < until and node_id in self._cluster.brokers:
-                return node_id
-            held.replica = None
+        node_id, until = replica
+        if now < until and node_id in self._cluster.brokers:
+            return node_id
+        held.replica = None
         return leader
 
     def _lane(self, node_id: int, held: HeldPartition) -> Lane:

@@ -5,6 +5,8 @@ Laws: those of `questions`. What is asked is asked of the coordinator, of the le
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from instride.core.events import FetchCommitted, FetchMetadata, FetchOffsets
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.catalogue import Catalogue
@@ -68,6 +70,8 @@ class Lookups:
                 self._ask_leaders(question, question.event, now)
             case FetchMetadata():
                 self._catalogue.ask(question, question.event, now)
+            case _:
+                assert_never(question.event)
 
     # -- committed offsets
 
@@ -164,6 +168,8 @@ def _is_empty(event: QuestionEvent) -> bool:
             return not event.timestamps
         case FetchMetadata():
             return event.topics == ()
+        case _:
+            assert_never(event)
 
 
 def _dressed(answer: api.OffsetFetchAnswer) -> dict[TopicPartition, OffsetAndMetadata | None]:

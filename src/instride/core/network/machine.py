@@ -10,6 +10,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from instride.config import ConsumerConfig
 from instride.core.assignors.selection import common_protocol, pick_assignors
@@ -137,6 +138,8 @@ class NetworkMachine:
                 self._group.enforce(event.reason)
             case ChangeSettings():
                 self._context.config = event.config
+            case _:
+                assert_never(event)
         self._handled(now)
 
     def opened(self, key: ConnectionKey, now: float) -> None:
@@ -164,11 +167,11 @@ class NetworkMachine:
         """What is to be done now, after everything that came in."""
         self._context.now = now
         if self._context.touched or now >= self._deadline:
-            for _ in range(_MOST_ROUNDS):
+            self._context.touched, rounds = True, 0
+            while self._context.touched and rounds < _MOST_ROUNDS:
                 self._context.touched = False
                 self._deadline = self._poll_parts(now)
-                if not self._context.touched:
-                    break
+                rounds += 1
         self._watch.poll(now)
         actions = list(self._context.out)
         self._context.out.clear()
@@ -227,6 +230,8 @@ class NetworkMachine:
                 if isinstance(event, Close):
                     self._fetcher.end(now)
                 self._closing.begin(event)
+            case _:
+                assert_never(event)
 
     def _revoking(self, event: CompleteRevoke | PartitionsRevoked | DelayExplained) -> None:
         match event:
@@ -237,6 +242,8 @@ class NetworkMachine:
                 self._book.listener_done(event.partitions)
             case DelayExplained():
                 self._watch.explained(event)
+            case _:
+                assert_never(event)
 
     def _consumed(self, event: Consumed) -> None:
         for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():
@@ -258,3 +265,5 @@ class NetworkMachine:
                 held.paused = False
                 held.restart(event.fetch_number)
                 held.resume(event.offset)
+            case _:
+                assert_never(event)

@@ -1,0 +1,80 @@
+"""assign(): the application chooses partitions and epochs itself, and may choose again at any moment."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.commits import CommitEntry
+from instride.core.events import Answered, Assign, Commit
+from instride.errors import CommitFailedError
+from instride.wire import api
+
+NOT_AVAILABLE = 15
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    return NetworkScript()
+
+
+def assign(**epochs: int) -> Assign:
+    """p0=1, ...: partition 0 in epoch 1."""
+    return Assign(partitions={tp(int(name[1:])): epoch for name, epoch in epochs.items()})
+
+
+def commit(call: int, offset: int, *, epoch: int) -> Commit:
+    return Commit(call=call, deadline=1000.0, entries={tp(0): CommitEntry(offset=offset, epoch=epoch, seek_number=0)})
+
+
+def fetched(script: NetworkScript) -> set[int]:
+    """Answers the fetches that wait, with nothing; the partitions that are asked for now."""
+    for _ in [each for each in script.waits() if each == "Fetch"]:
+        script.answer(api.Fetch, api.FetchAnswer(partitions={}))
+    requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
+    return {each.partition for request in requests for each in request.partitions}
+
+
+def outcomes(script: NetworkScript) -> dict[int, Exception | None]:
+    return {each.call: each.committed[tp(0)] for each in script.take(Answered)}
+
+
+def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: NetworkScript) -> None:
+    script.do(assign(p0=1, p1=2))
+    script.do(assign(p1=2, p2=3))
+    assert "JoinGroup" not in script.waits()
+    script.do(
+        Commit(
+            call=1,
+            deadline=1000.0,
+            entries={tp(p): CommitEntry(offset=5, epoch=e, seek_number=0) for p, e in ((0, 1), (1, 2), (2, 3))},
+        )
+    )
+    assert script.committed() == {1: 5, 2: 5}
+    (answer,) = script.take(Answered)
+    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    assert (answer.committed[tp(1)], answer.committed[tp(2)]) == (None, None)
+
+
+def test_a_commit_that_waits_for_the_coordinator_ends_with_its_partition(script: NetworkScript) -> None:
+    script.coordinator_error = NOT_AVAILABLE
+    script.do(assign(p0=1))
+    script.do(commit(1, 5, epoch=1))
+    assert outcomes(script) == {}
+    script.do(assign(p1=2))
+    assert isinstance(outcomes(script)[1], CommitFailedError)
+    script.coordinator_error = 0
+    script.pass_time(3.0)
+    assert "OffsetCommit" not in script.waits()
+
+
+def test_a_commit_of_a_partition_that_was_taken_away_and_given_again_is_not_the_old_one(script: NetworkScript) -> None:
+    script.coordinator_error = NOT_AVAILABLE
+    script.do(assign(p0=1))
+    script.do(commit(1, 9, epoch=1))
+    script.do(assign(), assign(p0=2), commit(2, 3, epoch=2))
+    assert isinstance(outcomes(script)[1], CommitFailedError)
+    script.coordinator_error = 0
+    script.pass_time(3.0)
+    assert script.committed() == {0: 3}
+    assert outcomes(script) == {2: None}
