@@ -35,7 +35,7 @@ class Leaver:
         self.script.poll()
         self.script.asked_for(1, 2)
         self.script.poll()
-        if not self.script.machine._config.enable_auto_commit:
+        if not self.script.config.enable_auto_commit:
             self.script.delay(2)
         self.script.posted.clear()
         self.result: Any = None

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from application_script import Script, epochs, tp
 
-from instride.commits import CommitEntry, CommitSnapshot
 from instride.core.application.holdings import CHANGES, blocker_of
 from instride.core.events import Answered, Assigned, Commit, DelayExplained, Lost, Noticed, Revoked, RevokeRequested
 from instride.core.group.ownership import TRANSITIONS
@@ -118,8 +117,7 @@ def test_a_loss_tells_what_may_be_repeated(script: Script) -> None:
 
 
 def commit(script: Script, partition: int, offset: int, *, error: Exception | None = None) -> None:
-    entry = CommitEntry(offset=offset, epoch=1, seek_number=script.machine._state.held(tp(partition)).seek_number)
-    script.machine.commit_async(script.now, CommitSnapshot({tp(partition): entry}))
+    script.machine.commit_async(script.now, {tp(partition): offset})
     (sent,) = script.take_posted(Commit)
     script.up(Answered(call=sent.call, committed={tp(partition): error}))
     script.machine.assignment()  # takes it

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
-from application_script import Script, tp
+from application_script import tp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instride.config import ConsumerConfig
 from instride.core.application.drain import drain
+from instride.core.application.state import ApplicationState
 from instride.core.events import (
     Answered,
     Assigned,
@@ -19,6 +23,8 @@ from instride.core.events import (
     Revoked,
     RevokeRequested,
 )
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.lease import Lease
 
 KINDS = ["answer", "error", "loss", "request", "back", "assigned", "settled", "revoked"]
 
@@ -41,17 +47,20 @@ def event(kind: str, number: int) -> BackgroundEvent:
 @pytest.mark.requirement("threading/29")
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), max_size=40))
 def test_none_is_lost_and_their_order_is_kept(arrivals: list[tuple[str, bool]]) -> None:
-    script = Script()
-    state = script.machine._state
+    queue: deque[BackgroundEvent] = deque()
+    config = ConsumerConfig(bootstrap_servers="b:1", group_id="g")
+    state = ApplicationState(
+        config, protocol=RebalanceProtocol.COOPERATIVE, queue=queue, post=lambda _event: None, lease=Lease()
+    )
     sent = [event(kind, number) for number, (kind, _) in enumerate(arrivals)]
     state.awaited |= {each.call for each in sent if isinstance(each, Answered)}
     for each, (_, look) in zip(sent, arrivals, strict=True):
-        script.queue.append(each)
+        queue.append(each)
         if look:
             drain(state)
     drain(state)
     inbox = state.inbox
-    assert not script.queue
+    assert not queue
     assert list(inbox.losses) == of(sent, Lost)
     assert list(inbox.changes) == of(sent, RevokeRequested, GivenBack, Assigned)
     assert list(inbox.completions) == of(sent, CommitsSettled, Revoked)

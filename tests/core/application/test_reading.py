@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride.core.application.partition import Delivery
-from instride.core.events import Consumed, Fetched, SetPosition
+from instride.core.events import Commit, Consumed, Fetched, SetPosition
 from instride.errors import DeserializationError
 from instride.testing.simulation.chunk import SimulatedChunk
 from instride.wire.decoder import ConsumerRecord
@@ -64,6 +64,12 @@ class ReadingScript(Script):
 
     def position(self, partition: int) -> int:
         return self.run(self.machine.position(self.now, tp(partition), 0.0))
+
+    def leader_epoch(self) -> int:
+        """That which a commit of what was read of partition 0 tells the group."""
+        self.machine.commit_async(self.now, None)
+        (commit,) = self.take_posted(Commit)
+        return commit.entries[tp(0)].leader_epoch
 
 
 def shown_records(deliveries: Sequence[Delivery]) -> list[tuple[int, int]]:
@@ -162,16 +168,15 @@ def test_the_leader_epoch_is_that_of_the_last_record_returned() -> None:
     script = ReadingScript((0, 3))
     script.arrives(0, 0, 2, leader_epoch=4)
     script.arrives(0, 2, 5, leader_epoch=7)
-    held = script.machine._state.lists.held[tp(0)]
     assert script.read(limit=2) == [(0, 0), (0, 1)]
-    assert held.leader_epoch == 4
+    assert script.leader_epoch() == 4
     assert script.read() == [(0, 2)]
-    assert held.leader_epoch == 7
+    assert script.leader_epoch() == 7
     script.reader.bad = {(0, 5)}
     script.machine.seek(tp(0), 5, leader_epoch=7)
     script.arrives(0, 5, 6, leader_epoch=8, fetch_number=1)
     script.fails()
-    assert held.leader_epoch == 7
+    assert script.leader_epoch() == 7
 
 
 def test_while_it_is_paused_nothing_of_it_is_tried_or_raised() -> None:

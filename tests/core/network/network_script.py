@@ -9,16 +9,28 @@ from uuid import UUID
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.core.events import (
+    EARLIEST,
+    Answered,
     ApplicationEvent,
     Assigned,
     BackgroundEvent,
     Commit,
     CompleteRevoke,
+    FetchOffsets,
     PartitionsAssigned,
     Subscribe,
 )
 from instride.core.lease import Lease
-from instride.core.network.actions import Action, CloseConnection, Deliver, Log, OpenConnection, Stop, Transmit
+from instride.core.network.actions import (
+    Action,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    Log,
+    OpenConnection,
+    Stop,
+    Transmit,
+)
 from instride.core.network.machine import NetworkMachine
 from instride.errors import TransportError
 from instride.records import TopicPartition
@@ -27,6 +39,8 @@ from instride.wire.consumer_protocol import Assignment, Subscription, read_subsc
 
 R = TypeVar("R")
 E = TypeVar("E")
+
+NO_SUCH_PARTITION = 9999
 
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:
@@ -67,6 +81,9 @@ class NetworkScript:
         self.delivered: list[BackgroundEvent] = []
         self.logs: list[str] = []
         self.stopped = False
+        self.metadata_answers = 0
+        self.attempts: list[tuple[str, int]] = []
+        self.open: set[ConnectionKey] = set()
         self._calls = 1000
 
     # -- the shell
@@ -99,8 +116,11 @@ class NetworkScript:
         raise AssertionError("too many deadlines")
 
     def _act(self, action: Action) -> None:
+        if isinstance(action, OpenConnection):
+            self.attempts.append((action.host, action.port))
         match action:
             case OpenConnection() if self.reachable:
+                self.open.add(action.key)
                 self.machine.opened(action.key, self.now)
             case OpenConnection():
                 self.machine.closed(action.key, self.refusal, self.now)
@@ -108,6 +128,7 @@ class NetworkScript:
                 self.waiting.append(action)
                 self._answer_at_once(action)
             case CloseConnection():
+                self.open.discard(action.key)
                 self.waiting = [each for each in self.waiting if each.key != action.key]
             case Deliver():
                 self.delivered.append(action.event)
@@ -166,6 +187,7 @@ class NetworkScript:
         """Answer the oldest request of this kind."""
         action = next(each for each in self.waiting if isinstance(each.request, kind))
         self.waiting.remove(action)
+        self.metadata_answers += isinstance(answer, api.MetadataAnswer)
         self.machine.answered(action.request_id, answer, self.now)
         if settle:
             self.settle()
@@ -174,11 +196,12 @@ class NetworkScript:
         """The machine hears what the metadata says now."""
         self.settle()
         self.pass_time(self.config.retry_backoff_max * 2)
-        version = self.machine._cluster.version
-        self.machine._cluster.refresh()
-        self.machine._context.touch()
-        self.settle()
-        assert self.machine._cluster.version > version
+        before = self.metadata_answers
+        # A question about a partition without a leader asks for it; the question itself ends at once.
+        self.do(FetchOffsets(call=-1, deadline=self.now + 0.001, timestamps={tp(NO_SUCH_PARTITION): EARLIEST}))
+        self.pass_time(0.002)
+        self.delivered = [each for each in self.delivered if not (isinstance(each, Answered) and each.call == -1)]
+        assert self.metadata_answers > before
 
     # -- the group
 

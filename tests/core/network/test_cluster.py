@@ -104,6 +104,13 @@ def test_bootstrap_servers_are_asked_in_turn() -> None:
     assert asked == [0, 1, 2, 0]
 
 
+def test_two_questions_that_one_bootstrap_server_lost_skip_no_other() -> None:
+    world = World("s0:1,s1:1")
+    for _ in range(2):  # metadata and the search for the coordinator wait for the same connection
+        world.cluster.unanswered(ConnectionKey(Role.BOOTSTRAP, 0))
+    assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.BOOTSTRAP, 1)
+
+
 def test_once_brokers_are_known_they_are_asked_and_the_bootstrap_connection_is_closed() -> None:
     world = World()
     world.poll()

@@ -7,7 +7,14 @@ import pytest
 from instride.config import ConsumerConfig
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role, Transmit
 from instride.core.network.connections import Connections
-from instride.errors import FrameTooLargeError, KafkaTimeoutError, NotKafkaError, ProtocolError, TransportError
+from instride.errors import (
+    AuthenticationError,
+    FrameTooLargeError,
+    KafkaTimeoutError,
+    NotKafkaError,
+    ProtocolError,
+    TransportError,
+)
 from instride.wire import api
 
 KEY = ConnectionKey(Role.DATA, 1)
@@ -218,3 +225,32 @@ def test_a_frame_over_the_bound_ends_the_oldest_request_with_that_error_and_the_
 
 def test_a_connection_says_what_it_is_for() -> None:
     assert [str(each) for each in (KEY, OTHER)] == ["data connection to node 1", "join connection to node 1"]
+
+
+def test_two_late_requests_of_a_connection_end_even_if_the_first_end_closes_it(box: Outbox) -> None:
+    """They wait for the back-off of a connection that broke."""
+    box.send("before")
+    box.connections.closed(KEY, ProtocolError("x"), 0.0)
+    request = api.FindCoordinator(group_id="first")
+
+    def first(_result: object, now: float) -> None:
+        box.ended.append(("first", ProtocolError("ended")))
+        box.connections.close_all(now)
+
+    box.connections.send(KEY, WHERE, request, first, 0.0, timeout=0.5)
+    box.send("second", timeout=0.5)
+    assert box.opens() == 1, "not before the back-off has ended"
+    box.connections.expire(0.6)
+    assert [name for name, _ in box.ended] == ["before", "first", "second"]
+
+
+def test_requests_hear_of_refused_credentials_as_of_a_broken_connection_so_that_they_are_made_again(
+    box: Outbox,
+) -> None:
+    box.send("a")
+    box.connections.closed(KEY, AuthenticationError("wrong password"), 0.0)
+    ((name, error),) = box.ended
+    assert name == "a"
+    assert isinstance(error, TransportError)
+    assert error.retriable
+    assert isinstance(error.__cause__, AuthenticationError)

@@ -7,13 +7,13 @@ import itertools
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, ErrorRaised, FetchCommitted
+from instride.core.events import Answered, Assign, Close, ErrorRaised, FetchCommitted, PartitionsAssigned
 from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.coordinator import TRANSITIONS, Coordinator, CoordinatorInput, CoordinatorState
+from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
 from instride.errors import InvalidGroupIdError, ProtocolError, TransportError
 from instride.wire import api
 
-NOT_AVAILABLE, INVALID_GROUP_ID = 15, 24
+NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 15, 16, 24
 
 
 class Searching(NetworkScript):
@@ -24,12 +24,12 @@ class Searching(NetworkScript):
         if not isinstance(request, api.FindCoordinator):
             super()._answer_at_once(action)  # type: ignore[arg-type]
 
-    @property
-    def coordinator_connection(self) -> Coordinator:
-        return self.machine._coordinator
+    def searches(self) -> bool:
+        return "FindCoordinator" in self.waits()
 
-    def state(self) -> CoordinatorState:
-        return self.coordinator_connection.state
+    def joins(self) -> bool:
+        """The first thing that a member asks the coordinator."""
+        return "JoinGroup" in self.waits()
 
     def found(self, node_id: int = 1) -> None:
         self.answer(api.FindCoordinator, api.FindCoordinatorAnswer(node_id=node_id, host="b", port=1))
@@ -44,10 +44,11 @@ def script() -> Searching:
 @pytest.mark.rule("T")
 def test_it_stays_initialized_until_an_event_needs_a_coordinator() -> None:
     script = Searching(group_id=None)
-    assert script.state() is CoordinatorState.INITIALIZED
+    script.settle()
+    assert not script.searches()
     script.do(Assign(partitions={tp(0): 1}))
-    assert script.state() is CoordinatorState.INITIALIZED
-    assert "FindCoordinator" not in script.waits()
+    script.pass_time(5.0)
+    assert not script.searches()
 
 
 @pytest.mark.requirement("threading/10")
@@ -56,11 +57,10 @@ def test_it_stays_initialized_until_an_event_needs_a_coordinator() -> None:
 @pytest.mark.rule("T")
 def test_a_subscription_starts_the_search_and_the_answer_ends_it(script: Searching) -> None:
     script.subscribe()
-    assert script.state() is CoordinatorState.COORDINATOR_DISCOVERY
     assert script.asked(api.FindCoordinator).group_id == "g"
-    assert "JoinGroup" not in script.waits()
+    assert not script.joins()
     script.found()
-    assert script.state() is CoordinatorState.STABLE
+    assert not script.searches()
     key = next(each.key for each in script.waiting if isinstance(each.request, api.JoinGroup))
     assert key == ConnectionKey(Role.JOIN, 1)
 
@@ -79,11 +79,10 @@ def test_a_search_that_fails_goes_back_and_starts_again_after_a_back_off(script:
     else:
         script.now += script.config.request_timeout
         script.settle()
-    assert script.state() is CoordinatorState.INITIALIZED
-    assert "FindCoordinator" not in script.waits()
+    assert not script.searches()
     script.pass_time(2.0)
     script.found()
-    assert script.state() is CoordinatorState.STABLE
+    assert script.joins()
     assert script.take(ErrorRaised) == []
 
 
@@ -121,32 +120,41 @@ def test_a_group_that_is_refused_is_told_once_and_searched_on(script: Searching)
 
 
 @pytest.mark.requirement("threading/11")
-def test_being_lost_is_told_to_nobody_and_searched_when_needed(script: Searching) -> None:
+def test_being_lost_is_told_to_nobody_and_searched_once_however_many_say_so() -> None:
+    script = Searching()
     script.subscribe()
     script.found()
-    script.coordinator_connection.lost("a test says so")
-    assert script.state() is CoordinatorState.INITIALIZED
-    script.coordinator_connection.lost("again")
-    assert script.state() is CoordinatorState.INITIALIZED
-    script.settle()
-    assert script.state() is CoordinatorState.COORDINATOR_DISCOVERY
+    script.rebalance(1, 0)
+    script.do(PartitionsAssigned(generation=1))
+    script.commit({0: 5})
+    script.pass_time(script.config.heartbeat_interval)
+    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=NOT_COORDINATOR))
+    script.committed(NOT_COORDINATOR)
+    script.asked(api.FindCoordinator)
+    script.found(node_id=2)
+    script.pass_time(1.0)
+    assert {each.key.node_id for each in script.waiting if isinstance(each.request, api.OffsetCommit)} == {2}
     assert script.take(ErrorRaised) == []
 
 
-def test_an_answer_to_a_search_that_is_over_is_ignored(script: Searching) -> None:
+def test_a_search_that_a_close_ends_is_told_to_nobody(script: Searching) -> None:
     script.subscribe()
-    script.found()
-    script.coordinator_connection._answered(ConnectionKey(Role.DATA, 1), TransportError("late"), script.now)
-    assert script.state() is CoordinatorState.STABLE
+    script.asked(api.FindCoordinator)
+    script.do(Close(call=1, deadline=script.now + 5.0, leave=True))
+    assert [(each.call, each.error) for each in script.take(Answered)] == [(1, None)]
+    assert script.stopped
+    assert script.take(ErrorRaised) == []
 
 
 def test_a_dead_bootstrap_server_is_not_asked_for_ever() -> None:
+    """Two requests wait for its connection, metadata and this search; the next server is that after it all the same."""
     script = Searching(bootstrap_servers="s0:1,s1:1")
     script.subscribe()
-    machine = script.machine
-    before = machine._cluster._next_bootstrap
-    machine._coordinator._answered(ConnectionKey(Role.BOOTSTRAP, 0), TransportError("refused"), script.now)
-    assert machine._cluster._next_bootstrap == before + 1
+    script.reachable = False
+    script.attempts.clear()
+    script.answer(api.FindCoordinator, TransportError("gone"))
+    script.pass_time(10.0)
+    assert {("s0", 1), ("s1", 1)} <= set(script.attempts)
 
 
 @pytest.mark.rule("T")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from network_script import NetworkScript, tp
 
+from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
+from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
 from instride.core.events import (
     Answered,
     Assigned,
     ErrorRaised,
     Lost,
+    Noticed,
     PartitionsAssigned,
     Polled,
     Subscribe,
     Unsubscribe,
 )
-from instride.core.group.membership import GroupState
 from instride.errors import (
     BrokerResponseError,
     CommitFailedError,
@@ -29,6 +32,7 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
+from instride.telemetry import RebalanceEnded, RebalanceOutcome
 from instride.wire import api
 from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
 
@@ -212,7 +216,8 @@ def test_an_empty_assignment_is_one(script: NetworkScript) -> None:
     script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=b""))
     assert [event.partitions for event in script.take(Assigned)] == [{}]
     script.do(PartitionsAssigned(generation=1))
-    assert script.machine._group.state is GroupState.STABLE
+    (ended,) = (each.event for each in script.take(Noticed) if isinstance(each.event, RebalanceEnded))
+    assert ended.outcome is RebalanceOutcome.TAKEN
 
 
 # --- heartbeats ---------------------------------------------------------------------------------------------
@@ -422,10 +427,7 @@ def dealt(script: NetworkScript) -> dict[str, list[str]]:
 def grow(script: NetworkScript, partitions: int) -> None:
     """The topic gets more partitions, and the metadata of it comes."""
     script.topics["t"] = partitions
-    script.machine._cluster.refresh()
-    script.machine._context.touch()
-    script.pass_time(1.0)
-    assert script.machine._cluster.partition_count("t") == partitions
+    script.fresh_metadata()
 
 
 def wants(*topics: str) -> bytes:
@@ -492,12 +494,13 @@ def test_a_change_between_the_deal_and_the_sync_is_seen_when_the_sync_is_answere
     script.asked(api.JoinGroup)
 
 
-def test_an_assignor_of_the_users_that_fails_is_told_with_its_own_error(script: NetworkScript) -> None:
-    def broken(*_: object) -> None:
-        raise LookupError("the user's bug")
+def test_an_assignor_of_the_users_that_fails_is_told_with_its_own_error() -> None:
+    class Broken(CooperativeStickyAssignor):
+        def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+            raise LookupError("the user's bug")
 
+    script = NetworkScript(assignors=[Broken()])
     script.subscribe()
-    script.machine._group._joining._assignors[0].assign = broken  # type: ignore[assignment,method-assign]
     leads(script)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, LookupError)

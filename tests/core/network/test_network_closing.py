@@ -6,7 +6,6 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, Close, Subscribe, Unsubscribe
-from instride.core.network.coordinator import CoordinatorState
 from instride.errors import KafkaError, TransportError
 from instride.wire import api
 
@@ -46,7 +45,6 @@ def test_a_member_that_wants_to_stay_says_nothing(script: NetworkScript) -> None
     script.member_of(1, 0)
     close(script, leave=False)
     assert answers(script) == [None]
-    assert script.machine._coordinator.state is CoordinatorState.DOWN
     assert script.stopped
     assert script.waits() == [], "every connection is closed"
 
@@ -82,8 +80,8 @@ def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: Netwo
 @pytest.mark.rule("12")
 def test_without_a_coordinator_and_without_commits_nothing_is_awaited(script: NetworkScript) -> None:
     script.member_of(1, 0)
-    script.reachable = False
-    script.machine._coordinator.lost("the broker is gone")
+    script.coordinator_error = 15  # nobody knows another
+    script.heartbeat(16)
     close(script)
     assert answers(script) == [None]
     assert script.stopped

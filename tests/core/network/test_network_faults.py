@@ -122,28 +122,6 @@ def test_closing_neither_joins_nor_assigns_anew_before_it_leaves(script: Network
     assert {type(event).__name__ for event in script.delivered} == {"Revoked"}
 
 
-def test_two_late_requests_of_a_connection_end_even_if_the_first_end_closes_it(script: NetworkScript) -> None:
-    connections = script.machine._context.connections
-    script.do(Assign(partitions={tp(0): 1}))
-    key = next(iter(connections._links))
-    script.reachable = False
-    connections.close(key, ProtocolError("x"), script.now)
-    ended: list[str] = []
-
-    def first(_result: object, now: float) -> None:
-        ended.append("first")
-        connections.close_all(now)
-
-    request = api.Metadata(topics=())
-    connections.closed(key, ProtocolError("x"), script.now)
-    connections._links[key].backoff.failed(script.now)
-    connections._links[key].backoff.ready_at = script.now + 50
-    connections.send(key, ("b", 1), request, first, script.now, timeout=1.0)
-    connections.send(key, ("b", 1), request, lambda _r, _t: ended.append("second"), script.now, timeout=1.0)
-    connections.expire(script.now + 2)
-    assert ended == ["first", "second"]
-
-
 def test_an_unreadable_answer_is_asked_for_once_more_before_anything_is_parked(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     script.answer(api.Fetch, ProtocolError("bad bytes"))

@@ -9,7 +9,6 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import COMMITTED, EARLIEST, LATEST, Assign, Lost, Parked, Pause, Positioned, SetPosition
-from instride.core.network.held import Phase
 from instride.errors import GroupAuthorizationFailedError, NoOffsetForPartitionError, TransportError
 from instride.wire import api
 
@@ -28,9 +27,6 @@ class Finding(NetworkScript):
     def listed(self, offset: int, partition: int = 0, *, error: int = 0) -> None:
         listed = api.ListedOffset(offset=offset, error=error)
         self.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(partition): listed}))
-
-    def phase(self, partition: int = 0) -> Phase:
-        return self.machine._book.held[tp(partition)].phase
 
 
 @pytest.fixture
@@ -80,7 +76,7 @@ def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
 def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> None:
     script.found(-1, error=code)
     assert script.take(Positioned) == []
-    assert script.phase() is Phase.FIND_COMMITTED
+    assert "ListOffsets" not in script.waits()
     script.pass_time(3.0)
     assert "ListOffsets" not in script.waits()
     script.found(7)

@@ -8,7 +8,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, ErrorRaised, FetchCommitted, FetchOffsets, Polled
 from instride.core.network.actions import Action, OpenConnection
-from instride.errors import AuthenticationError, TransportError
+from instride.errors import AuthenticationError
 from instride.wire import api
 
 
@@ -92,15 +92,3 @@ def test_what_was_refused_once_is_no_answer_any_more_when_it_is_taken() -> None:
     script.pass_time(5.0)
     (answer,) = (event for event in script.delivered if isinstance(event, Answered))
     assert answer.error is None
-
-
-def test_requests_hear_of_a_broken_connection_so_that_they_are_made_again() -> None:
-    script = Refusing()
-    heard: list[object] = []
-    connections = script.machine._context.connections
-    key = script.machine._cluster.any_node(script.now)[0]
-    connections.send(key, ("test", 9092), api.Metadata(topics=()), lambda result, _: heard.append(result), script.now)
-    script.settle()
-    (error,) = (each for each in heard if isinstance(each, TransportError))
-    assert error.retriable
-    assert isinstance(error.__cause__, AuthenticationError)

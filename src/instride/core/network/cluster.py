@@ -116,12 +116,12 @@ class Cluster:
 
     def unanswered(self, key: ConnectionKey) -> None:
         """What any broker can answer was not answered there: ask another."""
-        if key.role is Role.BOOTSTRAP:
+        if key.role is not Role.BOOTSTRAP:
+            self.suspect(key.node_id)
+        elif key.node_id == self._next_bootstrap % len(self._bootstrap):  # else another request has told it already
             self._next_bootstrap += 1
             if self._next_bootstrap % len(self._bootstrap) == 0:
                 self._suspects.clear()  # none of the list answers either: ask all again, the known ones first
-        else:
-            self.suspect(key.node_id)
 
     def suspect(self, node_id: int) -> None:
         """This broker did not answer; ask others until the metadata is fresh."""

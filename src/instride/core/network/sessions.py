@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from instride.wire import api
 
-__all__ = ["SESSION_ERRORS", "FetchSession", "Said"]
+__all__ = ["SESSION_ERRORS", "FetchSession", "Said", "next_epoch"]
 
 _ID_NOT_FOUND = 70
 _NO_SESSION = 0
@@ -39,6 +39,11 @@ class Said:
     partitions: tuple[api.FetchPartition, ...]
     forgotten: tuple[api.FetchPartition, ...] = ()
     known: Mapping[api.Partition, api.FetchPartition] = field(default_factory=dict)
+
+
+def next_epoch(epoch: int) -> int:
+    """After the last number they begin again, at 1: 0 is of a fetch that names everything."""
+    return epoch + 1 if epoch < _LAST_EPOCH else 1
 
 
 class FetchSession:
@@ -84,11 +89,11 @@ class FetchSession:
         """The fetch was answered without an error."""
         if self._epoch == _FULL:
             self._id = answer.session_id
-            self._epoch = 1 if self.established else _FULL
+            self._epoch = next_epoch(_FULL) if self.established else _FULL
         elif answer.session_id != self._id:
             self._id, self._epoch = _NO_SESSION, _FULL
         else:
-            self._epoch = self._epoch + 1 if self._epoch < _LAST_EPOCH else 1
+            self._epoch = next_epoch(self._epoch)
 
     def failed(self, code: int = 0) -> bool:
         """Law 2. code: the answer's error, or 0 for none. Whether only the session was at fault: try again at once."""
