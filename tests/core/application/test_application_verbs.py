@@ -415,6 +415,7 @@ def test_after_unsubscribe_a_pattern_is_gone() -> None:
         (["t"], "t", TypeError),
         (None, "(", ValueError),
         (None, re.compile(b"t"), TypeError),
+        (None, ["fl.*"], TypeError),
         (["^fl.*"], None, ValueError),
     ],
 )
