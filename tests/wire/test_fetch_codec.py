@@ -258,3 +258,14 @@ def test_random_bytes_give_an_answer_or_a_protocol_error(version: int, body: byt
         decode_fetch(memoryview(body), version, REQUEST)
     except ProtocolError:
         return
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_longest_name_and_many_partitions(version: int) -> None:
+    """From 127 on, a compact length takes two bytes."""
+    name, count = "t" * 249, 300
+    parts = tuple(FetchPartition(topic=name, partition=n, offset=n, topic_id=UUID(int=9)) for n in range(count))
+    message = _written(replace(REQUEST, partitions=parts), version)
+    (topic,) = message.topics
+    assert (topic.topic if version < 13 else topic.topic_id) == (name if version < 13 else UUID(int=9))
+    assert [each.partition for each in topic.partitions] == list(range(count))

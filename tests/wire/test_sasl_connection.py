@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from instride.errors import (
 from instride.wire import api
 from instride.wire.connection import Connection
 from instride.wire.sasl.api import Mechanism
+from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride.wire.sasl.plain import Plain
+from instride.wire.sasl.scram import Scram, ScramCredentials
 
 SECRET = "canary-password"
 
@@ -170,3 +173,35 @@ def test_a_broker_that_hangs_up_names_what_may_be_wrong() -> None:
     plain.send(1, api.Metadata(topics=()))
     assert isinstance(plain.end_of_stream(), TransportError)
     assert "security_protocol" in str(plain.end_of_stream())
+
+
+def test_any_other_refusal_of_a_mechanism_is_told_by_its_code() -> None:
+    script = Script()
+    script.agree(error=-1)
+    assert isinstance(script.failure, AuthenticationError)
+    assert "SaslHandshake (PLAIN) with error code -1" in str(script.failure)
+    assert script.asked() is None
+
+
+def test_another_authentication_needs_a_connection_that_is_ready() -> None:
+    script = Script()
+    with pytest.raises(RuntimeError, match="ready"):
+        script.connection.authenticate_again(Plain("user", SECRET))
+    script.agree()
+    script.authenticate()
+    script.connection.authenticate_again(Plain("user", SECRET))
+    with pytest.raises(RuntimeError, match="ready"):
+        script.connection.authenticate_again(Plain("user", SECRET))
+
+
+def scram() -> Mechanism:
+    return Scram(ScramCredentials("SCRAM-SHA-256", "user", SECRET), nonce="n0nce")
+
+
+@pytest.mark.parametrize("make", [lambda: Plain("user", SECRET), lambda: OAuthBearer(OAuthToken(value=SECRET)), scram])
+def test_no_mechanisms_secret_is_in_a_refusal_that_repeats_it(make: Callable[[], Mechanism]) -> None:
+    mechanism = make()
+    script = Script(mechanism)
+    script.agree()
+    script.authenticate(error=58, message=f"who is {SECRET}?")
+    assert f"refused {mechanism.name}: who is ***?" in str(script.failure)

@@ -232,3 +232,21 @@ def test_a_broker_that_goes_on_after_its_offer_is_refused() -> None:
     mechanism.answer(bytes((0, 0, 1, 7)))
     with pytest.raises(AuthenticationError, match="end"):
         mechanism.answer(b"more")
+
+
+def test_a_password_is_salted_once_for_the_same_salt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than all else, and each new connection asks for it."""
+    salted: list[bytes] = []
+    pbkdf2 = hashlib.pbkdf2_hmac
+
+    def counting(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        salted.append(salt)
+        return pbkdf2(name, password, salt, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counting)
+    credentials = ScramCredentials("SCRAM-SHA-256", "user", "pencil")
+    proofs = [Scram(credentials, nonce=NONCE).answer(SERVER_FIRST) for _ in range(3)]
+    assert len(set(proofs)) == 1
+    assert len(salted) == 1
+    Scram(credentials, nonce=NONCE).answer(SERVER_FIRST.replace(b"s=W22Z", b"s=X22Z"))
+    assert len(salted) == 2, "another broker's salt"

@@ -278,3 +278,14 @@ def test_list_offsets_answer() -> None:
                 ("a", 3): api.ListedOffset(error=-1),
             }
         )
+
+
+def test_an_offset_that_was_not_asked_for_is_ignored() -> None:
+    topics = topics_of(
+        ("a", {"partition_index": 0, "offset": 8, "timestamp": 9}),
+        ("a", {"partition_index": 77, "offset": 1, "timestamp": 1}),
+        ("z", {"partition_index": 0, "offset": 1, "timestamp": 1}),
+    )
+    answer = answer_to(api.ListOffsets, 4, response(api.ListOffsets, 4, topics=topics))
+    assert answer.offsets.keys() == {("a", 0), ("b", 1), ("a", 3)}
+    assert answer.offsets["a", 0].offset == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from importlib import metadata
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from instride.errors import (
     UnsupportedVersionError,
 )
 from instride.wire import api
+from instride.wire.codecs.api_versions import software_version
 from instride.wire.connection import Connection, Received
 
 
@@ -272,3 +274,17 @@ def test_a_damaged_answer_never_raises(damage: bytes, kind: str) -> None:
     connection.send(3, requests[kind])
     (received,) = connection.receive_data(framed(struct.pack(">ib", 1, 0) + damage))
     assert (received.error is None) == (connection.failure is None)
+
+
+def test_a_version_that_nobody_knows_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run from a checkout that is not installed, say."""
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    software_version.cache_clear()
+    try:
+        assert software_version() == "unknown"
+    finally:
+        software_version.cache_clear()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -196,3 +198,21 @@ def test_a_damaged_subscription_gives_a_value_or_a_protocol_error(
         read_subscription(bytes(damaged))
     except ProtocolError:
         pass
+
+
+def test_each_version_adds_to_the_one_before() -> None:
+    """As KIP-429, KIP-792 and KIP-881 did: so a reader of an older version finds what it knows."""
+    said = Subscription(topics=("t",), owned=(TopicPartition("t", 3),), generation=7, rack="r", userdata=b"u")
+    bodies = [write_subscription(replace(said, version=version))[2:] for version in range(4)]
+    added = [later.removeprefix(earlier) for earlier, later in itertools.pairwise([b"", *bodies])]
+    assert added == [
+        b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\1u",
+        b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\1\0\0\0\3",
+        b"\0\0\0\7",
+        b"\0\1r",
+    ]
+
+
+def test_the_very_bytes_of_an_assignment() -> None:
+    written = write_assignment(Assignment(partitions=(TopicPartition("t", 3),)))
+    assert written == b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\1\0\0\0\3" + b"\xff\xff\xff\xff"

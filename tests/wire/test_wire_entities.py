@@ -142,3 +142,8 @@ def test_all_schemas_of_our_range_exist() -> None:
         for version in range(codec.lowest, codec.highest + 1):
             schema = load_response_schema(codec.api_key, version)
             assert schema.__flexible__ == (version >= codec.flexible_from)
+
+
+def test_an_array_that_must_be_there_and_is_null_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="topics: an array before byte 4 is null and must not be"):
+        read_response(struct.pack(">i", -1), 9, 1)

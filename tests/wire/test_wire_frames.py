@@ -132,3 +132,25 @@ def test_only_the_first_frame_is_judged_so() -> None:
     frames.receive_data(framed(b"kafka"))
     frames.receive_data(struct.pack(">i", FIRST_FRAME_BYTES + 1))
     assert frames.failure is None
+
+
+def test_a_large_frame_comes_in_pieces() -> None:
+    frames = FrameBuffer(max_frame_bytes=MAX)
+    assert frames.receive_data(struct.pack(">i", 300_000)) == []
+    for _ in range(2):
+        frames.get_buffer()[:100_000] = b"x" * 100_000
+        assert frames.buffer_updated(100_000) == []
+        assert not frames.is_between_frames
+    frames.get_buffer()[:100_000] = b"y" * 100_000
+    (frame,) = frames.buffer_updated(100_000)
+    assert bytes(frame) == b"x" * 200_000 + b"y" * 100_000
+    assert frames.is_between_frames
+
+
+def test_what_a_socket_brings_after_a_failure_is_not_looked_at() -> None:
+    frames = FrameBuffer(max_frame_bytes=MAX)
+    frames.receive_data(framed(b"good") + struct.pack(">i", -5))
+    failure = frames.failure
+    frames.get_buffer()[:6] = framed(b"ab")
+    assert frames.buffer_updated(6) == []
+    assert frames.failure is failure
