@@ -31,7 +31,7 @@ test: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 coverage: $(COMPILED)
-	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis" tests/core
+	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
 	@$(BIN)/python -m coverage report
 
 check: $(COMPILED)

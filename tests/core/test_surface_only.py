@@ -1,6 +1,7 @@
 """The tests of the core use its surface only: they say what a user or a broker can see, and the code behind may change.
 
-`make coverage` counts what these tests run, so a line that it counts is one that the surface reaches.
+None reaches for a private name. One that looks at a part by itself is marked so, and `make coverage` does not count it:
+so each line that it counts is one that the surface reaches.
 """
 
 from __future__ import annotations
@@ -15,6 +16,28 @@ HERE = Path(__file__).parent
 # Those of the drawn pages are tests of tools, which they replace parts of.
 FILES = sorted(path for path in HERE.rglob("*.py") if not path.name.startswith("test_drawn_"))
 MOCKS = ("unittest.mock", "mock")
+
+# Modules (or packages), or names of one: the two machines, what goes in and comes out, tables, assignors, metrics.
+SURFACE = {
+    "instride.core.application.calls",
+    "instride.core.application.holdings.CHANGES",
+    "instride.core.application.holdings.blocker_of",
+    "instride.core.application.listener",
+    "instride.core.application.machine",
+    "instride.core.application.partition.Delivery",
+    "instride.core.assignors",
+    "instride.core.events",
+    "instride.core.group",
+    "instride.core.lease",
+    "instride.core.metrics",
+    "instride.core.network.actions",
+    "instride.core.network.coordinator.CoordinatorInput",
+    "instride.core.network.coordinator.CoordinatorState",
+    "instride.core.network.coordinator.TRANSITIONS",
+    "instride.core.network.machine",
+    "instride.core.network.ranges.RangeChunk",
+    "instride.core.words",
+}
 
 
 def private(name: str) -> bool:
@@ -44,9 +67,35 @@ def reached(source: str) -> Iterator[str]:
                 yield f"line {node.lineno}: monkeypatch"
 
 
+def inner(source: str) -> Iterator[str]:
+    """Names of the core that are imported and are not its surface."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("instride.core"):
+            for each in node.names:
+                name = f"{node.module}.{each.name}"
+                if not any(name == part or name.startswith(f"{part}.") for part in SURFACE):
+                    yield name
+
+
+def is_of_a_part(source: str) -> bool:
+    return "\npytestmark = pytest.mark.part\n" in source
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HERE)))
 def test_nothing_private_is_reached_for(path: Path) -> None:
     assert list(reached(path.read_text())) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HERE)))
+def test_who_looks_at_a_part_by_itself_is_marked_and_nobody_else(path: Path) -> None:
+    source = path.read_text()
+    assert bool(list(inner(source))) == is_of_a_part(source), list(inner(source))
+
+
+def test_what_is_inside_is_seen() -> None:
+    assert list(inner("from instride.core.network.cluster import Cluster")) == ["instride.core.network.cluster.Cluster"]
+    assert list(inner("from instride.core.network.machine import NetworkMachine")) == []
+    assert list(inner("from instride.core.application.partition import Delivery")) == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from instride.core.application.fairness import Greedy, Proportional
 from instride.core.application.partition import OwnedPartition
 from instride.core.network.ranges import RangeChunk
 
+pytestmark = pytest.mark.part
+
 
 class Buffers:
     """Partitions whose buffers the test fills."""

@@ -26,6 +26,8 @@ from instride.core.events import (
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 
+pytestmark = pytest.mark.part
+
 KINDS = ["answer", "error", "loss", "request", "back", "assigned", "settled", "revoked"]
 
 

@@ -33,3 +33,16 @@ def test_the_bound_may_be_another_in_each_poll(script: Script) -> None:
     script.assigned(0)
     script.fetched(0, 0, 10)
     assert [script.poll(limit=limit) for limit in (1, 5, -1)] == [[(0, 0, 1)], [(0, 1, 6)], [(0, 6, 10)]]
+
+
+@pytest.mark.requirement("KIP-41/4")
+def test_proportional_polls_begin_after_whoever_got_the_last_odd_record() -> None:
+    script = Script(fetch_fairness="proportional")
+    script.subscribe()
+    script.assigned(0, 1, 2)
+    for p in (0, 1, 2):
+        script.fetched(p, 0, 10)
+    polls = [script.poll(limit=2) for _ in range(3)]
+    assert [sum(end - start for _, start, end in each) for each in polls] == [2, 2, 2]
+    took = [part[0] for each in polls for part in each]
+    assert sorted(took) == [0, 0, 1, 1, 2, 2], "none waits for a second share of another"

@@ -10,8 +10,7 @@ from instride.core.group import membership, ownership
 from instride.core.group.membership import GroupInput, GroupState, next_group_state
 from instride.core.group.ownership import IllegalTransitionError, Ownership, OwnershipInput, next_ownership
 from instride.core.group.protocol import RebalanceProtocol
-from instride.core.network import coordinator
-from instride.core.network.coordinator import CoordinatorInput, CoordinatorState
+from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
 
 
 @pytest.mark.parametrize("protocol", RebalanceProtocol)
@@ -88,7 +87,7 @@ def test_every_pair_of_the_group_has_a_row_or_raises() -> None:
 @pytest.mark.requirement("threading/10")
 @pytest.mark.requirement("threading/11")
 def test_the_coordinators_way() -> None:
-    table = coordinator.TRANSITIONS
+    table = TRANSITIONS
     state = CoordinatorState.DOWN
     way = []
     for event in (

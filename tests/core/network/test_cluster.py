@@ -21,6 +21,8 @@ from instride.errors import (
 from instride.records import TopicPartition
 from instride.wire import api
 
+pytestmark = pytest.mark.part
+
 TP = TopicPartition("t", 0)
 
 

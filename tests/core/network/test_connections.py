@@ -17,6 +17,8 @@ from instride.errors import (
 )
 from instride.wire import api
 
+pytestmark = pytest.mark.part
+
 KEY = ConnectionKey(Role.DATA, 1)
 OTHER = ConnectionKey(Role.JOIN, 1)
 WHERE = ("b", 1)

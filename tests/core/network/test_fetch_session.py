@@ -1,0 +1,148 @@
+"""A fetch session (KIP-227) by itself: what a fetch says, and what follows from each answer."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instride.core.network.sessions import FetchSession, next_epoch
+from instride.testing.simulation.session_model import SessionModel
+from instride.wire import api
+
+pytestmark = pytest.mark.part
+
+A, B = UUID(int=1), UUID(int=2)
+
+
+def part(number: int, offset: int = 0, topic_id: UUID = A) -> api.FetchPartition:
+    return api.FetchPartition(topic="t", partition=number, offset=offset, topic_id=topic_id)
+
+
+def numbers(partitions: tuple[api.FetchPartition, ...]) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in partitions]
+
+
+def begun(*wanted: api.FetchPartition, session_id: int = 7) -> FetchSession:
+    session = FetchSession()
+    said = session.ask(wanted)
+    assert (said.session_id, said.session_epoch, said.partitions) == (0, 0, wanted)
+    session.answered(api.FetchAnswer(session_id=session_id))
+    return session
+
+
+def test_only_what_is_new_or_has_moved_is_named_and_the_rest_is_known() -> None:
+    session = begun(part(0), part(1), part(2))
+    said = session.ask([part(0, 5), part(1), part(3)])
+    assert (said.session_id, said.session_epoch) == (7, 1)
+    assert numbers(said.partitions) == [(0, 5), (3, 0)]
+    assert numbers(said.forgotten) == [(2, 0)]
+    assert {key[1] for key in said.known} == {0, 1, 3}
+    session.answered(api.FetchAnswer(session_id=7))
+    said = session.ask([part(0, 5), part(1), part(3)])
+    assert (said.session_epoch, said.partitions, said.forgotten) == (2, (), ())
+
+
+def test_a_broker_that_makes_no_session_is_told_everything() -> None:
+    session = begun(part(0), part(1), session_id=0)
+    for _ in range(2):
+        said = session.ask([part(0), part(1)])
+        assert (said.session_id, said.session_epoch) == (0, 0)
+        assert numbers(said.partitions) == [(0, 0), (1, 0)]
+        session.answered(api.FetchAnswer(session_id=0))
+    assert not session.established
+
+
+@pytest.mark.parametrize(("code", "session_id"), [(70, 0), (71, 7), (106, 7), (-1, 7), (0, 7)])
+def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: int, session_id: int) -> None:
+    session = begun(part(0), part(1))
+    session.ask([part(0, 5), part(1)])
+    at_once = session.failed(code)
+    assert at_once == (code in (70, 71, 106))
+    said = session.ask([part(0, 5), part(1)])
+    assert (said.session_id, said.session_epoch) == (session_id, 0)
+    assert numbers(said.partitions) == [(0, 5), (1, 0)]
+    assert not session.failed(70), "a fetch that names everything is not sent again at once"
+
+
+def test_a_broker_that_ends_the_session_in_its_answer_is_told_everything() -> None:
+    session = begun(part(0))
+    session.ask([part(0, 1)])
+    session.answered(api.FetchAnswer(session_id=0))
+    said = session.ask([part(0, 1)])
+    assert (said.session_id, said.session_epoch, len(said.partitions)) == (0, 0, 1)
+
+
+def test_a_session_names_topics_in_one_way_only() -> None:
+    session = begun(part(0), part(1))
+    said = session.ask([part(0), part(1, topic_id=api.NO_TOPIC_ID)])
+    assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (7, 0, 2, True)
+    session.answered(api.FetchAnswer(session_id=8))
+    said = session.ask([part(0), part(1)])
+    assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (8, 0, 2, False)
+
+
+def test_a_session_that_began_with_names_says_so_where_nothing_is_named() -> None:
+    session = begun(part(0, topic_id=api.NO_TOPIC_ID))
+    said = session.ask([part(0, topic_id=api.NO_TOPIC_ID)])
+    assert (said.partitions, said.named, said.session_epoch) == ((), True, 1)
+
+
+def test_a_topic_that_was_made_anew_begins_a_session() -> None:
+    session = begun(part(0, 9), part(1))
+    said = session.ask([part(0, 0, B), part(1, 0, B)])
+    assert (said.session_id, said.session_epoch) == (7, 0)
+    assert numbers(said.partitions) == [(0, 0), (1, 0)]
+
+
+def test_epochs_go_round() -> None:
+    assert [next_epoch(each) for each in (0, 1, (1 << 31) - 2, (1 << 31) - 1)] == [1, 2, (1 << 31) - 1, 1]
+
+
+def test_the_end_names_the_session_and_nothing_else() -> None:
+    session = begun(part(0))
+    said = session.end()
+    assert (said.session_id, said.session_epoch, said.partitions, said.forgotten) == (7, -1, (), ())
+    assert not session.established
+
+
+partitions = st.dictionaries(st.integers(0, 5), st.integers(0, 3), max_size=6)
+
+
+@pytest.mark.requirement("surface/fetch-sessions")
+@given(rounds=st.lists(st.tuples(partitions, st.sampled_from(["ok", "lost answer", "restart"])), max_size=12))
+def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int], str]]) -> None:
+    """Whatever goes wrong in between: the broker's session is what the client asks for, no more and no less."""
+    session, broker = FetchSession(), SessionModel(0)
+    for wanted, event in rounds:
+        if event == "restart":
+            broker.forget_all()
+        for _ in range(3):
+            said = session.ask([part(number, offset) for number, offset in wanted.items()])
+            request = api.Fetch(
+                partitions=said.partitions,
+                forgotten=said.forgotten,
+                known=said.known,
+                named=said.named,
+                session_id=said.session_id,
+                session_epoch=said.session_epoch,
+                max_wait=0.0,
+                min_bytes=1,
+                max_bytes=1,
+            )
+            asked = broker.ask(request, 0.0)
+            if asked.error:
+                assert session.failed(asked.error)
+                continue
+            assert {key[1]: each.offset for key, each in asked.partitions.items()} == wanted
+            assert dict(said.known) == asked.partitions
+            answer = broker.answer(asked, {}, 0.0)
+            if event == "lost answer":
+                session.failed()
+            else:
+                session.answered(answer)
+            break
+        else:
+            raise AssertionError("a fetch that names everything was refused")

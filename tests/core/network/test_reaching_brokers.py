@@ -1,0 +1,192 @@
+"""What is seen of connections that fail, of brokers that are gone, and of topics that are not there."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Answered, Assign, Close, ErrorRaised, FetchCommitted, Fetched, Parked
+from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role
+from instride.errors import (
+    FrameTooLargeError,
+    InvalidTopicError,
+    NotKafkaError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+)
+from instride.wire import api
+
+REBOOTSTRAP_REQUIRED = 129
+DATA, TAIL = ConnectionKey(Role.DATA, 1), ConnectionKey(Role.TAIL, 1)
+COORDINATOR = ConnectionKey(Role.COORDINATOR, 1)
+
+
+class Silent(NetworkScript):
+    """While `silent`, no connection opens and none is refused."""
+
+    silent = True
+
+    def _act(self, action: Action) -> None:
+        if self.silent and isinstance(action, OpenConnection):
+            self.attempts.append((action.host, action.port))
+        else:
+            super()._act(action)
+
+
+def told(script: NetworkScript) -> list[Exception]:
+    return [each.error for each in script.take(ErrorRaised)]
+
+
+def assigned(script: NetworkScript, *partitions: int, topic: str = "t") -> NetworkScript:
+    script.do(Assign(partitions={tp(p, topic): p + 1 for p in partitions}))
+    return script
+
+
+# --- no broker ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_kafka_is_told_at_once_and_then_seldom() -> None:
+    script = NetworkScript(bootstrap_servers="s0:1,s1:1")
+    script.reachable, script.refusal = False, NotKafkaError("an HTTP server")
+    assigned(script, 0)
+    script.pass_time(5.0)
+    (error,) = told(script)
+    assert isinstance(error, NotKafkaError)
+    assert "s0:1: an HTTP server" in str(error)
+    assert "s1:1" in str(error)
+    script.pass_time(script.config.request_timeout)
+    assert len(told(script)) == 1
+
+
+def test_that_nobody_answers_is_told_after_the_request_time_out() -> None:
+    script = NetworkScript(bootstrap_servers="s0:1,s1:1")
+    script.reachable = False
+    assigned(script, 0)
+    script.pass_time(script.config.request_timeout - 2.0)
+    assert told(script) == []
+    script.pass_time(4.0)
+    (error,) = told(script)
+    assert type(error) is TransportError
+    script.reachable = True
+    script.pass_time(5.0)
+    assert "Fetch" in script.waits(), "and it goes on as soon as somebody answers"
+
+
+def test_a_server_that_swallows_packets_costs_the_set_up_time_out_and_the_next_is_asked() -> None:
+    script = Silent(bootstrap_servers="s0:1,s1:1")
+    assigned(script, 0)
+    script.pass_time(script.config.connection_setup_timeout - 0.1)
+    assert script.attempts == [("s0", 1)]
+    script.pass_time(1.0)
+    assert script.attempts == [("s0", 1), ("s1", 1)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_broker_that_wants_us_to_begin_anew_is_believed(known: bool) -> None:
+    """KIP-1102, from a broker that is known or from a bootstrap server."""
+    script = NetworkScript(bootstrap_servers="s0:1,s1:1")
+    script.hold_metadata = not known
+    assigned(script, 0)
+    if known:
+        script.hold_metadata = True
+        script.answer(api.Fetch, api.FetchAnswer(partitions={tp(0): api.FetchedPartition(error=6)}))
+        script.pass_time(2.0)
+    script.attempts.clear()
+    script.answer(api.Metadata, api.MetadataAnswer(error=REBOOTSTRAP_REQUIRED))
+    script.hold_metadata = False
+    script.pass_time(3.0)
+    assert script.attempts[0][0] == ("s0" if known else "s1")
+    assert "Fetch" in script.waits()
+    assert told(script) == []
+
+
+# --- no topic -------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_its_topic_lacks_is_told_once() -> None:
+    script = assigned(NetworkScript(), 0, 99)
+    script.pass_time(4.0)
+    assert told(script) == []
+    script.pass_time(60.0)
+    (error,) = told(script)
+    assert isinstance(error, UnknownTopicOrPartitionError)
+    assert "t-99 does not exist: its topic has 4 partitions" in str(error)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(3, UnknownTopicOrPartitionError), (17, InvalidTopicError)])
+def test_a_topic_that_is_missing_for_a_while_is_told_once_and_read_when_it_is_there(
+    code: int, kind: type[Exception]
+) -> None:
+    script = NetworkScript()
+    script.topic_errors = {"t": code}
+    assigned(script, 0)
+    script.pass_time(4.0)
+    assert told(script) == []
+    script.pass_time(60.0)
+    (error,) = told(script)
+    assert isinstance(error, kind)
+    assert "'t'" in str(error)
+    script.topic_errors = {}
+    script.pass_time(3.0)
+    assert "Fetch" in script.waits()
+
+
+# --- what the shell says --------------------------------------------------------------------------------------
+
+
+def test_word_of_a_connection_that_is_not_awaited_changes_nothing() -> None:
+    script = assigned(NetworkScript(), 0)
+    before = (list(script.waiting), set(script.open))
+    for key in (ConnectionKey(Role.DATA, 77), TAIL, DATA):
+        script.machine.opened(key, script.now)
+    script.machine.closed(ConnectionKey(Role.DATA, 77), TransportError("never heard of it"), script.now)
+    script.machine.answered(10_000, api.HeartbeatAnswer(), script.now)
+    script.settle()
+    assert (script.waiting, script.open) == before
+
+
+def test_a_connection_breaks_once() -> None:
+    script = assigned(NetworkScript(reconnect_backoff=5.0, reconnect_backoff_max=5.0), 0)
+    key = next(each.key for each in script.waiting if isinstance(each.request, api.Fetch))
+    script.attempts.clear()
+    for _ in range(2):
+        script.machine.closed(key, TransportError("gone"), script.now)
+    script.settle()
+    assert script.machine.meter.closed.number == 2, "the bootstrap connection, and this one"
+
+
+def test_an_answer_over_the_bound_is_told_to_the_request_that_is_first_in_line() -> None:
+    """The others on the connection only lose it, and are made again."""
+    script = assigned(NetworkScript(), 0)
+    fetch = next(each for each in script.waiting if isinstance(each.request, api.Fetch))
+    script.waiting.remove(fetch)
+    too_large = FrameTooLargeError("a frame of 3 GiB")
+    for _ in range(2):
+        script.machine.closed(fetch.key, too_large, script.now)
+        script.settle()
+        script.pass_time(5.0)
+    parked = [each.error for each in script.take(Parked)]
+    assert parked
+    assert "3 GiB" in str(parked[0])
+    assert script.take(Fetched) == []
+
+
+def test_the_end_of_a_close_ends_all_that_is_late_with_it() -> None:
+    script = NetworkScript(reconnect_backoff=50.0, reconnect_backoff_max=50.0)
+    script.member_of(1, 0)
+    script.machine.closed(COORDINATOR, TransportError("gone"), script.now)
+    script.settle()
+    script.do(Close(call=1, deadline=script.now + 5.0, leave=True))
+    script.do(FetchCommitted(call=2, deadline=script.now + 60.0, partitions=(tp(0),)))
+    script.now += script.config.request_timeout + 1.0  # no turn of the thread meanwhile
+    script.settle()
+    assert sorted(each.call for each in script.take(Answered)) == [1, 2]
+    assert script.stopped
+
+
+def test_actions_name_their_connections() -> None:
+    script = NetworkScript()
+    script.machine.handle(Assign(partitions={tp(0): 1}), script.now)
+    (opened,) = (each for each in script.machine.tick(script.now) if isinstance(each, OpenConnection))
+    assert str(opened.key) == "bootstrap connection to node 0"
+    assert CloseConnection(key=opened.key).abort is False
