@@ -484,3 +484,17 @@ def test_a_deadline_that_moved_before_a_poll_took_the_request_is_kept(script: Sc
     script.up(DeadlineMoved(partitions=epochs(0), deadline=150.0))
     script.poll()
     assert script.machine.revoke_deadline(script.now, tp(0)) == 150.0 - script.now
+
+
+@pytest.mark.rule("6")
+@pytest.mark.rule("deadline")
+def test_past_its_deadline_a_delay_is_refused_though_no_loss_was_told_yet(script: Script) -> None:
+    """The network side may be late: the process was suspended, or its thread did not get its turn."""
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0, deadline=150.0)
+    script.asked_for(1, deadline=400.0)
+    script.poll()
+    assert script.machine.delay_revoke([tp(0), tp(1)], now=149.9)
+    assert not script.machine.delay_revoke([tp(0), tp(1)], now=150.0)
+    assert script.machine.delay_revoke([tp(1)], now=150.0)

@@ -22,7 +22,7 @@ from instride.core.group.ownership import Ownership
 from instride.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, WakeupError
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["Offsets", "auto_commit", "auto_commit_due", "await_answer", "commit", "start_commit"]
+__all__ = ["Offsets", "auto_commit", "auto_commit_due", "await_answer", "commit", "next_auto_commit", "start_commit"]
 
 Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
 
@@ -97,6 +97,14 @@ def auto_commit_due(state: ApplicationState, now: float) -> None:
     if state.config.enable_auto_commit and now >= state.next_auto_commit:
         state.next_auto_commit = now + state.config.auto_commit_interval
         auto_commit(state, now, [tp for tp, held in state.lists.held.items() if _takes_commits(state, held)])
+
+
+def next_auto_commit(state: ApplicationState) -> float:
+    """When a poll that waits has something to commit; infinity where it has nothing."""
+    if not state.config.enable_auto_commit:
+        return float("inf")
+    known = any(held.position is not None and _takes_commits(state, held) for held in state.lists.held.values())
+    return state.next_auto_commit if known else float("inf")
 
 
 def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:

@@ -46,10 +46,13 @@ class RevokeLists:
     def lost(self) -> frozenset[TopicPartition]:
         return frozenset(self._lost)
 
-    def delay(self, partitions: Iterable[TopicPartition], losses: Iterable[Lost] = ()) -> bool:
+    def delay(
+        self, partitions: Iterable[TopicPartition], losses: Iterable[Lost] = (), *, now: float = float("-inf")
+    ) -> bool:
         """Rule 6. Raises ValueError for a partition that was never asked for.
 
-        losses: those that no poll has taken yet; what is in them, past its deadline say, is not delayed any more.
+        losses: those that no poll has taken yet; what is in them is not delayed any more. now: past its deadline a
+        partition is not delayed either, though the network side may not have come to tell of its loss.
         """
         wanted = list(partitions)
         never = [tp for tp in wanted if tp not in self._asked_for]
@@ -58,7 +61,7 @@ class RevokeLists:
             raise ValueError(f"delay_revoke: the group did not ask for {names}")
         accepted = True
         gone = {part for loss in losses for part in loss.partitions.items()}
-        pending = {tp: held for tp, held in self.held.items() if (tp, held.epoch) not in gone}
+        pending = {tp: held for tp, held in self.held.items() if (tp, held.epoch) not in gone and now < held.deadline}
         for tp in wanted:
             held = pending.get(tp)
             if held is None or held.state is Ownership.COMPLETING or held.epoch != self._asked_for[tp]:

@@ -37,7 +37,7 @@ from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.metrics.meters import NetworkMeter
 from instride.core.metrics.snapshot import metrics
-from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, WakeupError
 from instride.metrics import MetricName
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold, TelemetryEvent
@@ -156,7 +156,7 @@ class ApplicationMachine:
             )
         drain(self._state)
         self._at(now)
-        accepted = self._state.lists.delay(wanted, self._state.inbox.losses)
+        accepted = self._state.lists.delay(wanted, self._state.inbox.losses, now=self._state.holdings.now)
         self._explain(wanted, reason)
         return accepted
 
@@ -244,11 +244,21 @@ class ApplicationMachine:
             held = self._state.held(partition)
             if held.position is not None:
                 return held.position
-            if self._state.inbox.errors:
-                raise self._state.inbox.errors.popleft()
+            self._raise_what_ends_a_wait(held)
             if now >= deadline:
                 raise KafkaTimeoutError(f"the position of {partition} was not found within {timeout} s")
             now = yield Wait(until=deadline)
+
+    def _raise_what_ends_a_wait(self, held: OwnedPartition) -> None:
+        inbox = self._state.inbox
+        if inbox.woken:
+            inbox.woken = False
+            raise WakeupError("wakeup() was called during position")
+        if inbox.errors:
+            raise inbox.errors.popleft()
+        hopeless = held.hopeless()
+        if hopeless is not None:
+            raise hopeless
 
     def _all_held(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
         return [self._state.held(TopicPartition(*tp)) for tp in partitions]

@@ -109,6 +109,10 @@ class OwnedPartition:
         error, self.error = self.error, None
         return error
 
+    def hopeless(self) -> Exception | None:
+        """Why no position will be found without a seek. `due_error` gives it as well."""
+        return self.error if self.reset is None else None
+
     def due_reset(self) -> int | None:
         """Where to seek, once, when nothing is left before an offset that is out of range."""
         return self.reset if self._stands() else None

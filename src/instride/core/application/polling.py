@@ -13,6 +13,8 @@ Laws
    the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
    at the lease, the clock and the queue when its listener has run, which may take long.
 7. Where records are deserialized, that is the last step; an error of it is raised as `reading` says.
+8. A poll that waits long tells the network side now and then that the application is alive, and commits each
+   auto_commit_interval what earlier polls returned.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from instride.core.application.calls import Call, Wait
-from instride.core.application.committing import auto_commit, auto_commit_due
+from instride.core.application.committing import auto_commit, auto_commit_due, next_auto_commit
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion, split_change
 from instride.core.application.partition import Delivery
@@ -76,20 +78,21 @@ class Poller:
         state.post(Polled())
         self._raise_due()
         self._begin(now)
+        alive = now + state.config.max_poll_interval / 3
         while True:
             heard = self._take_events(now, immediate=immediate)
             deliveries = self._collect(limit, read) if holds and not heard else []
             if not heard and (deliveries or self._news or now >= deadline):
                 self._stepped = self._news = False
                 return deliveries
-            # Long polls tell the network side now and then that the application is alive.
-            alive = now + state.config.max_poll_interval / 3
-            now = yield Wait(until=now if heard else min(deadline, alive))
+            now = yield Wait(until=now if heard else min(deadline, alive, next_auto_commit(state)))
             holds = self._look(now)
-            if now >= alive:
+            if now >= alive:  # law 8; however often something woke it meanwhile
+                alive = now + state.config.max_poll_interval / 3
                 state.post(Polled())
             self._raise_due()
             self._take_losses()
+            auto_commit_due(state, now)
 
     def _look(self, now: float) -> bool:
         """At the lease, then at the queue (law 6). Whether the lease holds."""

@@ -1,0 +1,58 @@
+"""What goes on while one poll waits: it tells that we are alive, and commits what earlier polls returned."""
+
+from __future__ import annotations
+
+import pytest
+from application_script import Script, tp
+
+from instride.core.application.calls import Wait
+from instride.core.events import Commit, Fetched, Polled
+
+
+def aborted(script: Script, number: int) -> Fetched:
+    """A batch without a record to return: it wakes the poll, and does not end it."""
+    return Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=number)
+
+
+@pytest.mark.rule("full-speed")
+def test_a_poll_that_is_woken_all_the_time_still_tells_that_the_application_is_alive() -> None:
+    """A log of aborted transactions: something comes up each second, nothing that a poll returns."""
+    script = Script(max_poll_interval=30.0)
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    script.take_posted(Polled)
+    poll = script.machine.poll(script.now, 1000.0, immediate=False, limit=-1)
+    next(poll)
+    alive = []
+    for second in range(90):
+        script.up(aborted(script, second + 1))
+        script.now += 1.0
+        poll.send(script.now)
+        if script.take_posted(Polled):
+            alive.append(script.now)
+    gaps = [after - before for before, after in zip([100.0, *alive], [*alive, script.now], strict=True)]
+    assert max(gaps) < script.config.max_poll_interval
+
+
+def test_a_poll_that_waits_commits_what_earlier_polls_returned_when_the_interval_has_passed() -> None:
+    script = Script(enable_auto_commit=True, auto_commit_interval=5.0)
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 4)
+    assert script.poll() == [(0, 0, 4)]
+    script.take_posted(Commit)
+    poll = script.machine.poll(script.now, 1000.0, immediate=False, limit=-1)
+    wait = next(poll)
+    assert script.take_posted(Commit) == [], "the interval has not passed"
+    assert wait == Wait(until=105.0)
+    poll.send(105.0)
+    (commit,) = script.take_posted(Commit)
+    assert commit.entries[tp(0)].offset == 4
+
+
+def test_a_poll_that_has_nothing_new_to_commit_sleeps() -> None:
+    script = Script(enable_auto_commit=True, auto_commit_interval=5.0)
+    script.subscribe()
+    poll = script.machine.poll(script.now, 1000.0, immediate=False, limit=-1)
+    assert next(poll).until > 105.0
