@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Lost, PartitionsAssigned
+from instride.core.events import Answered, Assign, Lost, PartitionsAssigned, Unsubscribe
 from instride.errors import CommitFailedError, RebalanceInProgressError
 from instride.wire import api
 
@@ -39,10 +39,10 @@ def test_an_old_generation_that_a_new_one_overtook_is_a_rebalance_and_no_loss(sc
     script.pass_time(1.0)
     assert script.take(Lost) == []
     assert script.asked(api.OffsetCommit).generation == 2
-    assert script.committed() == {0: 6}
+    assert script.committed() == {0: 5}
     answers = {each.call: each.committed[tp(0)] for each in script.take(Answered)}
     assert answers[call] is None
-    assert answers[impatient] is None or isinstance(answers[impatient], RebalanceInProgressError)
+    assert isinstance(answers[impatient], RebalanceInProgressError), "it did not want to wait for the sync"
 
 
 @pytest.mark.vector(68)
@@ -102,3 +102,42 @@ def test_a_moved_coordinator_is_looked_for_before_the_commit_is_sent_again(scrip
     script.pass_time(1.0)
     (waiting,) = (each for each in script.waiting if isinstance(each.request, api.OffsetCommit))
     assert waiting.key.node_id == 2
+
+
+# --- held until the next sync -------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("full-speed")
+def test_who_does_not_wait_for_a_rebalance_is_refused_at_once_while_commits_are_held(script: NetworkScript) -> None:
+    patient = script.commit({0: 5})
+    script.committed(REBALANCE_IN_PROGRESS)
+    call = script.commit({0: 6}, carry_over=False)
+    assert isinstance(outcome(script, call), RebalanceInProgressError)
+    script.rebalance(2, 0)
+    script.pass_time(1.0)
+    assert script.committed() == {0: 6}, "for who waits; the newest offset goes with it, since it is as true"
+    assert outcome(script, patient) is None
+
+
+@pytest.mark.rule("full-speed")
+def test_who_waits_behind_another_commit_is_refused_when_the_join_is_answered(script: NetworkScript) -> None:
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    first = script.commit({0: 5}, carry_over=False)
+    second = script.commit({0: 6}, carry_over=False)
+    script.join(2)
+    assert isinstance(outcome(script, second), RebalanceInProgressError)
+    script.committed()
+    assert outcome(script, first) is None, "it was sent before"
+
+
+def test_what_a_group_held_up_holds_up_no_commit_without_a_group(script: NetworkScript) -> None:
+    """A sync that never came, since the group was left, is waited for by nobody."""
+    script.commit({0: 5}, timeout=5.0)
+    script.committed(REBALANCE_IN_PROGRESS)
+    script.do(Unsubscribe(call=1, deadline=script.now + 3.0))
+    script.pass_time(4.0)
+    script.do(Assign(partitions={tp(0): 9}))
+    call = script.commit({0: 7}, epoch=9)
+    script.pass_time(1.0)
+    assert script.committed() == {0: 7}
+    assert outcome(script, call) is None

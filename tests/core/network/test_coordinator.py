@@ -10,7 +10,13 @@ from network_script import NetworkScript, tp
 from instride.core.events import Answered, Assign, Close, ErrorRaised, FetchCommitted, PartitionsAssigned
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
-from instride.errors import InvalidGroupIdError, ProtocolError, TransportError
+from instride.errors import (
+    BrokerResponseError,
+    InvalidGroupIdError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+)
 from instride.wire import api
 
 NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 15, 16, 24
@@ -117,6 +123,34 @@ def test_a_group_that_is_refused_is_told_once_and_searched_on(script: Searching)
     script.do(FetchCommitted(call=2, deadline=script.now + 60, partitions=(tp(0),)))
     script.pass_time(1.0)
     assert script.take(Answered)[-1].error is None
+
+
+@pytest.mark.parametrize("code", [30, 35, 42, 12345])
+def test_an_error_that_no_search_will_mend_is_told_once(script: Searching, code: int) -> None:
+    script.subscribe()
+    for _ in range(3):
+        script.answer(api.FindCoordinator, api.FindCoordinatorAnswer(error=code))
+        script.pass_time(2.0)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, BrokerResponseError)
+    assert told.error.code == code
+    script.found()
+    assert "JoinGroup" in script.waits(), "the search went on"
+
+
+def test_a_broker_that_cannot_be_asked_for_the_coordinator_is_told_of(script: Searching) -> None:
+    script.subscribe()
+    script.answer(api.FindCoordinator, UnsupportedVersionError("no common version of FindCoordinator"))
+    assert isinstance(script.take(ErrorRaised)[0].error, UnsupportedVersionError)
+
+
+@pytest.mark.parametrize("code", [-1, 7, 14, 15])
+def test_an_error_that_may_pass_is_told_to_nobody(script: Searching, code: int) -> None:
+    script.subscribe()
+    for _ in range(3):
+        script.answer(api.FindCoordinator, api.FindCoordinatorAnswer(error=code))
+        script.pass_time(2.0)
+    assert script.take(ErrorRaised) == []
 
 
 @pytest.mark.requirement("threading/11")

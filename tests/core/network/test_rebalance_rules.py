@@ -23,6 +23,7 @@ from instride.errors import CommitFailedError, RebalanceInProgressError
 from instride.wire import api
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NOT_COORDINATOR = 22, 25, 27, 16
+LOADING = 14
 
 
 @pytest.fixture
@@ -589,3 +590,27 @@ def test_a_sync_that_was_long_pending_takes_back_no_lease() -> None:
     heard = script.now
     script.sync(0)
     assert script.lease.expires >= heard + script.config.session_timeout - script.config.heartbeat_interval
+
+
+@pytest.mark.rule("8")
+@pytest.mark.rule("deadline")
+def test_one_that_completes_though_given_back_has_a_deadline_again_when_it_is_asked_for_again() -> None:
+    """Given back, while the application had let go of it already: so it completes without a deadline, until it is
+    asked for once more."""
+    script = NetworkScript(max_poll_interval=60.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0)
+    script.commit({0: 5}, timeout=5000.0)
+    script.complete(0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(4)
+    script.take(Lost)
+    for _ in range(25):
+        script.do(Polled())
+        script.heartbeat()
+        if "OffsetCommit" in script.waits():
+            script.committed(LOADING)
+    assert [set(event.partitions) for event in script.take(Lost)] == [{tp(0)}]

@@ -9,7 +9,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
-from instride.core.events import Assigned, PartitionsAssigned, RevokeRequested
+from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevokeRequested, Subscribe
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
 from instride.wire import api
@@ -99,3 +99,50 @@ def test_eager_everything_is_revoked_before_the_userdata_is_asked_for() -> None:
     assert assignor.take() == [("userdata", ["t"], [])], "it joins with nothing"
     script.rebalance(2, 1)
     assert assignor.take() == [("assigned", [1], 2)]
+
+
+class Failing(Recording):
+    """Raises in one of its methods, from a moment on."""
+
+    def __init__(self) -> None:
+        super().__init__(RebalanceProtocol.COOPERATIVE)
+        self.fails = ""
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        if self.fails == "userdata":
+            raise LookupError("the user's bug")
+        return "no bytes" if self.fails == "type" else b"mine"  # type: ignore[return-value]
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        if self.fails == "on_assignment":
+            raise LookupError("the user's bug")
+
+
+@pytest.mark.parametrize(
+    ("fails", "error"), [("userdata", LookupError), ("type", Exception), ("on_assignment", LookupError)]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_an_assignor_raises_is_told_and_kills_no_thread(fails: str, error: type[Exception], first: bool) -> None:
+    assignor = Failing()
+    script = NetworkScript(assignors=[assignor])
+    if not first:
+        script.member_of(1, 0)
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        script.rebalance(2, 0)
+        script.do(PartitionsAssigned(generation=2))
+    assignor.fails = fails
+    script.subscribe() if first else script.heartbeat(REBALANCE_IN_PROGRESS)
+    if fails == "on_assignment":
+        script.rebalance(3, 0)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, error)
+    assert len(script.take(Lost)) == (0 if first else 1)
+    assert ("LeaveGroup" in script.waits()) == (fails == "on_assignment" or not first), "nobody shall wait for us"
+    script.pass_time(10.0)
+    assert "JoinGroup" not in script.waits()
+    assignor.fails = ""
+    script.do(Subscribe(topics=frozenset({"t"})))
+    script.rebalance(4, 0)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}

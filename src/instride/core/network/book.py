@@ -203,8 +203,9 @@ class Book:
         news = {}
         for tp in sorted(partitions):
             held = self.held[tp]
-            if held.state is Ownership.OWNED:
+            if held.deadline == float("inf"):  # one that completes since before it was given back may have none
                 held.deadline = deadline
+            if held.state is Ownership.OWNED:
                 news[tp] = held.epoch
             self._move(held, OwnershipInput.ASKED_FOR)
         if news:

@@ -118,7 +118,11 @@ class Commits:
 
     def held_back(self) -> bool:
         """Whether a commit waits for the next sync."""
-        return bool(self._queued) and self._held_syncs >= self.group.syncs
+        return bool(self._queued) and self._waits_for_sync()
+
+    def _waits_for_sync(self) -> bool:
+        """Without a membership (by assign, say, after a subscription that ended) there is no sync to wait for."""
+        return self._held_syncs >= self.group.syncs and self.group.generation >= 0
 
     def abandon(self, partition: TopicPartition, why: str) -> None:
         """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
@@ -177,6 +181,7 @@ class Commits:
 
     def poll(self, now: float) -> float:
         self._expire(now)
+        self._refuse_the_impatient()
         wake = min((asker.event.deadline for asker in self._askers), default=float("inf"))
         if self._flight is not None or not self._queued:
             return wake
@@ -187,7 +192,7 @@ class Commits:
             if self._coordinator.refused is not None:
                 self._settle_all(self._coordinator.refused)
             return wake
-        if self._held_syncs >= self.group.syncs or not self.group.may_commit(now):
+        if self._waits_for_sync() or not self.group.may_commit(now):
             return wake
         if not self._backoff.ready(now):
             return min(wake, self._backoff.ready_at)
@@ -341,6 +346,14 @@ class Commits:
                 self._refuse(asker, "the rebalance did not end within the commit's timeout")
             else:
                 self._give_up(asker, KafkaTimeoutError("the commit was not answered within its timeout"))
+
+    def _refuse_the_impatient(self) -> None:
+        """Who does not wait for a rebalance hears of it at once, unless its commit is on its way already."""
+        if not (self.group.sync_pending or self.held_back()):
+            return
+        for entry in list(self._queued.values()):
+            for asker in [each for each in entry.askers if not each.event.carry_over]:
+                self._refuse(asker, "a rebalance is under way")
 
     def _refuse(self, asker: _Asker, why: str) -> None:
         self._give_up(

@@ -5,7 +5,8 @@ Laws
 2. COORDINATOR_DISCOVERY has one FindCoordinator under way. It fails: back to INITIALIZED, and again after a back-off.
 3. STABLE ends when a broker says that it is not the coordinator, or its connection breaks. When another one is found,
    a Join that is pending at the old one is ended.
-4. A refusal (a group that may not be read) is told once; the search goes on, so that a right granted later is enough.
+4. A refusal (a group that may not be read, say) is told once; the search goes on, so that a right granted later is
+   enough.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.cluster import Cluster
 from instride.core.network.connections import Address, OnDone, Wanted
 from instride.core.network.context import Context
-from instride.errors import TransportError, error_for_code
+from instride.errors import KafkaError, TransportError, error_for_code
 from instride.wire import api
 
 __all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState"]
@@ -55,8 +56,7 @@ TRANSITIONS: Final[dict[tuple[CoordinatorState, CoordinatorInput], CoordinatorSt
     (_S.STABLE, _I.CLOSED): _S.DOWN,
 }
 
-_GROUP_AUTHORIZATION_FAILED = 30
-_FATAL = frozenset({_GROUP_AUTHORIZATION_FAILED, 24})
+_UNKNOWN_SERVER_ERROR = -1
 
 
 class Coordinator:
@@ -149,16 +149,23 @@ class Coordinator:
             return
         self._backoff.failed(now)
         self.move(CoordinatorInput.FAILED)
-        if isinstance(result, api.FindCoordinatorAnswer):
-            self._refused(result)
-        else:
+        if isinstance(result, Exception):  # no answer, or none that could be read: another broker may do better
             self._cluster.unanswered(key)
             self._cluster.refresh()
+        self._refused(result)
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")
 
-    def _refused(self, answer: api.FindCoordinatorAnswer) -> None:
+    def _refused(self, result: api.Answer | Exception) -> None:
         """Law 4."""
-        if answer.error in _FATAL and self._refusal is None:
+        error = result
+        if isinstance(result, api.FindCoordinatorAnswer):
             group = self._context.config.group_id
-            self._refusal = error_for_code(answer.error, f"group {group!r}: {answer.error_message or 'refused'}")
-            self._context.deliver(ErrorRaised(error=self._refusal))
+            error = error_for_code(result.error, f"group {group!r}: {result.error_message or 'refused'}")
+        if isinstance(error, KafkaError) and _is_final(error) and self._refusal is None:
+            self._refusal = error
+            self._context.deliver(ErrorRaised(error=error))
+
+
+def _is_final(error: KafkaError) -> bool:
+    """A broker that knows not what went wrong with it may know better the next time."""
+    return not error.retriable and getattr(error, "code", 0) != _UNKNOWN_SERVER_ERROR

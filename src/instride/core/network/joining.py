@@ -8,12 +8,13 @@ Laws
 5. A static member that joins without its member id may be given what its predecessor had, without a rebalance: what
    that one was asked for and had not released is with nobody then. So it joins once more, with metadata that has
    changed, and the leader deals that out. (Eager members release everything before a join.)
+6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from instride.core.assignors.api import Assignor
 from instride.core.group.membership import GroupInput, GroupState
@@ -37,6 +38,7 @@ from instride.core.network.leading import Leading
 from instride.core.network.membership import Membership
 from instride.core.network.mismatch import ask
 from instride.errors import KafkaError, ProtocolError, error_for_code
+from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
 
@@ -133,6 +135,9 @@ class Joining:
 
     def _send_join(self, now: float) -> None:
         member = self._membership
+        protocols = self._protocols(now)
+        if protocols is None:
+            return
         member.move(GroupInput.JOIN)
         self._giving_up.over()
         member.requesting, member.wants_join = True, False
@@ -146,9 +151,7 @@ class Joining:
             session_timeout=self._config.session_timeout,
             rebalance_timeout=self._config.max_poll_interval,
             member_id=member.member_id,
-            protocols=tuple(
-                api.GroupProtocol(name=each.name, metadata=self._metadata(each)) for each in self._assignors
-            ),
+            protocols=protocols,
             reason=member.reason,
         )
         why = member.reason or "a new membership"
@@ -159,6 +162,14 @@ class Joining:
     def _send(self, request: api.Request, on_done: Callable[[api.Answer | Exception, float], None], now: float) -> None:
         timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
         self._coordinator.send_join(request, on_done, now, timeout=timeout)
+
+    def _protocols(self, now: float) -> tuple[api.GroupProtocol, ...] | None:
+        """None where an assignor failed: the user hears of it (law 6)."""
+        try:
+            return tuple(api.GroupProtocol(name=each.name, metadata=self._metadata(each)) for each in self._assignors)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._ends.fail(error, now)
+            return None
 
     def _metadata(self, assignor: Assignor) -> bytes:
         """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
@@ -276,9 +287,8 @@ class Joining:
                 self._backoff.failed(now)  # a leader that errs each time must not make us spin
             member.rejoin("the assignment does not fit the subscription, which changed during the join")
             return
-        assignor = self._assignor()
-        if assignor is not None:
-            assignor.on_assignment(partitions, member.generation)
+        if not self._tell_assignor(partitions, now):
+            return
         target = frozenset(partitions)
         self.book.apply(target, member.generation, now, member_id=member.member_id)
         if self._claimed - self.book.held.keys() - target:
@@ -287,6 +297,17 @@ class Joining:
             self._succeeds_itself = False
             member.rejoin("a static member came back: what its predecessor was to release is with nobody")
         self._metadata_changed(now)  # what changed since the deal
+
+    def _tell_assignor(self, partitions: Sequence[TopicPartition], now: float) -> bool:
+        """False where it failed: the user hears of it (law 6)."""
+        assignor = self._assignor()
+        try:
+            if assignor is not None:
+                assignor.on_assignment(partitions, self._membership.generation)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._ends.fail(error, now)
+            return False
+        return True
 
     def _assignor(self) -> Assignor | None:
         return next((each for each in self._assignors if each.name == self._protocol), None)
