@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from uuid import UUID
 
@@ -143,6 +144,12 @@ class Cluster:
     def refresh(self) -> None:
         """Something is out of date: ask as soon as the back-off allows."""
         self._due_at = 0.0
+
+    def doubt(self, topics: AbstractSet[str]) -> None:
+        """A broker does not know the ids of these: ask again. Of a topic that nobody follows forget it."""
+        for topic in topics - self._interest:
+            self.topics.pop(topic, None)
+        self.refresh()
 
     def miss(self, partition: TopicPartition, now: float) -> None:
         """Somebody wants this partition and found no leader. That its topic has no such partition is told once."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "COORDINATOR_LOAD_IN_PROGRESS",
     "FENCED_INSTANCE_ID",
     "ILLEGAL_GENERATION",
     "INCONSISTENT_GROUP_PROTOCOL",
@@ -15,7 +14,6 @@ __all__ = [
     "UNKNOWN_MEMBER_ID",
 ]
 
-COORDINATOR_LOAD_IN_PROGRESS: Final = 14
 ILLEGAL_GENERATION: Final = 22
 INCONSISTENT_GROUP_PROTOCOL: Final = 23
 UNKNOWN_MEMBER_ID: Final = 25

@@ -16,7 +16,6 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,7 +39,8 @@ from instride.wire import api
 __all__ = ["CommitGroup", "Commits"]
 
 _REDISCOVER = frozenset({7, 15, 16})
-_RETRY = frozenset({3, 7, 14, 15, 16})
+_UNKNOWN_TOPIC_ID = 100
+_RETRY = frozenset({3, 7, 14, 15, 16, _UNKNOWN_TOPIC_ID})
 
 
 class CommitGroup(Protocol):
@@ -283,6 +283,8 @@ class Commits:
         """What an error code says of the group or its coordinator."""
         if code in _REDISCOVER:
             self._coordinator.lost(error_for_code(code))
+        elif code == _UNKNOWN_TOPIC_ID:
+            self._cluster.doubt({tp.topic for tp in flight.entries})
         elif self._means_not_yet(code, flight):
             self._held_syncs = max(self._held_syncs, flight.syncs)
             if self._same(flight):
@@ -364,12 +366,9 @@ class Commits:
         """Answer now. What only this asker wanted is not sent any more."""
         for tp in asker.waiting:
             asker.results[tp] = error
-        entries: list[Mapping[TopicPartition, _Entry]] = [self._queued]
-        if self._flight is not None:
-            entries.append(self._flight.entries)
-        for table in entries:
-            for entry in table.values():
-                entry.askers = [each for each in entry.askers if each is not asker]
+        flying = self._flight.entries if self._flight is not None else {}
+        for entry in (*self._queued.values(), *flying.values()):
+            entry.askers = [each for each in entry.askers if each is not asker]
         for tp in [tp for tp, entry in self._queued.items() if not entry.askers]:
             del self._queued[tp]
         asker.waiting.clear()

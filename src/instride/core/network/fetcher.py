@@ -42,7 +42,8 @@ _OFFSET_OUT_OF_RANGE = 1
 _CORRUPT_MESSAGE = 2
 _TOPIC_AUTHORIZATION_FAILED = 29
 _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 74, 78, 100, 103})
-_RETRY = frozenset({7, 75, -1})
+_UNKNOWN_SERVER_ERROR = -1
+_RETRY = frozenset({7, 75, _UNKNOWN_SERVER_ERROR})
 _BRIEFLY = 0.05
 
 # Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
@@ -238,7 +239,8 @@ class Fetcher:
         if isinstance(error, ProtocolError) and not error.fatal and node_id not in self._unreadable:
             self._unreadable.add(node_id)
             return False
-        return isinstance(error, KafkaError) and not error.retriable
+        unknown = getattr(error, "code", 0) == _UNKNOWN_SERVER_ERROR  # it may know better the next time (as in Java)
+        return isinstance(error, KafkaError) and not error.retriable and not unknown
 
     # -- one partition's answer
 

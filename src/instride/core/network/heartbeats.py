@@ -5,7 +5,8 @@ Laws
 2. The lease ends session_timeout after the *sending* of the last heartbeat that was answered. A join or sync that is
    pending renews it, as long as this thread is never away for that long and heartbeats do not fail. An expired lease is
    not a loss: the next answer decides. Without a membership there is no lease: its loss may not have been heard yet.
-3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none.
+3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none. What
+   else one that was overtaken is refused for is not believed: the next one, of the present generation, decides.
 """
 
 from __future__ import annotations
@@ -74,23 +75,26 @@ class Heartbeats:
             return
         member.unheard = False
         error = result.error
-        harmless = error == ILLEGAL_GENERATION and (member.rebalancing or stamp[1] != member.generation)
+        overtaken = stamp[1] != member.generation
+        harmless = error == ILLEGAL_GENERATION and (member.rebalancing or overtaken)
         if error in (0, REBALANCE_IN_PROGRESS) or harmless:
             member.alive_at = max(member.alive_at, sent)
         if error == 0:
             member.well_at = max(member.well_at, sent)
-        if error == REBALANCE_IN_PROGRESS and member.stable and stamp[1] == member.generation:
+        if error == REBALANCE_IN_PROGRESS and member.stable and not overtaken:
             member.told_to_rejoin = True
             member.rejoin("the group is rebalancing")
         elif error not in (0, REBALANCE_IN_PROGRESS) and not harmless:
-            self._refused(error, now)
+            self._refused(error, now, overtaken=overtaken)
 
-    def _refused(self, error: int, now: float) -> None:
-        if error in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
+    def _refused(self, error: int, now: float, *, overtaken: bool) -> None:
+        if error in MOVED:
+            self._coordinator.lost(error_for_code(error))
+        elif overtaken:
+            pass
+        elif error in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
             name = "UNKNOWN_MEMBER_ID" if error == UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
             self._ends.lost(f"{name} on a heartbeat", now, forget_id=error == UNKNOWN_MEMBER_ID)
-        elif error in MOVED:
-            self._coordinator.lost(error_for_code(error))
         elif error_for_code(error).fatal:
             self._ends.fail(error_for_code(error), now)
 

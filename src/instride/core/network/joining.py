@@ -21,7 +21,6 @@ from instride.core.group.membership import GroupInput, GroupState
 from instride.core.network.book import Book
 from instride.core.network.cluster import Cluster
 from instride.core.network.codes import (
-    COORDINATOR_LOAD_IN_PROGRESS,
     ILLEGAL_GENERATION,
     INCONSISTENT_GROUP_PROTOCOL,
     MEMBER_ID_REQUIRED,
@@ -336,7 +335,7 @@ class Joining:
             self._ends.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
         elif code in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION):
             self._restart()
-        elif code in MOVED or code == COORDINATOR_LOAD_IN_PROGRESS:
+        elif error_for_code(code).retriable:
             self._backoff.failed(now)
             self._restart()
             if code in MOVED:

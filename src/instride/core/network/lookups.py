@@ -21,6 +21,7 @@ from instride.wire import api
 __all__ = ["Lookups"]
 
 _MOVED = frozenset({15, 16})
+_UNKNOWN_TOPIC_ID = 100
 
 
 class Lookups:
@@ -104,6 +105,8 @@ class Lookups:
             return
         if codes & _MOVED:
             self._coordinator.lost(error_for_code(min(codes & _MOVED)))
+        if _UNKNOWN_TOPIC_ID in codes:
+            self._cluster.doubt({topic for topic, _ in result.offsets})
         self._questions.failed(question, error_for_code(min(codes)), now)
 
     # -- offsets by time

@@ -38,6 +38,8 @@ from instride.wire import api
 __all__ = ["Positions", "Stamps", "asked", "is_passing"]
 
 _MOVED = frozenset({15, 16})
+_UNKNOWN_TOPIC_ID = 100
+_UNKNOWN_SERVER_ERROR = -1
 _RETRY = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 56, 74, 75, 78, 88, 100})
 
 Stamps = dict[TopicPartition, tuple[int, int, int]]
@@ -119,6 +121,8 @@ class Positions:
 
     def _take_committed(self, held: HeldPartition, found: api.CommittedOffset, now: float) -> None:
         if found.error:
+            if found.error == _UNKNOWN_TOPIC_ID:
+                self._cluster.doubt({held.partition.topic})
             self._retry_or_park(held, error_for_code(found.error), now)
         elif found.offset < 0:
             self._reset(held, NoOffsetForPartitionError)
@@ -179,13 +183,23 @@ class Positions:
         self._leader_backoff[node_id].succeeded()
         for held in current:
             found = result.offsets.get(held.partition)
-            if found is None or found.error:
+            code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
+            if found is None or code:
                 self._cluster.refresh()
-                self._retry_or_park(held, error_for_code(found.error if found is not None else -1), now)
+                self._not_listed(held, code, now)
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:
                 self._found(held, found.offset, found.leader_epoch)
+
+    def _not_listed(self, held: HeldPartition, code: int, now: float) -> None:
+        """A leader that does not know what went wrong may know better the next time (as in Java)."""
+        error = error_for_code(code, f"looking up an offset of {held.partition} failed: error code {code}")
+        if code == _UNKNOWN_SERVER_ERROR:
+            self._context.log(logging.WARNING, str(error))
+            held.backoff.failed(now)
+        else:
+            self._retry_or_park(held, error, now)
 
     # -- outcomes
 

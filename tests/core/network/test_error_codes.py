@@ -1,0 +1,279 @@
+"""Every error code that a broker may give to each question, and what becomes of it (Kafka's tables), as one table.
+
+What a code means besides is told elsewhere (`test_group_errors`, `test_commit_errors`, `test_fetcher`, ...): here each
+pair of question and code has a row, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import (
+    Answered,
+    EnforceRebalance,
+    ErrorRaised,
+    FetchCommitted,
+    FetchOffsets,
+    Lost,
+    Parked,
+    PartitionsAssigned,
+    Polled,
+    Positioned,
+    SetPosition,
+    Unsubscribe,
+)
+from instride.errors import BROKER_ERRORS, CommitFailedError
+from instride.wire import api
+
+# Again: it is asked once more, nothing is lost and nobody is told. Anew: the coordinator is looked for, then again.
+AGAIN, ANEW, LOST, TOLD = "again", "anew", "lost", "told"
+# Parked: the partition stands until a seek. Reset: by the policy. Failed: who asked hears of it. Silent: no more of it.
+PARKED, RESET, FAILED, SILENT = "parked", "reset", "failed", "silent"
+SERVER_ERROR: Final = -1
+NOBODY_KNOWS: Final = 12345
+# 1 is a code of fetches alone; what follows is of the group's coordinator, of leaders, or of anybody.
+CODES: Final = (SERVER_ERROR, NOBODY_KNOWS, *sorted(BROKER_ERRORS))
+
+
+def codes(default: str, *rows: tuple[str, set[int]]) -> dict[int, str]:
+    """What each code that exists leads to."""
+    table = dict.fromkeys(CODES, default)
+    for what, of in rows:
+        assert of <= set(CODES)
+        table.update(dict.fromkeys(of, what))
+    return table
+
+
+PASSING: Final = {code for code, kind in BROKER_ERRORS.items() if kind.retriable}
+MOVED: Final = {15, 16}
+
+TABLE: Final[dict[str, dict[int, str]]] = {
+    "join": codes(TOLD, (AGAIN, PASSING | {22, 27, 79}), (ANEW, MOVED), (LOST, {25})),
+    "sync": codes(TOLD, (AGAIN, PASSING | {22, 27}), (ANEW, MOVED), (LOST, {25})),
+    "heartbeat": codes(
+        SILENT,
+        (TOLD, {code for code, kind in BROKER_ERRORS.items() if kind.fatal}),
+        (ANEW, MOVED),
+        (LOST, {22, 25}),
+        (AGAIN, {27}),
+    ),
+    "commit": codes(FAILED, (AGAIN, {3, 14, 27, 100}), (ANEW, MOVED | {7}), (LOST, {22, 25}), (TOLD, {82})),
+    "committed offset": codes(PARKED, (AGAIN, PASSING), (ANEW, MOVED)),
+    "offset at a time": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
+    "fetch": codes(PARKED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (RESET, {1})),
+    "whole fetch": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
+    "search": codes(TOLD, (AGAIN, PASSING | {SERVER_ERROR})),
+    "leave": codes(SILENT),
+}
+
+
+def ask_join(script: NetworkScript) -> None:
+    script.heartbeat(27)
+
+
+def ask_sync(script: NetworkScript) -> None:
+    script.heartbeat(27)
+    script.join(2)
+
+
+def ask_heartbeat(script: NetworkScript) -> None:
+    script.pass_time(script.config.heartbeat_interval)
+
+
+def ask_commit(script: NetworkScript) -> None:
+    script.commit({0: 5})
+
+
+def ask_committed(script: NetworkScript) -> None:
+    script.committed_offset = None
+    position(script, -3)
+
+
+def ask_offset(script: NetworkScript) -> None:
+    position(script, -2)
+
+
+def position(script: NetworkScript, offset: int) -> None:
+    epoch = script.epoch(0)
+    script.take(Positioned)
+    script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=offset))
+
+
+def ask_nothing(_script: NetworkScript) -> None:
+    pass
+
+
+def ask_search(script: NetworkScript) -> None:
+    script.machine._coordinator.lost("a test says so")
+    script.machine._context.touch()
+
+
+def ask_leave(script: NetworkScript) -> None:
+    script.do(Unsubscribe(call=7, deadline=script.now + 30.0))
+
+
+Row = tuple[type[Any], Callable[[NetworkScript], None], Callable[[int], Any]]
+QUESTIONS: Final[dict[str, Row]] = {
+    "join": (api.JoinGroup, ask_join, lambda code: api.JoinGroupAnswer(error=code, member_id="me")),
+    "sync": (api.SyncGroup, ask_sync, lambda code: api.SyncGroupAnswer(error=code)),
+    "heartbeat": (api.Heartbeat, ask_heartbeat, lambda code: api.HeartbeatAnswer(error=code)),
+    "commit": (api.OffsetCommit, ask_commit, lambda code: api.OffsetCommitAnswer(errors={("t", 0): code})),
+    "committed offset": (api.OffsetFetch, ask_committed, lambda code: api.OffsetFetchAnswer(error=code)),
+    "offset at a time": (
+        api.ListOffsets,
+        ask_offset,
+        lambda code: api.ListOffsetsAnswer(offsets={("t", 0): api.ListedOffset(error=code)}),
+    ),
+    "fetch": (
+        api.Fetch,
+        ask_nothing,
+        lambda code: api.FetchAnswer(partitions={("t", 0): api.FetchedPartition(error=code)}),
+    ),
+    "whole fetch": (api.Fetch, ask_nothing, lambda code: api.FetchAnswer(error=code)),
+    "search": (api.FindCoordinator, ask_search, lambda code: api.FindCoordinatorAnswer(error=code)),
+    "leave": (api.LeaveGroup, ask_leave, lambda code: api.LeaveGroupAnswer(error=code)),
+}
+
+
+class Watched(NetworkScript):
+    """FindCoordinator is counted, and waits for the test when `search_waits`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.searches = 0
+        self.search_waits = False
+
+    def _answer_at_once(self, action: Any) -> None:
+        if isinstance(action.request, api.FindCoordinator):
+            self.searches += 1
+            if self.search_waits:
+                return
+        super()._answer_at_once(action)
+
+
+def rows() -> Iterator[tuple[str, int, str]]:
+    for question, table in TABLE.items():
+        for code, outcome in table.items():
+            yield question, code, outcome
+
+
+def outcome_of(script: Watched, question: str, searches: int) -> str:
+    """What became of it, by all that can be seen."""
+    kind, _, _ = QUESTIONS[question]
+    lost, told, parked = script.take(Lost), script.take(ErrorRaised), script.take(Parked)
+    if told:
+        return TOLD
+    if lost:
+        return LOST
+    if parked:
+        return RESET if parked[0].reset is not None else PARKED
+    if any(isinstance(each, Exception) for answer in script.take(Answered) for each in answer.committed.values()):
+        return FAILED
+    script.search_waits = False
+    script.do(Polled())
+    if "JoinGroup" in script.waits() and question not in ("join", "sync"):
+        script.rebalance(2, 0)  # the commit, or the heartbeat, told of a rebalance
+        script.do(PartitionsAssigned(generation=2))
+        return AGAIN
+    for _ in range(4):
+        script.pass_time(1.0)
+    again = api.JoinGroup if kind is api.SyncGroup else kind
+    if script.searches > searches:
+        return AGAIN if question == "search" else ANEW
+    assert kind is api.LeaveGroup or any(isinstance(each.request, again) for each in script.waiting), script.waits()
+    return SILENT if question in ("heartbeat", "leave") else AGAIN
+
+
+@pytest.mark.parametrize(("question", "code", "expected"), list(rows()))
+def test_what_becomes_of_a_question_that_is_answered_with_an_error(question: str, code: int, expected: str) -> None:
+    kind, ask, answer = QUESTIONS[question]
+    script = Watched()
+    script.member_of(1, 0)
+    script.search_waits = question == "search"
+    ask(script)
+    script.settle()
+    searches = script.searches
+    script.answer(kind, answer(code))
+    if (question, code) == ("join", 23):
+        script.answer(api.DescribeGroup, api.DescribeGroupAnswer())
+    assert outcome_of(script, question, searches) == expected
+
+
+@pytest.mark.rule("membership")
+@pytest.mark.parametrize("code", [22, 25, 30, 82])
+def test_a_refusal_of_a_heartbeat_that_a_join_overtook_decides_nothing(code: int) -> None:
+    script = NetworkScript()
+    script.member_of(1, 0)
+    script.pass_time(script.config.heartbeat_interval)
+    script.do(EnforceRebalance(reason="a test"))
+    script.rebalance(2, 0)
+    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=code))
+    assert (script.take(Lost), script.take(ErrorRaised)) == ([], [])
+    script.heartbeat(25)
+    assert len(script.take(Lost)) == 1, "the next one does"
+
+
+@pytest.mark.parametrize("question", ["commit", "committed offset", "the application's"])
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(question: str, followed: bool) -> None:
+    """Metadata may be minutes old: the topic was deleted and made again meanwhile."""
+    script = NetworkScript()
+    script.topic_ids = {"t": UUID(int=1)}
+    if question == "commit":
+        script.member_of(1, 0)
+        script.commit({0: 5})
+    else:
+        script.committed_offset = None
+        script.member_of(1, 0)
+    asked: Any = api.OffsetCommit if question == "commit" else api.OffsetFetch
+    if question == "the application's":
+        script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(offset=4)}))
+        if not followed:
+            script.do(Unsubscribe(call=1, deadline=script.now + 30.0))
+            script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+        script.do(FetchCommitted(call=2, deadline=script.now + 60.0, partitions=(tp(0),)))
+    script.topic_ids = {"t": UUID(int=2)}
+    of_offset: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(error=100)}
+    while asked.__name__ in script.waits() and script.asked(asked).topic_ids == {"t": UUID(int=1)}:
+        commit = asked is api.OffsetCommit
+        refused = api.OffsetCommitAnswer(errors={tp(0): 100}) if commit else api.OffsetFetchAnswer(offsets=of_offset)
+        script.answer(asked, refused)
+        script.pass_time(1.0)
+        assert script.now < 120.0, "and not only when the metadata is too old anyway"
+    if question == "commit":
+        assert "OffsetCommit" not in script.waits(), "an offset of the old topic is none of the new one"
+        (answered,) = script.take(Answered)
+        assert isinstance(answered.committed[tp(0)], CommitFailedError)
+    else:
+        ids = {} if question == "the application's" and not followed else {"t": UUID(int=2)}
+        assert script.asked(asked).topic_ids == ids, "where no metadata is kept, it is asked for by name"
+
+
+@pytest.mark.parametrize("code", [3, 14, 15, 16, 88, 100])
+def test_what_the_application_asks_is_asked_again_and_answered_once(code: int) -> None:
+    script = NetworkScript()
+    script.committed_offset = None
+    script.subscribe()
+    script.do(FetchCommitted(call=1, deadline=script.now + 60.0, partitions=(tp(0),)))
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(error=code)}))
+    script.pass_time(2.0)
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(offset=4)}))
+    (answered,) = script.take(Answered)
+    assert answered.error is None
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 9, 56, 74, 75, 78, 100])
+def test_an_offset_by_time_is_asked_for_again(code: int) -> None:
+    script = NetworkScript()
+    script.subscribe()
+    script.do(FetchOffsets(call=1, deadline=script.now + 60.0, timestamps={tp(0): 5}))
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(error=code)}))
+    script.pass_time(2.0)
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=4)}))
+    (answered,) = script.take(Answered)
+    assert answered.error is None
