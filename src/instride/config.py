@@ -110,7 +110,8 @@ class ConsumerConfig:
     fetch_buffer_bytes: bound on what is buffered for all partitions together.
     fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
-    commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives.
+    commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives; twice the coordinator's
+        round trip where that is seen to be more.
     exclude_internal_topics: leave __consumer_offsets and its like out of a subscription by pattern.
     key_deserializer, value_deserializer: called with the bytes of each record that poll returns, and a context if it
         takes one (`instride.deserializers`); None leaves bytes.

@@ -147,7 +147,8 @@ def test_a_rebalance_that_we_start_has_max_poll_interval_until_the_group_says_mo
     script.do(Subscribe(topics=frozenset({"t", "u"})))
     (event,) = script.take(RevokeRequested)
     assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
-    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.pass_time(script.config.heartbeat_interval - 2.0)
+    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS))
     (moved,) = script.take(DeadlineMoved)
     assert moved.deadline == pytest.approx(well + script.config.max_poll_interval - script.config.commit_budget)
 

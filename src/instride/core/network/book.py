@@ -58,8 +58,8 @@ class Book:
     ) -> None:
         self._context = context
         self._protocol = protocol
-        share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
-        self._grace = context.config.commit_budget * share
+        # Of the commit budget, for commits; the rest is the join's.
+        self._share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
         self._commits = commits
         self._on_released = on_released
         self._newest_epoch = 0
@@ -120,7 +120,7 @@ class Book:
     def bring_forward(self, deadline: float) -> None:
         """Eager: everything that is asked for has this deadline now."""
         for held in self.held.values():
-            held.deadline = deadline
+            self._bound(held, deadline)
         epochs = {tp: held.epoch for tp, held in self.held.items()}
         self._context.deliver(DeadlineMoved(partitions=epochs, deadline=deadline))
         self._context.touch()
@@ -180,7 +180,7 @@ class Book:
     def _next_deadline(self, now: float) -> float:
         times = list(self._draining.values())
         for held in self.held.values():
-            times.append(held.deadline if held.deadline > now else held.deadline + self._grace)
+            times.append(held.deadline if held.deadline > now else held.deadline + held.grace)
         return min((each for each in times if each > now), default=float("inf"))
 
     # -- inside
@@ -191,25 +191,31 @@ class Book:
         if held.state is not Ownership.COMPLETING:
             return held.state is Ownership.REVOKE_NEXT
         if self._commits.outstanding(held.partition):
-            return now >= held.deadline + self._grace
+            return now >= held.deadline + held.grace
         # One whose commits are answered, but whose listener the application never came to run, is late as well.
         return self.listener and not held.listener_done and held.settled_told
 
     def _cooperative_deadline(self, now: float) -> float:
         """Law 4: the broker sets none."""
-        return now + self._context.config.max_poll_interval - self._context.config.commit_budget
+        return now + self._context.config.max_poll_interval - self._context.commit_budget
 
     def _ask_for(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         news = {}
         for tp in sorted(partitions):
             held = self.held[tp]
             if held.deadline == float("inf"):  # one that completes since before it was given back may have none
-                held.deadline = deadline
+                self._bound(held, deadline)
             if held.state is Ownership.OWNED:
                 news[tp] = held.epoch
             self._move(held, OwnershipInput.ASKED_FOR)
         if news:
             self._context.deliver(RevokeRequested(partitions=news, deadline=deadline))
+
+    def _bound(self, held: HeldPartition, deadline: float) -> None:
+        held.deadline, held.grace = deadline, self._grace()
+
+    def _grace(self) -> float:
+        return self._context.commit_budget * self._share
 
     def _give_back(self, partitions: Iterable[TopicPartition]) -> None:
         back = {}
@@ -270,7 +276,7 @@ class Book:
             del self.held[tp]
             lost[tp] = held.epoch
             if self._commits.in_flight(tp):
-                self._draining[tp] = min(now, held.deadline) + self._grace
+                self._draining[tp] = now + self._grace() if now < held.deadline else held.deadline + held.grace
             self._commits.abandon(tp, "it was lost")
         if lost:
             self._context.deliver(Lost(partitions=lost))

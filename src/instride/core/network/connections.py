@@ -7,7 +7,9 @@ Laws
 3. What waited for its connection is sent only where it is still wanted.
 4. After a failure a connection is not opened again before its back-off ends; requests wait for that.
 5. What is sent on one connection is transmitted in order.
-6. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
+6. `round_trip` is how long the coordinator takes to answer: the longest of late, each later answer halving what is
+   above it. (Join and Sync, which wait for others, are on a connection of their own and count for nothing.)
+7. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
    is a broken connection: when the credentials are good again, all goes on.
 """
 
@@ -100,6 +102,7 @@ class Connections:
         self.refused: AuthenticationError | None = None
         self._told_at: float | None = None
         self.meter = NetworkMeter()
+        self.round_trip = 0.0
 
     # -- the core's side
 
@@ -217,8 +220,11 @@ class Connections:
     def answered(self, request_id: int, result: Answer | Exception, now: float) -> None:
         key = self._where.pop(request_id, None)
         pending = self._links[key].flying.pop(request_id, None) if key is not None else None
-        if pending is not None:
+        if pending is not None and key is not None:
             self.ever_connected |= not isinstance(result, Exception)
+            if key.role is Role.COORDINATOR and not isinstance(result, Exception):
+                took = now - pending.sent_at
+                self.round_trip = max(took, (self.round_trip + took) / 2)
             self.meter.answered(pending.request, result, pending.sent_at, now)
             pending.on_done(result, now)
 
@@ -274,7 +280,7 @@ class Connections:
             self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
 
     def _was_refused(self, error: AuthenticationError, now: float) -> TransportError:
-        """Law 6. Returns what the requests get to hear."""
+        """Law 7. Returns what the requests get to hear."""
         self.refused = error
         if self._told_at is None or now - self._told_at >= _TOLD_AGAIN:
             self._told_at = now

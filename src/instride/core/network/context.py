@@ -31,6 +31,12 @@ class Context:
         self.now = 0.0
         self.on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None
 
+    @property
+    def commit_budget(self) -> float:
+        """What is kept free before a revoke's deadline, so that a last commit arrives (docs/rebalance.md)."""
+        seen = min(2 * self.connections.round_trip, self.config.max_poll_interval / 2)
+        return max(self.config.commit_budget, seen)
+
     def touch(self) -> None:
         self.touched = True
 

@@ -25,6 +25,7 @@ class GivingUp:
     """Not thread-safe: the network machine owns it."""
 
     def __init__(self, context: Context, membership: Membership, protocol: RebalanceProtocol) -> None:
+        self._context = context
         self._config = context.config
         self._membership = membership
         self.eager = protocol is RebalanceProtocol.EAGER
@@ -53,4 +54,4 @@ class GivingUp:
         """Law 2."""
         member = self._membership
         since = member.well_at if member.told_to_rejoin else now
-        return since + self._config.max_poll_interval - self._config.commit_budget
+        return since + self._config.max_poll_interval - self._context.commit_budget

@@ -41,6 +41,7 @@ class HeldPartition:
         "deadline",
         "epoch",
         "fetch_number",
+        "grace",
         "known_end",
         "leader_epoch",
         "listener_done",
@@ -69,6 +70,8 @@ class HeldPartition:
         # Ownership
         self.state = Ownership.OWNED
         self.deadline = float("inf")
+        # How long after its deadline commits of it are waited for.
+        self.grace = 0.0
         self.settled_told = False
         self.listener_done = False
         # Position

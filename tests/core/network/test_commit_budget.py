@@ -1,0 +1,84 @@
+"""How much of a delay is kept free for its last commit (docs/rebalance.md, the deadline of a delay)."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Lost, Polled, RevokeRequested
+from instride.wire import api
+
+REBALANCE_IN_PROGRESS = 27
+
+
+def slow_heartbeat(script: NetworkScript, seconds: float, error: int = 0) -> None:
+    """The next heartbeat, answered so long after it was sent."""
+    while "Heartbeat" not in script.waits():
+        script.pass_time(0.05)
+    script.pass_time(seconds)
+    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=error))
+
+
+def asked(script: NetworkScript) -> RevokeRequested:
+    """A cooperative rebalance takes t-0 away; Join and Sync, which wait for others, take long."""
+    slow_heartbeat(script, 0.0, REBALANCE_IN_PROGRESS)
+    script.pass_time(2.0)
+    script.join(2)
+    script.pass_time(2.0)
+    script.sync()
+    (event,) = script.take(RevokeRequested)
+    return event
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    made = NetworkScript(max_poll_interval=60.0)
+    made.member_of(1, 0)
+    return made
+
+
+@pytest.mark.rule("deadline")
+@pytest.mark.parametrize(("round_trip", "budget"), [(0.1, 1.0), (0.5, 1.0), (2.0, 4.0), (4.0, 8.0)])
+def test_the_budget_is_a_second_or_twice_the_round_trip_seen(
+    script: NetworkScript, round_trip: float, budget: float
+) -> None:
+    slow_heartbeat(script, round_trip)
+    event = asked(script)
+    seen = script.machine._context.connections.round_trip
+    assert script.now + 60.0 - event.deadline == pytest.approx(max(1.0, 2 * seen))
+    assert max(1.0, round_trip) <= script.now + 60.0 - event.deadline <= budget
+
+
+@pytest.mark.rule("deadline")
+def test_the_budget_leaves_half_of_the_interval(script: NetworkScript) -> None:
+    script.machine._context.connections.round_trip = 200.0
+    assert 60.0 - (asked(script).deadline - script.now) == pytest.approx(30.0)
+
+
+@pytest.mark.rule("deadline")
+def test_a_slow_answer_is_forgotten_by_and_by(script: NetworkScript) -> None:
+    slow_heartbeat(script, 8.0)
+    for _ in range(6):
+        script.do(Polled())
+        slow_heartbeat(script, 0.1)
+    assert 60.0 - (asked(script).deadline - script.now) == pytest.approx(1.0)
+
+
+@pytest.mark.rule("deadline")
+def test_a_commit_that_is_sent_at_the_deadline_has_the_whole_budget_to_be_answered(script: NetworkScript) -> None:
+    script.machine._context.connections.round_trip = 8.0
+    event = asked(script)
+    budget = script.now + 60.0 - event.deadline
+    assert budget > 3.0
+    while script.now < event.deadline - 0.1:
+        script.do(Polled())
+        script.pass_time(min(1.0, event.deadline - 0.1 - script.now))
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.commit({0: 5})
+    script.complete(0)
+    script.pass_time(budget - 0.5)
+    assert script.take(Lost) == []
+    script.committed()
+    assert script.take(Lost) == []
+    assert tp(0) not in script.machine._book.held
