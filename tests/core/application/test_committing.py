@@ -14,10 +14,12 @@ from instride.core.application.machine import ApplicationMachine
 from instride.core.events import (
     Answered,
     ApplicationEvent,
+    Assign,
     Assigned,
     BackgroundEvent,
     Commit,
     CommitsSettled,
+    Positioned,
     Wakeup,
 )
 from instride.core.group.protocol import RebalanceProtocol
@@ -352,3 +354,20 @@ def test_without_an_interceptor_a_commit_by_hand_is_sent_and_answered_as_ever() 
     queue.append(Answered(call=sent.call, committed={tp(0): None}))
     with pytest.raises(StopIteration):
         call.send(100.0)
+
+
+def test_auto_commit_speaks_for_what_another_assign_lets_go_of() -> None:
+    """No revoke and no later poll will."""
+    script = Script(enable_auto_commit=True)
+    script.machine.assign([tp(0), tp(1)])
+    script.poll()
+    for number in (0, 1):
+        script.up(Positioned(partition=tp(number), epoch=number + 1, seek_number=0, offset=0))
+    script.fetched(0, 0, 4)
+    script.poll()
+    script.posted.clear()
+    script.machine.assign([tp(1)])
+    commit, assign = script.posted
+    assert isinstance(commit, Commit)
+    assert {each.partition: entry.offset for each, entry in commit.entries.items()} == {0: 4}
+    assert isinstance(assign, Assign), "the commit comes first"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assigned, CompleteRevoke, Lost, Revoked
+from instride.core.events import Answered, Assign, Assigned, CompleteRevoke, Lost, Revoked
 from instride.errors import CommitFailedError, TransportError
 from instride.wire import api
 
-UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, LOADING = 25, 27, 14
 
 
 @pytest.fixture
@@ -89,3 +89,17 @@ def test_answers_of_an_old_membership_are_ignored(script: NetworkScript) -> None
     script.answer(api.Heartbeat, api.HeartbeatAnswer(error=UNKNOWN_MEMBER_ID))
     assert script.take(Lost) == []
     assert script.asked(api.JoinGroup).member_id == ""
+
+
+def test_what_was_handed_over_before_another_assign_is_sent_all_the_same() -> None:
+    """Nobody else waits for a partition that was assigned by hand. It may even have to be sent twice."""
+    script = NetworkScript()
+    script.do(Assign(partitions={tp(0): 1, tp(1): 2}))
+    calls = {script.commit({0: 5}, epoch=1), script.commit({1: 6}, epoch=2)}
+    script.do(Assign(partitions={tp(2): 3}))
+    script.committed(LOADING)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 5, 1: 6}
+    answers = script.take(Answered)
+    assert {each.call for each in answers} == calls
+    assert all(error is None for each in answers for error in each.committed.values())

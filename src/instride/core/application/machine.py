@@ -91,6 +91,7 @@ class ApplicationMachine:
         wanted = [TopicPartition(*tp) for tp in partitions]
         held = state.lists.held
         gone = [tp for tp in held if tp not in set(wanted)]
+        committing.auto_commit(state, state.holdings.now, gone)  # no revoke and no later poll will (as in Java)
         state.holdings.dropped(gone, lost=False)
         for tp in gone:
             del held[tp]

@@ -11,6 +11,7 @@ Laws
    way, or the budget has ended too (eager: half of the budget; the other half is the join's).
 5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
    assigned in a new epoch (rule 8).
+6. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Book:
         self._generation, self._member_id = -1, ""
         # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
         self._draining: dict[TopicPartition, float] = {}
+        # Law 6: the epochs of partitions that were let go with commits outstanding.
+        self._parting: dict[TopicPartition, int] = {}
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
@@ -91,7 +94,9 @@ class Book:
     def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         """Whether what speaks of this epoch and seek may be committed."""
         held = self.get(partition, epoch)
-        return held is not None and seek_number > held.voided
+        if held is None:
+            return self._parting.get(partition) == epoch
+        return seek_number > held.voided
 
     # -- what the group says
 
@@ -133,7 +138,9 @@ class Book:
     def assign_by_hand(self, partitions: Epochs) -> None:
         """assign(): the application chose partitions and epochs itself."""
         for tp in [tp for tp, held in self.held.items() if partitions.get(tp) != held.epoch]:
-            del self.held[tp]
+            parted = self.held.pop(tp)
+            if self._commits.outstanding(tp):
+                self._parting[tp] = parted.epoch
         for tp, epoch in partitions.items():
             if tp not in self.held:
                 self.held[tp] = self._new(tp, epoch)
@@ -142,6 +149,7 @@ class Book:
     def forget_all(self) -> None:
         self.held.clear()
         self._draining.clear()
+        self._parting.clear()
         self.target = frozenset()
         self.leaving = False
 
