@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import COMMITTED, EARLIEST, LATEST, Assign, Lost, Parked, Pause, Positioned, SetPosition
+from instride.core.events import (
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    Assign,
+    Lost,
+    Parked,
+    Pause,
+    Positioned,
+    Resume,
+    SetPosition,
+)
 from instride.errors import GroupAuthorizationFailedError, NoOffsetForPartitionError, TransportError
 from instride.wire import api
 
@@ -122,6 +133,22 @@ def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     script.found(7)
     assert script.take(Positioned) == []
     assert script.asked(api.Fetch).partitions[0].offset == 50
+
+
+@pytest.mark.parametrize("sought", [EARLIEST, LATEST])
+def test_what_could_not_be_found_after_a_seek_is_looked_for_again_after_a_pause(script: Finding, sought: int) -> None:
+    """Where the seek went, and not where the group stands."""
+    epoch = script.epoch(0)
+    script.found(7)
+    script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=sought))
+    script.listed(-1, error=29)
+    assert len(script.take(Parked)) == 1
+    script.do(Pause(partition=tp(0), epoch=epoch, fetch_number=2))
+    script.do(Resume(partition=tp(0), epoch=epoch, fetch_number=3, offset=None))
+    assert "OffsetFetch" not in script.waits()
+    assert script.asked(api.ListOffsets).timestamps == {tp(0): sought}
+    script.listed(40)
+    assert script.take(Positioned)[-1].offset == 40
 
 
 @pytest.mark.vector(73)

@@ -47,6 +47,7 @@ class HeldPartition:
         "listener_done",
         "nbytes",
         "offset",
+        "origin",
         "partition",
         "paused",
         "phase",
@@ -78,6 +79,8 @@ class HeldPartition:
         self.phase = Phase.FIND_COMMITTED
         self.asking = False
         self.timestamp = EARLIEST
+        # What the application side said last: an offset, or where to find one.
+        self.origin = COMMITTED
         self.offset = -1
         self.leader_epoch = -1
         self.seek_number = 0
@@ -121,12 +124,11 @@ class HeldPartition:
         self.records = self.nbytes = 0
         self.corrupt_at = -1
         self.backoff.succeeded()
+        self.origin = offset
         if offset >= 0:
             self._at(offset, leader_epoch)
-        elif offset == COMMITTED:
-            self.phase = Phase.FIND_COMMITTED
         else:
-            self.find_offset(offset)
+            self._find()
 
     def restart(self, fetch_number: int) -> None:
         self.fetch_number = fetch_number
@@ -134,11 +136,19 @@ class HeldPartition:
 
     def resume(self, offset: int | None) -> None:
         """A parked one is tried again: the pause may have made the event stale that told of it."""
-        if self.phase is Phase.PARKED:
-            self.phase = Phase.FIND_COMMITTED if offset is None else Phase.FETCHING
+        if self.phase is Phase.PARKED and offset is None:
+            self._find()
+        elif self.phase is Phase.PARKED:
+            self.phase = Phase.FETCHING
         if offset is not None and self.phase in (Phase.FETCHING, Phase.VALIDATE):
             self.offset = offset
             self.checked = -1
+
+    def _find(self) -> None:
+        if self.origin == COMMITTED:
+            self.phase = Phase.FIND_COMMITTED
+        else:
+            self.find_offset(self.origin)
 
     def find_offset(self, timestamp: int) -> None:
         """timestamp: EARLIEST, LATEST or BY_DURATION."""
