@@ -208,8 +208,8 @@ class Member:
     def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that poll will return. Waits until it is known.
 
-        Raises ValueError for a partition that is not assigned, WakeupError, KafkaTimeoutError, and what keeps it from being
-        found: NoOffsetForPartitionError with auto_offset_reset "none", errors of the partition or the group.
+        Raises ValueError for a partition that is not assigned, WakeupError, KafkaTimeoutError, and what keeps it from
+        being found: NoOffsetForPartitionError with auto_offset_reset "none", errors of the partition or the group.
         """
         with self._driver.use():
             tp, limit = arguments.partition("position", partition), self._timeout("position", timeout)
