@@ -94,6 +94,7 @@ def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> Non
     script.fetch(to=1, preferred_read_replica=2)
     script.fetch(to=2, error=1)
     assert script.take(Parked) == [], "it may only lag behind"
+    script.pass_time(1.0)
     assert script.asked_node() == 1
     script.fetch(to=1, error=1)
     assert len(script.take(Parked)) == 1, "the leader knows"
@@ -126,7 +127,33 @@ def test_a_follower_that_has_left_the_cluster_is_left(script: Racks) -> None:
 
 def test_a_replica_that_nobody_knows_is_not_asked(script: Racks) -> None:
     script.fetch(to=1, preferred_read_replica=9)
+    script.pass_time(1.0)
     assert script.asked_node() == 1
+
+
+def test_a_replica_that_nobody_knows_yet_is_looked_for(script: Racks) -> None:
+    """The leader gives nothing out meanwhile, and names it again each time."""
+    script.fetch(to=1, preferred_read_replica=4)
+    script.nodes = (1, 2, 3, 4)
+    script.pass_time(2.0)
+    script.fetch(to=1, preferred_read_replica=4)
+    assert script.asked_node() == 4
+
+
+@pytest.mark.parametrize("replica", [2, 9])
+def test_a_leader_that_names_a_useless_replica_again_and_again_does_not_make_us_spin(
+    script: Racks, replica: int
+) -> None:
+    asked, end = 0, script.now + 2.0
+    while script.now < end:
+        if "Fetch" not in script.waits():
+            script.pass_time(0.01)
+        elif script.asked_node() == 1:
+            asked += 1
+            script.fetch(to=1, preferred_read_replica=replica)
+        else:
+            script.fetch(to=2, error=1)
+    assert asked <= 2.0 / (script.config.retry_backoff * 0.8) + 1
 
 
 def test_a_new_leader_decides_anew(script: Racks) -> None:

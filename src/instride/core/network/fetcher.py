@@ -249,18 +249,27 @@ class Fetcher:
         self._context.connections.meter.read_from(held.partition, node_id if follower else None)
         if fetched.error:
             if self._was_follower(node_id, held) and fetched.error == _OFFSET_OUT_OF_RANGE:
+                held.backoff.failed(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better
             self._partition_failed(held, fetched.error, now)
             return
         held.backoff.succeeded()
         if fetched.preferred_read_replica >= 0:
-            held.replica = (fetched.preferred_read_replica, now + self._context.config.metadata_max_age)
+            self._use_replica(held, fetched.preferred_read_replica, now)
         stable = self._context.config.isolation_level == "read_committed"
         held.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if fetched.next_offset > held.offset:
             self._deliver(held, fetched)
         if fetched.corrupt is not None:
             self._corrupt(held, fetched.corrupt, now)
+
+    def _use_replica(self, held: HeldPartition, node_id: int, now: float) -> None:
+        """Law 7. One that the metadata does not know is looked for: the leader gives nothing out meanwhile."""
+        if node_id in self._cluster.brokers:
+            held.replica = (node_id, now + self._context.config.metadata_max_age)
+            return
+        self._cluster.refresh()
+        held.backoff.failed(now)
 
     def _was_follower(self, node_id: int, held: HeldPartition) -> bool:
         """Whether the follower that was named has failed. It is not asked again before the leader names it again."""
