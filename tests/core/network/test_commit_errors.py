@@ -6,7 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, Lost, PartitionsAssigned, Unsubscribe
-from instride.errors import CommitFailedError, RebalanceInProgressError
+from instride.errors import CommitFailedError, KafkaTimeoutError, RebalanceInProgressError
 from instride.wire import api
 
 ILLEGAL_GENERATION = 22
@@ -141,3 +141,11 @@ def test_what_a_group_held_up_holds_up_no_commit_without_a_group(script: Network
     script.pass_time(1.0)
     assert script.committed() == {0: 7}
     assert outcome(script, call) is None
+
+
+@pytest.mark.rule("T")
+def test_a_commit_without_any_time_is_sent_and_not_awaited(script: NetworkScript) -> None:
+    call = script.commit({0: 5}, timeout=0.0)
+    assert isinstance(outcome(script, call), KafkaTimeoutError)
+    assert script.committed() == {0: 5}
+    assert script.take(Answered) == [], "once"

@@ -180,24 +180,25 @@ class Commits:
     # -- sending
 
     def poll(self, now: float) -> float:
-        self._expire(now)
         self._refuse_the_impatient()
-        wake = min((asker.event.deadline for asker in self._askers), default=float("inf"))
+        wake = self._send_queued(now)
+        self._expire(now)  # who gave no time at all has asked all the same
+        return min([wake, *(asker.event.deadline for asker in self._askers)])
+
+    def _send_queued(self, now: float) -> float:
+        """Returns when to try again, where only time has to pass."""
+        if self._flight is None:
+            self._drop_not_held()
         if self._flight is not None or not self._queued:
-            return wake
-        self._drop_not_held()
-        if not self._queued:
-            return wake
+            return float("inf")
         if not self._coordinator.need():
             if self._coordinator.refused is not None:
                 self._settle_all(self._coordinator.refused)
-            return wake
-        if self._waits_for_sync() or not self.group.may_commit(now):
-            return wake
-        if not self._backoff.ready(now):
-            return min(wake, self._backoff.ready_at)
-        self._send(now)
-        return wake
+        elif not self._waits_for_sync() and self.group.may_commit(now):
+            if not self._backoff.ready(now):
+                return self._backoff.ready_at
+            self._send(now)
+        return float("inf")
 
     def _send(self, now: float) -> None:
         entries, self._queued = self._queued, {}
