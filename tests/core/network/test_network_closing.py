@@ -6,6 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, Close, Subscribe, Unsubscribe
+from instride.core.network.actions import CloseConnection, Role
 from instride.errors import KafkaError, TransportError
 from instride.wire import api
 
@@ -136,3 +137,33 @@ def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScr
     close(script)
     script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
     assert answers(script) == [None]
+
+
+@pytest.mark.rule("12")
+@pytest.mark.parametrize("timeout", [0.0, 3.0])
+def test_what_was_sent_when_the_time_ends_is_not_taken_back(script: NetworkScript, timeout: float) -> None:
+    """A connection that is reset forgets what has not arrived: the group would wait for the session to end."""
+    script.member_of(1, 0)
+    actions = []
+    script.machine.handle(Close(call=1, deadline=script.now + timeout), script.now)
+    for _ in range(3):
+        actions += script.machine.tick(script.now)
+        script.now += timeout
+    assert any(isinstance(getattr(each, "request", None), api.LeaveGroup) for each in actions)
+    closed = {each.key.role: each.abort for each in actions if isinstance(each, CloseConnection)}
+    assert closed[Role.COORDINATOR] is False
+
+
+@pytest.mark.rule("12")
+def test_the_answer_to_an_earlier_leaving_does_not_end_a_later_one(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 30))
+    script.do(Subscribe(topics=frozenset({"t"})))
+    script.rebalance(1, 0)
+    script.do(Unsubscribe(call=2, deadline=script.now + 30))
+    script.take(Answered)
+    assert script.waits().count("LeaveGroup") == 2
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert script.take(Answered) == []
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert [each.call for each in script.take(Answered)] == [2]

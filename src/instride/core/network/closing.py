@@ -2,7 +2,8 @@
 
 Laws
 1. Commits that were handed over are awaited first, held ones too (a pending sync is awaited), until the deadline.
-2. Then the group is left, where it is to be left. The answer is awaited, until the deadline.
+2. Then the group is left, where it is to be left. The answer is awaited, until the deadline. When that ends first
+   nothing is aborted: what was sent still arrives.
 3. The caller is answered in any case. A close answers everything that is open still, then its caller; `Stop` follows.
 """
 
@@ -83,15 +84,14 @@ class Closing:
             self._done(error, now)
             return
         self._group.leave(
-            lambda failed: self._left(error or failed, now),
+            lambda failed: self._left(event, error or failed, now),
             now,
             reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
-            timeout=max(event.deadline - now, 0.0),
             static_too=leave is True,
         )
 
-    def _left(self, error: Exception | None, now: float) -> None:
-        if self._stage is _Stage.LEAVING:
+    def _left(self, event: Close | Unsubscribe, error: Exception | None, now: float) -> None:
+        if self._event is event:
             self._done(error, now)
 
     def _done(self, error: Exception | None, now: float) -> None:

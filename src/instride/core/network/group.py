@@ -208,7 +208,6 @@ class Group:
         now: float,
         *,
         reason: str,
-        timeout: float | None = None,
         static_too: bool = False,
     ) -> None:
         """Tell the group (law 3); `on_done` hears in any case, and of what went wrong. The membership ends at once."""
@@ -225,7 +224,7 @@ class Group:
         def done(result: api.Answer | Exception, _now: float) -> None:
             on_done(result if isinstance(result, Exception) else None)
 
-        self._coordinator.send(request, done, now, timeout=timeout)
+        self._coordinator.send(request, done, now)
 
     def lost(self, why: str, now: float, *, forget_id: bool = False) -> None:
         """Law 1."""
