@@ -57,7 +57,7 @@ TABLE: Final[dict[str, dict[int, str]]] = {
     "sync": codes(TOLD, (AGAIN, PASSING | {22, 27}), (ANEW, MOVED), (LOST, {25})),
     "heartbeat": codes(
         SILENT,
-        (TOLD, {code for code, kind in BROKER_ERRORS.items() if kind.fatal}),
+        (TOLD, {82}),
         (ANEW, MOVED),
         (LOST, {22, 25}),
         (AGAIN, {27}),

@@ -235,12 +235,35 @@ def test_a_heartbeat_to_the_wrong_broker_finds_the_right_one(script: NetworkScri
     assert "JoinGroup" not in script.waits()
 
 
-@pytest.mark.parametrize("code", [30, 82])
-def test_a_heartbeat_that_is_refused_for_good_is_told(script: NetworkScript, code: int) -> None:
+def test_a_fenced_heartbeat_is_told_at_once(script: NetworkScript) -> None:
     script.member_of(1, 0)
-    script.heartbeat(code)
+    script.heartbeat(82)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)
+    assert len(script.take(Lost)) == 1
+
+
+@pytest.mark.parametrize("code", [23, 24, 26, 30, 81])
+def test_a_refusal_of_heartbeats_that_is_taken_back_in_time_costs_nothing(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0)
+    for _ in range(5):
+        script.heartbeat(code)
+    assert any(f"error code {code}" in line for line in script.logs)
+    for _ in range(20):
+        script.heartbeat()
+    assert (script.take(ErrorRaised), script.take(Lost)) == ([], [])
+
+
+@pytest.mark.parametrize("code", [24, 30])
+def test_a_refusal_of_heartbeats_that_lasts_as_long_as_the_session_is_told(script: NetworkScript, code: int) -> None:
+    script.member_of(1, 0)
+    since = script.now
+    while not (told := script.take(ErrorRaised)):
+        script.heartbeat(code)
+        assert script.now < since + script.config.session_timeout + 2 * script.config.heartbeat_interval
+    assert script.now >= since + script.config.session_timeout
+    assert isinstance(told[0].error, BrokerResponseError)
+    assert told[0].error.code == code
     assert len(script.take(Lost)) == 1
 
 

@@ -7,13 +7,22 @@ Laws
    not a loss: the next answer decides. Without a membership there is no lease: its loss may not have been heard yet.
 3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none. What
    else one that was overtaken is refused for is not believed: the next one, of the present generation, decides.
+4. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's table).
 """
 
 from __future__ import annotations
 
+import logging
+
 from instride.core.events import LeaseRenewed
 from instride.core.lease import Lease
-from instride.core.network.codes import ILLEGAL_GENERATION, MOVED, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from instride.core.network.codes import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    MOVED,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.ends import Ends
@@ -95,8 +104,10 @@ class Heartbeats:
         elif error in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
             name = "UNKNOWN_MEMBER_ID" if error == UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
             self._ends.lost(f"{name} on a heartbeat", now, forget_id=error == UNKNOWN_MEMBER_ID)
-        elif error_for_code(error).fatal:
+        elif error == FENCED_INSTANCE_ID or (error_for_code(error).fatal and not self._lease.holds(now)):
             self._ends.fail(error_for_code(error), now)
+        else:
+            self._context.log(logging.WARNING, f"a heartbeat was answered with error code {error}; it is tried again")
 
     def update_lease(self, now: float) -> None:
         """Law 2. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
