@@ -16,6 +16,7 @@ from instride.core.events import (
     Assigned,
     BackgroundEvent,
     CommitsSettled,
+    DeadlineMoved,
     Epochs,
     GivenBack,
     Lost,
@@ -55,6 +56,9 @@ class Witness:
                 self._say("assigned", event.generation, _pairs(event.partitions))
             case RevokeRequested():
                 self._say("requested", _pairs(event.partitions))
+                self._deadline(event)
+            case DeadlineMoved():
+                self._deadline(event)
             case GivenBack():
                 self._say("given back", _pairs(event.partitions))
             case Lost():
@@ -67,6 +71,11 @@ class Witness:
                 self._say("positioned", event.partition, event.epoch, event.offset)
             case Parked() if isinstance(event.error, OffsetOutOfRangeError):
                 self._say("out of range", event.partition)
+
+    def _deadline(self, event: RevokeRequested | DeadlineMoved) -> None:
+        if event.partitions:
+            until = None if event.deadline == _FOREVER else round(event.deadline, 6)
+            self._say("deadline", _pairs(event.partitions), until)
 
     # -- to the brokers
 

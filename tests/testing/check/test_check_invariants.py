@@ -22,6 +22,25 @@ def sample(megabytes: int, files: int = 30, threads: int = 9, buffered: int = 0)
     return ("A", "sample", megabytes << 20, files, threads, buffered, 1000)
 
 
+def load(buffered: int = 0, queued: int = 3, requests: int = 2, connections: int = 4) -> Say:
+    return ("A", "load", buffered, 1000, queued, requests, connections)
+
+
+def beats(count: int) -> list[Say | float]:
+    """A's heartbeats are answered, and its polls return nothing."""
+    return [each for number in range(count) for each in (("A", "alive", 1e6 + number), ("A", "poll", (), (), ()))]
+
+
+def rounds(count: int) -> list[Say]:
+    """Records are written to both partitions, one after the other, and A is returned those of the other one only."""
+    said: list[Say] = [("A", "assigned", 1, ((Q, 2),)), ("A", "looked up", Q, 0, 0), ("A", "positioned", Q, 2, 0)]
+    for at in range(count):
+        said += [(BROKER, "produced", Q, at + 1), ("A", "poll", ((Q, 2, 0, at, at, 5),), (), ())]
+    return said
+
+
+ALIVE: Say = ("A", "alive", 1e6 - 1)
+CLIENTS: dict[str, Any] = {"view": "clients", "gap": None, "delay": None, "rebalance": None}
 Broken = tuple[str, str, list[Say | float], dict[str, Any]]
 BROKEN: list[Broken] = [
     (
@@ -52,6 +71,21 @@ BROKEN: list[Broken] = [
             done("B", 0, 6),
             *commits("B", 7),
             END,
+        ],
+        {"kind": "faults"},
+    ),
+    (
+        "S2",
+        "duplicates are confined",
+        [
+            *READS,
+            *commits("A", 4),
+            ("A", "crashed"),
+            ("B", "started", True, "delivered", False),  # where its commits are not seen, S3 has nothing to say
+            ("B", "assigned", 2, ((P, 7),)),
+            ("B", "looked up", P, 3, 0),
+            ("B", "positioned", P, 7, 3),
+            poll("B", 3, 9, epoch=7),
         ],
         {"kind": "faults"},
     ),
@@ -111,7 +145,28 @@ BROKEN: list[Broken] = [
     ),
     ("S11", "one owner", [*READS, ("A", "assigned", 2, ((P, 2),))], {}),
     ("L1", "the others go on", [*READS, 4.0, poll("A", 5, 9)], {}),
+    ("L1", "no turn passes one over", [*READS, *beats(41)], CLIENTS),
+    ("L1", "no turn passes one over", [*READS, *ASKED, ("A", "given back", ((P, 1),)), *beats(41)], CLIENTS),
+    ("L1", "no turn passes one over", [*READS, ALIVE, *rounds(41)], CLIENTS),
     ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, ("A", "revoked", ((P, 1),))], {}),
+    (
+        "L2",
+        "a delay keeps its deadline",
+        [
+            *READS,
+            ASKED[0],
+            ("A", "deadline", ((P, 1),), 0.5),
+            ASKED[1],
+            1.0,
+            *[
+                each
+                for number in range(41)
+                for each in (("A", "delay", (P,), True), ("A", "alive", 1e6 + number), ("A", "poll", (), (P,), ()))
+            ],
+        ],
+        CLIENTS,
+    ),
+    ("L2", "only work holds a revoke up", [*READS, *ASKED, *beats(41)], CLIENTS),
     ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, OVER], {}),
     ("L3", "all is done", [*READS, *commits("A", 5), END], {}),
     ("L3", "all is done", [*READS, poll("A", 5, 9), done("A", 5, 9), *commits("A", 5), END], {}),
@@ -124,7 +179,15 @@ BROKEN: list[Broken] = [
     ("L4", "heartbeats go on", [*READS, ("A", "evicted", "no heartbeat within the session time-out")], {}),
     ("L4", "nothing dies", [*READS, ("A", "died", "network thread", "KeyError: 7")], {"kind": "faults"}),
     ("L5", "a failed commit stops nothing", [*READS, *commits("A", 5, code=27), 4.0, poll("A", 5, 9)], {}),
+    ("L5", "a failed commit stops no turn", [*READS, *commits("A", 5, code=27), *beats(41)], CLIENTS),
     ("R1", "buffers keep their caps", [*STARTED, sample(100, buffered=1001)], {}),
+    ("R1", "buffers keep their caps", [*STARTED, load(buffered=1001)], {}),
+    ("R1", "little is under way", [*STARTED, load(queued=201)], {}),
+    ("R1", "little is under way", [*STARTED, load(requests=41)], {}),
+    ("R1", "little is under way", [*STARTED, load(connections=21)], {}),
+    ("R1", "resources stay flat", [*STARTED, *(load(queued=5 * each) for each in range(20)), OVER], {}),
+    ("R1", "resources stay flat", [*STARTED, *(load(requests=each) for each in range(24)), OVER], {}),
+    ("R1", "resources stay flat", [*STARTED, *(load(connections=each) for each in range(16)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(sample(100 + 5 * each) for each in range(12)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(sample(100, files=30 + each) for each in range(12)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(sample(100, threads=9 + each) for each in range(12)), OVER], {}),
@@ -312,6 +375,70 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         [*READS, ("A", "own offsets", ((P, 5),)), *commits("A", 5, leader_epoch=-1), OVER],
         {},
     ),
+    "records that come before the fortieth turn": ([*READS, *beats(39), poll("A", 5, 9)], CLIENTS),
+    "turns of one that has nothing to read": ([*READS, poll("A", 5, 9), *beats(60)], CLIENTS),
+    "turns of one that is paused": (
+        [
+            *READS,
+            *[
+                each
+                for number in range(60)
+                for each in (
+                    ("A", "alive", 1e6 + number),
+                    ("A", "still paused", (P,)),
+                    ("A", "poll", (), (), ()),
+                )
+            ],
+        ],
+        CLIENTS,
+    ),
+    "polls without a heartbeat are no turns": ([*READS, ALIVE, *[("A", "poll", (), (), ())] * 60], CLIENTS),
+    "many polls of what was fetched before are no turns": (
+        [
+            *READS,
+            ALIVE,
+            (BROKER, "produced", Q, 60),
+            *rounds(0),
+            *[("A", "poll", ((Q, 2, 0, at, at, 5),), (), ()) for at in range(60)],
+        ],
+        CLIENTS,
+    ),
+    "an application that takes the time that it is given": (
+        [
+            *READS,
+            ASKED[0],
+            ("A", "deadline", ((P, 1),), 9.0),
+            ASKED[1],
+            *[
+                each
+                for number in range(60)
+                for each in (("A", "delay", (P,), True), ("A", "alive", 1e6 + number), ("A", "poll", (), (P,), ()))
+            ],
+            ("A", "revoked", ((P, 1),)),
+        ],
+        CLIENTS,
+    ),
+    "a deadline that moved": (
+        [
+            *READS,
+            ASKED[0],
+            ("A", "deadline", ((P, 1),), 0.2),
+            ASKED[1],
+            ("A", "delay", (P,), True),
+            ("A", "deadline", ((P, 1),), None),
+            *[
+                each
+                for number in range(60)
+                for each in (("A", "alive", 1e6 + number), ("A", "poll", (), (P,), ()), ("A", "delay", (P,), True))
+            ],
+        ],
+        CLIENTS,
+    ),
+    "a hand-over that waits for the answer of its commit": (
+        [*READS, *ASKED, commits("A", 5)[0], *beats(60), *commits("A", 5)[1:], ("A", "revoked", ((P, 1),))],
+        CLIENTS,
+    ),
+    "little under way, for long": ([*STARTED, *[load(900), load(0, 30, 9, 9)] * 20, OVER], {}),
     "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),
     "a join under way": ([*READS, ("A", "alive", 1.0), ("A", "alive", None), 1.5, poll("A", 5, 9)], {}),
     "who missed a barrier cannot know": (

@@ -28,6 +28,8 @@ class Assignment:
     asked, asked_at: whether, and since when, its revoke is requested. undelayed: a poll showed that to the application,
         which did not delay it.
     superseded: another assignment of the partition is newer. excused: what it has returned may come again.
+    deadline: by when it is to be let go of, as the member said. overdue: beats since then.
+    passed: turns that did not return its records; while it is asked for, beats that did not let go of it.
     waiting_since: since when there are records that it could return.
     failed_at: when a commit of it failed last, with nothing returned since.
     not_begun: from where on what it returned was let go of before any work on it.
@@ -49,6 +51,9 @@ class Assignment:
     asked: bool = False
     asked_at: float = 0.0
     undelayed: bool = False
+    deadline: float | None = None
+    overdue: int = 0
+    passed: int = 0
     excused: bool = False
     waiting_since: float | None = None
     failed_at: float | None = None

@@ -41,6 +41,8 @@ class Book:
     committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
     heard: what the listener has. polled_at: when a poll returned last. alive: until when a member knows that it is one.
+    answered: how many heartbeats of a member were. produced: the ends that a log had, each with its time. beat_at: how
+    many heartbeats had been answered at a member's last beat. turn_at: when it had its last turn (`folds.turns`).
     in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -79,6 +81,11 @@ class Book:
     blind: dict[str, float] = field(default_factory=dict)
     rebalancing_since: float | None = None
     samples: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    loads: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    answered: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    produced: defaultdict[TopicPartition, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    beat_at: dict[str, int] = field(default_factory=dict)
+    turn_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def judged_by(self) -> Terms:

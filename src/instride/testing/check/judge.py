@@ -17,19 +17,15 @@ from instride.testing.check.book import Book
 from instride.testing.check.events import BROKER, Event
 from instride.testing.check.folds import FOLDS
 from instride.testing.check.rules import RULES, Rule
-from instride.testing.check.steps import Again, Change, Commit, Delivery, Place, Step
+from instride.testing.check.steps import Again, Change, Commit, Delivery, Passed, Place, Step
+from instride.testing.check.terms import Terms
 from instride.testing.check.violation import Violation
 
 __all__ = ["INVARIANTS", "Judge", "check"]
 
-_BY_STEP: Final[dict[str, tuple[Rule, ...]]] = {
-    on: tuple(rule for rule in RULES if rule.on == on) for on in {rule.on for rule in RULES}
-}
 INVARIANTS: Final[tuple[str, ...]] = tuple(
     sorted({rule.number for rule in RULES}, key=lambda number: ("SLRP".index(number[0]), int(number[1:])))
 )
-_OF_FAULTLESS: Final = frozenset({"L1", "L2", "L5"})
-_OF_CALM: Final = frozenset({"P3", "P4"})
 
 
 def check(history: Iterable[Event]) -> list[Violation]:
@@ -44,13 +40,23 @@ def check(history: Iterable[Event]) -> list[Violation]:
     return judge.end()
 
 
+def _rules_for(terms: Terms) -> dict[str, list[Rule]]:
+    """Those that fit, by the step that they are asked about."""
+    found: dict[str, list[Rule]] = {}
+    for each in RULES:
+        if each.fits(terms):
+            found.setdefault(each.on, []).append(each)
+    return found
+
+
 class Judge:
     """Takes a history event by event. judged: the invariants that something was asked about. Not thread-safe."""
 
     def __init__(self) -> None:
         self.book = Book(ask=self._ask)
         self._last: Event | None = None
-        self._steps: set[str] = set()
+        self._asked: set[str] = set()
+        self._rules: dict[str, list[Rule]] | None = None
         self._found: list[Violation] = []
 
     def take(self, event: Event) -> None:
@@ -72,28 +78,23 @@ class Judge:
     @property
     def judged(self) -> tuple[str, ...]:
         """Law 3."""
-        numbers = {rule.number for on in self._steps for rule in _BY_STEP[on]}
-        numbers |= _OF_CALM | ({"S1"} if self.book.delivered else set())  # what did not happen breaks nothing
-        numbers -= {"R1"} if not self.book.samples else set()
-        return tuple(number for number in INVARIANTS if number in numbers and self._has_bound(number))
-
-    def _has_bound(self, number: str) -> bool:
-        """Whether the history allows it to be judged."""
-        terms = self.book.judged_by
-        bound = {"L1": terms.gap, "L5": terms.gap, "L2": terms.delay}.get(number, 0.0)
-        if number in _OF_CALM:
-            return terms.calm
-        return bound is not None and (terms.faultless or number not in _OF_FAULTLESS)
+        numbers = set(self._asked)
+        if self.book.delivered:  # what did not happen breaks nothing
+            numbers |= {"S1"} | ({"P3", "P4"} if self.book.judged_by.calm else set())
+        if self.book.alive:
+            numbers.add("L4")
+        return tuple(number for number in INVARIANTS if number in numbers)
 
     def _ask(self, name: str, step: Step) -> None:
-        rules = _BY_STEP.get(name)
-        if rules is None:
-            return
-        self._steps.add(name)
-        for rule in rules:
-            text = rule.judge(step, self.book)
-            if text is not None:
-                self._wrong(rule, step, text)
+        book = self.book
+        if self._rules is None:
+            self._rules = _rules_for(book.judged_by)
+        for rule in self._rules.get(name, ()):
+            if rule.when(step, book):
+                self._asked.add(rule.number)
+                text = rule.judge(step, book)
+                if text is not None:
+                    self._wrong(rule, step, text)
 
     def _wrong(self, rule: Rule, step: Step, text: str) -> None:
         event = step if isinstance(step, Event) else step.event
@@ -102,7 +103,7 @@ class Judge:
                 lines = step.lines
             case Change():
                 lines = self.book.lines_of(step.each, step.older)
-            case Delivery() | Place() | Commit():
+            case Delivery() | Place() | Commit() | Passed():
                 lines = self.book.lines_of(step.each)
             case _:
                 lines = (self.book.line,)

@@ -13,7 +13,7 @@ from instride.records import TopicPartition
 from instride.testing.check.assignment import Assignment
 from instride.testing.check.events import Event
 
-__all__ = ["Again", "Change", "Commit", "Delivery", "EndOf", "Place", "Step"]
+__all__ = ["Again", "Change", "Commit", "Delivery", "EndOf", "Passed", "Place", "Step"]
 
 
 class Change(NamedTuple):
@@ -59,13 +59,26 @@ class Commit(NamedTuple):
 
 
 class Again(NamedTuple):
-    """ "again": an offset was returned that had been returned before. Told at the end of the history."""
+    """ "again": an offset was returned that had been returned before. Told at the end of the history.
+
+    committed: what was known by then to be committed of `before`.
+    """
 
     event: Event
     offset: int
     before: Assignment
     after: Assignment
+    committed: int
     lines: tuple[int, ...]
+
+
+class Passed(NamedTuple):
+    """A turn of a member has passed (`turns`): "passed over", while the assignment has records to return; "not let go
+    of", while its revoke is due; "overdue", after the deadline of its delay. turns: how many in a row, with this."""
+
+    event: Event
+    each: Assignment
+    turns: int
 
 
 class EndOf(NamedTuple):
@@ -77,4 +90,4 @@ class EndOf(NamedTuple):
     prefix: int
 
 
-Step = Event | Change | Place | Delivery | Commit | Again | EndOf
+Step = Event | Change | Place | Delivery | Commit | Again | Passed | EndOf

@@ -137,6 +137,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     # what is assigned to it
     "assigned": _kind(generation=_or_null(_whole), partitions=_EPOCHS),
     "requested": _kind(partitions=_EPOCHS),
+    "deadline": _kind(partitions=_EPOCHS, until=_LIMIT),
     "given back": _kind(partitions=_EPOCHS),
     "revoked": _kind(partitions=_EPOCHS),
     "lost": _kind(partitions=_EPOCHS),
@@ -171,5 +172,6 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "blind": _kind(),
     "stored": _kind(offsets=_OFFSETS),
     # resources
+    "load": _kind(buffered=_offset, cap=_offset, queued=_offset, requests=_offset, connections=_offset),
     "sample": _kind(rss=_offset, files=_offset, threads=_offset, buffered=_offset, cap=_or_null(_offset)),
 }

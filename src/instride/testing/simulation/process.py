@@ -35,6 +35,7 @@ from instride.errors import TransportError
 from instride.telemetry import TelemetryEvent
 from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
+from instride.testing.simulation.load import load
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.witness import Witness
 from instride.wire.api import Answer
@@ -44,6 +45,8 @@ __all__ = ["Process", "Sleep", "UserLoop"]
 _FOREVER = float("inf")
 _TURN = 0.002
 """A thread's next turn comes within these seconds."""
+_SAMPLED_EVERY = 0.5
+"""Seconds; a sample is taken in the network thread's next turn, which a heartbeat brings at the latest."""
 _SPINNING = 400
 """Turns of a network thread without anything new, within a second: it would burn a processor."""
 
@@ -91,6 +94,7 @@ class Process:
         self.crashed = False
         self.loop_ended = False
         self._witness = Witness(partial(history.add, name), session_timeout=config.session_timeout)
+        self._config = config
         self._connect = connect
         self._latency = latency
         self._stopped = False
@@ -113,6 +117,7 @@ class Process:
         self.died_of: BaseException | None = None
         self._second = 0
         self._turns = 0
+        self._sample_at = 0.0
 
     # -- the world's side
 
@@ -187,6 +192,14 @@ class Process:
             return
         if not self._stopped:
             self._sleep(now)
+        if now >= self._sample_at:
+            self._sample_at = now + _SAMPLED_EVERY
+            self._sample()
+
+    def _sample(self) -> None:
+        queues = (self._queue, self._events, self._inputs)
+        found = load(self._config, self.machine, self.application, self._queue, queues, len(self.links))
+        self.history.add(self.name, "load", *found)
 
     def _sleep(self, now: float) -> None:
         if self._events or self._inputs:

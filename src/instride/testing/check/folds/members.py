@@ -94,12 +94,19 @@ def _blind(book: Book, event: Event) -> None:
 
 
 def _alive(book: Book, event: Event) -> None:
-    book.alive[event.who] = float("inf") if event.detail[0] is None else event.detail[0]
+    (until,) = event.detail
+    book.answered[event.who] += until is not None and until > book.alive.get(event.who, 0.0)
+    book.alive[event.who] = float("inf") if until is None else until
 
 
 def _sample(book: Book, event: Event) -> None:
     book.ask("sample", event)
     book.samples[event.who].append(event)
+
+
+def _load(book: Book, event: Event) -> None:
+    book.ask("load", event)
+    book.loads[event.who].append(event)
 
 
 def _end(book: Book, event: Event) -> None:
@@ -129,5 +136,6 @@ FOLDS: Folds = {
     "blind": _blind,
     "alive": _alive,
     "sample": _sample,
+    "load": _load,
     "end": _end,
 }

@@ -40,15 +40,23 @@ def _requested(book: Book, event: Event) -> None:
     for each in book.each(event.who, event.detail[0]):
         book.ask("requested", Change(event, each))
         each.asked, each.asked_at = True, event.time
-        each.waiting_since = None
+        each.waiting_since, each.passed, each.overdue = None, 0, 0
         each.lines.append(book.line)
+
+
+def _deadline(book: Book, event: Event) -> None:
+    epochs, until = event.detail
+    for each in book.each(event.who, epochs):
+        each.deadline, each.overdue = until, 0
 
 
 def _given_back(book: Book, event: Event) -> None:
     for each in book.each(event.who, event.detail[0]):
         book.ask("given back", Change(event, each))
-        each.asked = False
+        each.asked, each.passed, each.deadline = False, 0, None
         each.lines.append(book.line)
+        if each.next is not None and book.has_records(each.partition, each.next):
+            each.waiting_since = event.time
 
 
 def _revoked(book: Book, event: Event) -> None:
@@ -79,6 +87,7 @@ def _on_gone(book: Book, event: Event) -> None:
 FOLDS: Folds = {
     "assigned": _assigned,
     "requested": _requested,
+    "deadline": _deadline,
     "given back": _given_back,
     "revoked": _revoked,
     "lost": _lost,

@@ -7,6 +7,7 @@ from collections.abc import Set
 from instride.testing.check.assignment import Assignment, Delivered
 from instride.testing.check.book import Book, Folds
 from instride.testing.check.events import Event
+from instride.testing.check.folds.turns import count_turns
 from instride.testing.check.steps import Again, Delivery, Place
 
 __all__ = ["FOLDS"]
@@ -15,6 +16,7 @@ __all__ = ["FOLDS"]
 def _produced(book: Book, event: Event) -> None:
     partition, end = event.detail
     book.ends[partition] = end
+    book.produced[partition].append((end, event.time))
     owner = book.newest.get(partition)
     if owner is None or owner.next is None or owner.asked or owner.waiting_since is not None:
         return
@@ -58,6 +60,7 @@ def _seek(book: Book, event: Event) -> None:
     each = book.live[event.who].get(partition)
     if each is not None:
         each.reset, each.start, each.next = event.what, None, None
+        each.waiting_since, each.passed = None, 0
         each.lines.append(book.line)
 
 
@@ -88,6 +91,9 @@ def _poll(book: Book, event: Event) -> None:
     who = event.who
     deliveries, asked, lost = event.detail
     paused = book.paused.pop(who, ())
+    if not any(event.detail) and book.judged_by.view == "clients":
+        count_turns(book, event, paused)  # it says that time has passed, and nothing else
+        return
     book.ask("poll", event)
     waiting = book.to_tell[who]
     book.to_tell[who] = [
@@ -104,6 +110,7 @@ def _poll(book: Book, event: Event) -> None:
         book.ask("delivery", Delivery(event, each, first, last, leader_epoch, *flags))
         each.seek = seek
         _delivered(book, event, each, Delivered(first, last, leader_epoch, book.line))
+    count_turns(book, event, paused)
     for partition in asked:
         live = book.live[who].get(partition)
         if live is not None:
@@ -122,6 +129,7 @@ def _delivered(book: Book, event: Event, each: Assignment, what: Delivered) -> N
     more = book.has_records(each.partition, what.last + 1)
     each.waiting_since = event.time if more and not each.asked else None
     each.failed_at = None
+    each.passed = 0
     each.next = what.last + 1
     each.deliveries.append(what)
     before = book.delivered[each.partition]
@@ -129,7 +137,7 @@ def _delivered(book: Book, event: Event, each: Assignment, what: Delivered) -> N
         if offset in before and not each.superseded:
             old = before[offset].delivery_of(offset)
             lines = (old.line if old is not None else what.line, what.line)
-            book.again.append(Again(event, offset, before[offset], each, lines))
+            book.again.append(Again(event, offset, before[offset], each, before[offset].committed, lines))
         before[offset] = each
     if each.who in book.taken_for_done:
         _finish(book, each, what.first, what.last)

@@ -2,45 +2,99 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from instride.testing.check.book import Book
 from instride.testing.check.rules.rule import rule
-from instride.testing.check.steps import Change, Delivery
+from instride.testing.check.steps import Change, Delivery, Passed
+
+_TURNS: Final = 40
+"""Of the member (`turns`): far more than any fetch, commit or hand-over needs, on however slow a machine."""
 
 
-@rule("L1", "the others go on", "delivery", "requested")
+def _commit_failed(step: Delivery | Change | Passed, _book: Book) -> bool:
+    return step.each.failed_at is not None
+
+
+def _no_commit_failed(step: Delivery | Change | Passed, _book: Book) -> bool:
+    return step.each.failed_at is None
+
+
+def _is_asked_for(step: Change, _book: Book) -> bool:
+    return step.each.asked
+
+
+@rule("L1", "the others go on", "delivery", "requested", within="faultless", bound="gap", when=_no_commit_failed)
 def l1(step: Delivery | Change, book: Book) -> str | None:
     """While any number of partitions are to be revoked, delayed or completing, every other one goes on: where nothing
     fails, one with records to read stands still for no longer than `gap`, however long the others are held."""
     stood = _stood_still(step, book)
-    if stood is None or step.each.failed_at is not None:
-        return None
-    return f"{step.each} stood still for {stood:.2f} s with records to read"
+    return None if stood is None else f"{step.each} stood still for {stood:.2f} s with records to read"
 
 
-@rule("L5", "a failed commit stops nothing", "delivery", "requested")
+@rule("L1", "no turn passes one over", "passed over", within="faultless", when=_no_commit_failed)
+def l1_turns(step: Passed, book: Book) -> str | None:
+    """The same without a clock, for real machines: while the member's turns go on (`turns`: its heartbeats are
+    answered, its polls return, records that were written later go to others), a partition with records to read is not
+    passed over in forty of them."""
+    return f"{step.each} has records to read, and {step.turns} turns returned none" if step.turns == _TURNS else None
+
+
+@rule(
+    "L5", "a failed commit stops nothing", "delivery", "requested", within="faultless", bound="gap", when=_commit_failed
+)
 def l5(step: Delivery | Change, book: Book) -> str | None:
     """The same after a commit of the partition was refused, or its answer lost: fetching goes on."""
     stood = _stood_still(step, book)
-    if stood is None or step.each.failed_at is None:
+    if stood is None:
         return None
     return f"{step.each} stood still for {stood:.2f} s after a commit of it had failed at {step.each.failed_at:.3f}"
+
+
+@rule("L5", "a failed commit stops no turn", "passed over", within="faultless", when=_commit_failed)
+def l5_turns(step: Passed, book: Book) -> str | None:
+    """The same in turns."""
+    if step.turns != _TURNS:
+        return None
+    return f"{step.each}: a commit of it failed at {step.each.failed_at:.3f}, and {step.turns} turns returned none"
 
 
 def _stood_still(step: Delivery | Change, book: Book) -> float | None:
     each, terms = step.each, book.judged_by
     if terms.gap is None or each.waiting_since is None or each.ended:
         return None
-    if not terms.faultless or each.who not in book.steady:
+    if each.who not in book.steady:
         return None
     stood = step.event.time - each.waiting_since
     return stood if stood > terms.gap else None
 
 
-@rule("L2", "a delay ends", "given back", "revoked", "lost", "standing")
+@rule(
+    "L2",
+    "a delay ends",
+    *("given back", "revoked", "lost", "standing"),
+    within="faultless",
+    bound="delay",
+    when=_is_asked_for,
+)
 def l2(step: Change, book: Book) -> str | None:
     """A revoke is pending for no longer than the group allows (`delay`): it is released, given back, or lost."""
-    each, terms = step.each, book.judged_by
-    if not each.asked or not terms.faultless or terms.delay is None:
+    waited, limit = step.event.time - step.each.asked_at, book.judged_by.delay or 0.0
+    return f"{step.each} was asked for {waited:.2f} s ago" if waited > limit else None
+
+
+@rule("L2", "a delay keeps its deadline", "overdue", within="faultless")
+def l2_deadline(step: Passed, book: Book) -> str | None:
+    """The member says by when it must have let go ("deadline"). Past it, forty turns do not find it with the partition
+    still in hand: it gives up what is delayed in the first one."""
+    if step.turns != _TURNS:
         return None
-    waited = step.event.time - each.asked_at
-    return f"{each} was asked for {waited:.2f} s ago" if waited > terms.delay else None
+    return f"{step.each} was to be let go of by {step.each.deadline:.3f}, and is not, {step.turns} turns later"
+
+
+@rule("L2", "only work holds a revoke up", "not let go of", within="faultless")
+def l2_work(step: Passed, book: Book) -> str | None:
+    """A hold depends on records that were handed out, and on nothing else: not on what is buffered, and not on how much
+    is written. A revoke that the application did not delay again is complete within forty turns, commits that are
+    under way aside."""
+    return f"nobody delays {step.each}, and {step.turns} turns did not end it" if step.turns == _TURNS else None

@@ -12,7 +12,11 @@ _GRACE: Final = 0.05
 """Between the decision and its being written down (real threads)."""
 
 
-@rule("S10", "fences itself", "delivery")
+def _is_told(step: Delivery | Commit, book: Book) -> bool:
+    return step.event.who in book.alive
+
+
+@rule("S10", "fences itself", "delivery", when=_is_told)
 def s10_records(step: Delivery, book: Book) -> str | None:
     """When the session time-out has passed since the sending of the last heartbeat that was answered well, nothing is
     returned until one is. (What a Join or Sync under way is worth, the writer of "alive" knows.)"""
@@ -22,7 +26,7 @@ def s10_records(step: Delivery, book: Book) -> str | None:
     return f"{step.each}: {step.first}-{step.last} was returned; {step.event.who} knew of its membership to {until:.3f}"
 
 
-@rule("S10", "commits as a member only", "commit sent")
+@rule("S10", "commits as a member only", "commit sent", when=_is_told)
 def s10_commits(commit: Commit, book: Book) -> str | None:
     """Nor is anything committed meanwhile."""
     until = book.alive_until(commit.event.who)

@@ -13,19 +13,34 @@ def s1(again: Again, book: Book) -> str | None:
     where who had it before lost it, crashed, closed without an answer, saw its handler or a blocking commit of it fail,
     gave it up, had begun no work on it, or sought back itself."""
     before, after = again.before, again.after
-    if before.ended in ("lost", "crashed") or before.excused:
-        return None
-    if before.not_begun is not None and again.offset >= before.not_begun:
-        return None
-    if after.reset == "seek" and after.who == before.who:
+    if _may_come_again(again):
         return None
     return f"offset {again.offset}: {before} ({before.ended or 'live'}), and again {after}"
 
 
+def _may_come_again(again: Again) -> bool:
+    before = again.before
+    not_begun = before.not_begun is not None and again.offset >= before.not_begun
+    return before.ended in ("lost", "crashed") or before.excused or not_begun or _was_sought(again)
+
+
+def _was_sought(again: Again) -> bool:
+    return again.after.reset == "seek" and again.after.who == again.before.who
+
+
+@rule("S2", "duplicates are confined", "again")
+def s2_confined(again: Again, book: Book) -> str | None:
+    """What comes again after a crash or a loss is between what the crashed or fenced member had committed last, and
+    what it was returned last: never an offset that it had committed. Only a seek, or a reset that was told, leads
+    further back. (What may not come again at all is S1.)"""
+    if not _may_come_again(again) or again.after.reset or again.offset >= again.committed:
+        return None
+    return f"offset {again.offset} came again {again.after}; {again.before} had committed {again.committed}"
+
+
 @rule("S2", "at least once", "end of")
 def s2(end: EndOf, book: Book) -> str | None:
-    """Whatever crashed or was lost: at the end every record that was returned is finished at least once. (That
-    duplicates are confined to what was not committed is S3: who comes next begins at the committed offset.)"""
+    """Whatever crashed or was lost: at the end every record that was returned is finished at least once."""
     if end.prefix < end.end and end.prefix in book.delivered.get(end.partition, ()):
         return f"{end.partition}: offset {end.prefix} was returned, and nobody finished it"
     return None

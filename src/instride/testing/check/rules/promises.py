@@ -30,16 +30,16 @@ def p2(event: Event, book: Book) -> str | None:
     return None
 
 
-@rule("P3", "a calm history loses nothing", "lost")
+@rule("P3", "a calm history loses nothing", "lost", within="calm")
 def p3(step: Change, book: Book) -> str | None:
     """Where nothing fails and nobody is late, nothing is lost."""
-    return f"{step.event.who} lost {step.each}" if book.judged_by.calm else None
+    return f"{step.event.who} lost {step.each}"
 
 
-@rule("P4", "a calm commit succeeds", "commit failed")
+@rule("P4", "a calm commit succeeds", "commit failed", within="calm")
 def p4(event: Event, book: Book) -> str | None:
     """Where nothing fails and nobody is late, each commit succeeds: a rebalance is no reason."""
-    return f"{event.who}: {event.detail[0]}" if book.judged_by.calm else None
+    return f"{event.who}: {event.detail[0]}"
 
 
 @rule("P5", "epochs rise", "assigned")

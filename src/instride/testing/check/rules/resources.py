@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from instride.testing.check.book import Book
@@ -15,23 +16,57 @@ _ALLOWANCE: Final = {"rss": 16 << 20, "files": 4, "threads": 2}
 """What the last quarter may have above the second one, in bytes, files and threads; of rss a tenth at least."""
 
 
-@rule("R1", "buffers keep their caps", "sample")
+_FEW: Final = {"queued": 200, "requests": 40, "connections": 20}
+"""The most of each that a member of the simulation has at any time: two to four times what is seen of three brokers and
+seven partitions."""
+_DRIFT: Final = {"queued": 40, "requests": 10, "connections": 6}
+"""The same as _ALLOWANCE, for what is counted in a simulation."""
+
+
+def _is_sampled(_event: Event, book: Book) -> bool:
+    return bool(book.samples or book.loads)
+
+
+@rule("R1", "buffers keep their caps", "sample", "load")
 def r1_caps(event: Event, book: Book) -> str | None:
     """What a member has buffered is never more than it may."""
-    *_, buffered, cap = event.detail
+    buffered, cap = event.detail[3:5] if event.what == "sample" else event.detail[:2]
     return f"{event.who} has {buffered:,} bytes buffered; the cap is {cap:,}" if cap and buffered > cap else None
 
 
-@rule("R1", "resources stay flat", "end")
+@rule("R1", "little is under way", "load")
+def r1_few(event: Event, book: Book) -> str | None:
+    """Where time is virtual everything can be counted: what waits in the queues between a member's threads, its
+    requests that wait or are in flight, and its connections are few, however long it lives. (It has no timers: its
+    machines name their one next deadline, and a thread that spins is L4.)"""
+    for name, value in zip(_FEW, event.detail[2:], strict=True):
+        if value > _FEW[name]:
+            return f"{event.who} has {value} {name}"
+    return None
+
+
+@rule("R1", "resources stay flat", "end", when=_is_sampled)
 def r1_flat(event: Event, book: Book) -> str | None:
     """Over a soak memory, open files and threads stay flat: the most of the last quarter of a member's samples is not
-    above the most of the second quarter (the first is warming up), but for a tenth of memory and an allowance."""
+    above the most of the second quarter (the first is warming up), but for a tenth of memory and an allowance. So do
+    queues, requests and connections of one in a simulation."""
     for who, samples in book.samples.items():
-        if len(samples) >= _ENOUGH:
-            for place, (name, allowance) in enumerate(_ALLOWANCE.items()):
-                quarter = len(samples) // 4
-                early = max(sample.detail[place] for sample in samples[quarter : 2 * quarter])
-                late = max(sample.detail[place] for sample in samples[-quarter:])
-                if late > early + max(allowance, _FLAT * early if name == "rss" else 0):
-                    return f"{who}'s {name} rose from {early:,} to {late:,}"
+        if rise := _rise(samples, _ALLOWANCE, first=0):
+            return f"{who}'s {rise}"
+    for who, loads in book.loads.items():
+        if rise := _rise(loads, _DRIFT, first=2):
+            return f"{who}'s {rise}"
     return None
+
+
+def _rise(samples: Sequence[Event], allowances: Mapping[str, int], *, first: int) -> str:
+    """first: where in their detail these are."""
+    if len(samples) < _ENOUGH:
+        return ""
+    quarter = len(samples) // 4
+    for place, (name, allowance) in enumerate(allowances.items(), start=first):
+        early = max(sample.detail[place] for sample in samples[quarter : 2 * quarter])
+        late = max(sample.detail[place] for sample in samples[-quarter:])
+        if late > early + max(allowance, _FLAT * early if name == "rss" else 0):
+            return f"{name} rose from {early:,} to {late:,}"
+    return ""

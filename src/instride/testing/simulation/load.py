@@ -1,0 +1,39 @@
+"""What a simulated member needs at one moment, for R1: there is no memory to measure, but everything can be counted.
+
+Laws
+1. It reads and changes nothing, and takes no time and no chance: a history is the same with it or without.
+2. Buffered is what is really there, in the queue and at the application, not what the network side believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+
+from instride.config import ConsumerConfig
+from instride.core.application.machine import ApplicationMachine
+from instride.core.events import BackgroundEvent, Fetched
+from instride.core.network.machine import NetworkMachine
+
+__all__ = ["load"]
+
+
+def load(
+    config: ConsumerConfig,
+    network: NetworkMachine,
+    application: ApplicationMachine,
+    queue: Iterable[BackgroundEvent],
+    queues: Iterable[Sized],
+    connections: int,
+) -> tuple[int, int, int, int, int]:
+    """The detail of the event "load". queue: of background events. queues: all that there are between the threads."""
+    owned = network._held_partitions().keys() | application._state.lists.held.keys()  # one may not know yet
+    cap = config.fetch_buffer_bytes + len(owned) * config.max_partition_fetch_bytes
+    links = network._context.connections._links.values()
+    under_way = sum(len(link.waiting) + len(link.flying) for link in links)
+    return _buffered(application, queue), cap, sum(map(len, queues)), under_way, connections
+
+
+def _buffered(application: ApplicationMachine, queue: Iterable[BackgroundEvent]) -> int:
+    owned = application._state.lists.held.values()
+    taken = sum(chunk.nbytes for each in owned for chunk, _ in each._buffer if chunk is not None)
+    return taken + sum(each.chunk.nbytes for each in queue if isinstance(each, Fetched) and each.chunk is not None)
