@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_help import QUICK, Member
+from draining import Course, drain
+from kafka_help import QUICK, Member, told_of_writes
 from peer_help import Peer, start
 
-from instride import Consumer
+from instride import Consumer, TopicPartition
 from instride.testing import LocalKafka
+from instride.testing.check import Judge, read_histories
 from instride.testing.recording import Recorder
 
 
@@ -29,18 +31,38 @@ def group() -> str:
 
 
 @pytest.fixture
-def history(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Recorder]:
+def course() -> Course:
+    return Course()
+
+
+@pytest.fixture
+def history(tmp_path: Path, request: pytest.FixtureRequest, course: Course) -> Iterator[Recorder]:
     """What the group of this test did, as JSON lines; the one checker judges it when the test has ended.
 
-    `@pytest.mark.history("calm")` says how strictly; without it a member may be late, but nothing fails.
+    `@pytest.mark.history("calm")` says how strictly; without it a member may be late, but nothing fails. With
+    `judges="L1 L2"` the history must be one that these invariants are judged by.
     """
     marker = request.node.get_closest_marker("history")
-    kind = marker.args[0] if marker else "slow"
+    kind = marker.args[0] if marker and marker.args else "slow"
     recorder = Recorder(tmp_path / "history.jsonl", source=request.node.name, kind=kind, reset="earliest")
-    yield recorder
-    recorder.end(drained=False)
-    violations = recorder.check()
+
+    def wrote(partition: TopicPartition, end: int) -> None:
+        course.ends[partition] = end
+        recorder.produced(partition, end)
+
+    failed = request.session.testsfailed
+    with told_of_writes(wrote):
+        yield recorder
+    recorder.end(drained=course.drained)
+    judge = Judge()
+    for each in read_histories([recorder.path]):
+        judge.take(each.event)
+    violations = judge.end()
     assert not violations, "\n".join(map(str, violations))
+    wanted = set(marker.kwargs.get("judges", "").split()) if marker else set()
+    if request.session.testsfailed > failed:
+        return  # it did not come so far
+    assert wanted <= set(judge.judged), f"it tells nothing of {sorted(wanted - set(judge.judged))}"
 
 
 @pytest.fixture
@@ -58,26 +80,39 @@ def open_consumer(kafka: LocalKafka, history: Recorder) -> Iterator[Callable[...
 
 
 @pytest.fixture
-def join(open_consumer: Callable[..., Consumer], group: str, history: Recorder) -> Callable[..., Member]:
-    """``join("a", topic, **settings)``: a member of this test's group."""
+def join(
+    open_consumer: Callable[..., Consumer],
+    group: str,
+    history: Recorder,
+    course: Course,
+    request: pytest.FixtureRequest,
+) -> Iterator[Callable[..., Member]]:
+    """``join("a", topic, **settings)``: a member of this test's group. When the test was good, the group is drained."""
 
     def build(name: str, topic: str, *, listener: Any = None, commits: bool = True, **settings: Any) -> Member:
         consumer = open_consumer(group_id=group, client_id=name, **settings)
         history.watch(consumer, name, finishes="delivered")
         consumer.subscribe([topic], listener=listener)
-        return Member(name, consumer, commits=commits)
+        course.members.append(Member(name, consumer, commits=commits))
+        return course.members[-1]
 
-    return build
+    failed = request.session.testsfailed
+    yield build
+    if request.session.testsfailed == failed:
+        drain(course, history)
 
 
 @pytest.fixture
-def start_peer(kafka: LocalKafka, group: str, tmp_path: Path, history: Recorder) -> Iterator[Callable[..., Peer]]:
+def start_peer(
+    kafka: LocalKafka, group: str, tmp_path: Path, history: Recorder, course: Course
+) -> Iterator[Callable[..., Peer]]:
     """``start_peer("java", "b", topic)``: a member of this test's group in a process of its own."""
     with ExitStack() as stack:
 
         def begin(kind: str, name: str, topic: str, **settings: Any) -> Peer:
             peer = start(kind, kafka, group, topic, name, tmp_path, settings)
             peer.recorded = history.peer(name)
+            course.peers.append(peer)
             stack.callback(peer.end)
             return peer
 

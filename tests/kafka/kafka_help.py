@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Producer
@@ -17,7 +18,19 @@ from confluent_kafka import Producer
 from instride import Consumer, ConsumerRecord, OffsetRange, RangeConsumer, TopicPartition
 from instride.testing import LocalKafka
 
-__all__ = ["PATIENCE", "QUICK", "Member", "drive", "each_once", "fill", "ids", "poll_until", "ranges_until", "tps"]
+__all__ = [
+    "PATIENCE",
+    "QUICK",
+    "Member",
+    "drive",
+    "each_once",
+    "fill",
+    "ids",
+    "poll_until",
+    "ranges_until",
+    "told_of_writes",
+    "tps",
+]
 
 PATIENCE: Final = 30.0
 """Seconds after which a state that did not come is a failure. Only a failing test waits that long."""
@@ -30,6 +43,19 @@ QUICK: Final[dict[str, Any]] = {
     "metadata_max_age": 60.0,
 }
 """Settings with which a rebalance is noticed within a tenth of a second."""
+
+
+_LISTENERS: Final[list[Callable[[TopicPartition, int], None]]] = []
+
+
+@contextmanager
+def told_of_writes(listener: Callable[[TopicPartition, int], None]) -> Iterator[None]:
+    """listener: hears of each partition that `fill` writes to, and where its log ends then."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
 
 
 def fill(
@@ -47,6 +73,9 @@ def fill(
         producer.produce(topic, f"{partition}:{offset}".encode(), partition=partition)
         producer.poll(0)
     assert producer.flush(PATIENCE) == 0, "the producer could not write everything"
+    for partition, count in counts.items():
+        for listener in _LISTENERS:
+            listener(TopicPartition(topic, partition), start + count)
     return written
 
 
@@ -83,7 +112,7 @@ class Member:
         self.lost: list[TopicPartition] = []
         self.asked_for: list[TopicPartition] = []
         self.holding: set[TopicPartition] = set()
-        self._commits = commits
+        self.commits = commits
 
     def turn(self) -> list[ConsumerRecord]:
         records = list(self.consumer.poll(timeout=0.02))
@@ -91,7 +120,7 @@ class Member:
         self.lost += sorted(self.consumer.lost_partitions())
         to_be_revoked = self.consumer.to_be_revoked_partitions()
         self.asked_for += sorted(to_be_revoked - set(self.asked_for))
-        if records and self._commits:
+        if records and self.commits:
             self.consumer.commit_async()
         assert self.consumer.delay_revoke(to_be_revoked & self.holding)
         return records

@@ -38,13 +38,17 @@ _WATCHED = (api.OffsetCommit, api.OffsetFetch, api.Heartbeat, api.JoinGroup, api
 
 
 class Witness:
-    """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe."""
+    """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe.
+
+    beats: how often the coordinator has said that the member is one; any thread may read it.
+    """
 
     def __init__(self, say: Callable[..., None], *, session_timeout: float) -> None:
         self._say = say
         self._session = session_timeout
         self._sent: dict[int, tuple[ConnectionKey, api.Request, float]] = {}
         self._pending = 0
+        self.beats = 0
         self._alive = _FOREVER
         self._said: float | None = None
 
@@ -150,6 +154,7 @@ class Witness:
         bound = None if self._pending or self._alive == _FOREVER else self._alive
         if bound != self._said:
             self._said = bound
+            self.beats += bound is not None
             self._say("alive", bound)
 
 

@@ -2,7 +2,8 @@
 
 Laws
 1. It has the application machine's surface and hands everything on: `Consumer` does not notice.
-2. A poll is written down when it returns, with the lists as they are then; one that returns nothing new is not.
+2. A poll is written down when it returns, with the lists as they are then. One that returns nothing new is written
+   only when a heartbeat was answered since the last one: that the application goes on polling, at the pace of that.
 3. Offsets without a record are holes only where the user says that the log has some; else they are told as they are.
 """
 
@@ -16,7 +17,7 @@ from instride.core.application.calls import Call
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.machine import ApplicationMachine
 from instride.core.application.partition import Delivery
-from instride.errors import CommitFailedError, KafkaTimeoutError, NetworkThreadDiedError, RebalanceInProgressError
+from instride.errors import KafkaError, NetworkThreadDiedError, WakeupError
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.testing.recording.listening import WatchedListener
 
@@ -24,16 +25,18 @@ __all__ = ["WatchedApplication"]
 
 Say = Callable[..., None]
 Stretch = tuple[TopicPartition, int, int, int, int, int]
-_FAILURES = (CommitFailedError, KafkaTimeoutError, RebalanceInProgressError)
 
 
 class WatchedApplication:
     """Used by one thread at a time, as the machine is."""
 
-    def __init__(self, machine: ApplicationMachine, say: Say, *, holes: bool) -> None:
+    def __init__(self, machine: ApplicationMachine, say: Say, *, holes: bool, beats: Callable[[], int]) -> None:
+        """beats: how many heartbeats have been answered."""
         self._machine = machine
         self._say = say
         self._holes = holes
+        self._beats = beats
+        self._beats_told = 0
         self._next: dict[tuple[TopicPartition, int, int], int] = {}
         self._epochs: dict[TopicPartition, int] = {}
 
@@ -56,7 +59,9 @@ class WatchedApplication:
         stretches = [stretch for each in deliveries for stretch in self._stretches(each)]
         if self._holes:
             self._tell_passed()
-        if stretches or asked or lost:
+        beats = self._beats()
+        if stretches or asked or lost or beats > self._beats_told:
+            self._beats_told = beats
             if paused := self._machine.paused():
                 self._say("still paused", tuple(sorted(paused)))
             self._say("poll", tuple(stretches), tuple(sorted(asked)), tuple(sorted(lost)))
@@ -117,7 +122,9 @@ class WatchedApplication:
         self._tell_own(offsets)
         try:
             yield from self._machine.commit(now, offsets, *arguments, **named)
-        except _FAILURES as error:
+        except WakeupError:
+            raise  # it is not known yet what became of it, and its caller asks again
+        except KafkaError as error:
             self._say("commit failed", f"{type(error).__name__}: {error}")
             raise
 

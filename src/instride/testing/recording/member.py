@@ -44,7 +44,7 @@ class RecordedMember:
         self._say = partial(say, name)
         self._say("started", False, finishes, True)
         witness = Witness(self._say, session_timeout=config.session_timeout)
-        watched = WatchedApplication(consumer._application, self._say, holes=holes)
+        watched = WatchedApplication(consumer._application, self._say, holes=holes, beats=lambda: witness.beats)
         driver.application = consumer._application = cast(ApplicationMachine, watched)
         self._application = watched
         thread = driver._thread

@@ -24,6 +24,27 @@ def _is_asked_for(step: Change, _book: Book) -> bool:
     return step.each.asked
 
 
+def _turns(step: Passed | Delivery | Change) -> int:
+    """None of them have passed where it goes on."""
+    return step.turns if isinstance(step, Passed) else 0
+
+
+def _goes_on(step: Passed | Delivery, book: Book) -> bool:
+    return step.each.failed_at is None and book.answered[step.each.who] > 0
+
+
+def _goes_on_after(step: Passed | Delivery, book: Book) -> bool:
+    return step.each.failed_at is not None and book.answered[step.each.who] > 0
+
+
+def _bounded(step: Passed | Change, _book: Book) -> bool:
+    return step.each.asked and step.each.deadline is not None
+
+
+def _released(step: Passed | Change, book: Book) -> bool:
+    return step.each.asked and step.each.undelayed and book.answered[step.each.who] > 0
+
+
 @rule("L1", "the others go on", "delivery", "requested", within="faultless", bound="gap", when=_no_commit_failed)
 def l1(step: Delivery | Change, book: Book) -> str | None:
     """While any number of partitions are to be revoked, delayed or completing, every other one goes on: where nothing
@@ -32,12 +53,13 @@ def l1(step: Delivery | Change, book: Book) -> str | None:
     return None if stood is None else f"{step.each} stood still for {stood:.2f} s with records to read"
 
 
-@rule("L1", "no turn passes one over", "passed over", within="faultless", when=_no_commit_failed)
-def l1_turns(step: Passed, book: Book) -> str | None:
+@rule("L1", "no turn passes one over", "passed over", "delivery", within="faultless", when=_goes_on)
+def l1_turns(step: Passed | Delivery, book: Book) -> str | None:
     """The same without a clock, for real machines: while the member's turns go on (`turns`: its heartbeats are
     answered, its polls return, records that were written later go to others), a partition with records to read is not
     passed over in forty of them."""
-    return f"{step.each} has records to read, and {step.turns} turns returned none" if step.turns == _TURNS else None
+    turns = _turns(step)
+    return f"{step.each} has records to read, and {turns} turns returned none" if turns == _TURNS else None
 
 
 @rule(
@@ -51,12 +73,12 @@ def l5(step: Delivery | Change, book: Book) -> str | None:
     return f"{step.each} stood still for {stood:.2f} s after a commit of it had failed at {step.each.failed_at:.3f}"
 
 
-@rule("L5", "a failed commit stops no turn", "passed over", within="faultless", when=_commit_failed)
-def l5_turns(step: Passed, book: Book) -> str | None:
+@rule("L5", "a failed commit stops no turn", "passed over", "delivery", within="faultless", when=_goes_on_after)
+def l5_turns(step: Passed | Delivery, book: Book) -> str | None:
     """The same in turns."""
-    if step.turns != _TURNS:
+    if _turns(step) != _TURNS:
         return None
-    return f"{step.each}: a commit of it failed at {step.each.failed_at:.3f}, and {step.turns} turns returned none"
+    return f"{step.each}: a commit of it failed at {step.each.failed_at:.3f}, and {_TURNS} turns returned none"
 
 
 def _stood_still(step: Delivery | Change, book: Book) -> float | None:
@@ -83,18 +105,18 @@ def l2(step: Change, book: Book) -> str | None:
     return f"{step.each} was asked for {waited:.2f} s ago" if waited > limit else None
 
 
-@rule("L2", "a delay keeps its deadline", "overdue", within="faultless")
-def l2_deadline(step: Passed, book: Book) -> str | None:
+@rule("L2", "a delay keeps its deadline", "overdue", "revoked", "given back", "lost", within="faultless", when=_bounded)
+def l2_deadline(step: Passed | Change, book: Book) -> str | None:
     """The member says by when it must have let go ("deadline"). Past it, forty turns do not find it with the partition
     still in hand: it gives up what is delayed in the first one."""
-    if step.turns != _TURNS:
+    if _turns(step) != _TURNS:
         return None
-    return f"{step.each} was to be let go of by {step.each.deadline:.3f}, and is not, {step.turns} turns later"
+    return f"{step.each} was to be let go of by {step.each.deadline:.3f}, and is not, {_TURNS} turns later"
 
 
-@rule("L2", "only work holds a revoke up", "not let go of", within="faultless")
-def l2_work(step: Passed, book: Book) -> str | None:
+@rule("L2", "only work holds a revoke up", "not let go of", "revoked", within="faultless", when=_released)
+def l2_work(step: Passed | Change, book: Book) -> str | None:
     """A hold depends on records that were handed out, and on nothing else: not on what is buffered, and not on how much
     is written. A revoke that the application did not delay again is complete within forty turns, commits that are
     under way aside."""
-    return f"nobody delays {step.each}, and {step.turns} turns did not end it" if step.turns == _TURNS else None
+    return f"nobody delays {step.each}, and {_TURNS} turns did not end it" if _turns(step) == _TURNS else None

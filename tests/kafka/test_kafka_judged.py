@@ -1,0 +1,194 @@
+"""What a recorded history on a real Kafka is judged by, where nothing may be measured in seconds (L1, L2, L3, L5): what
+is right is judged and kept, and a client that holds something up is found, by the number of what it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_help import Member, drive, fill, told_of_writes, tps
+
+from instride import Consumer, OffsetAndMetadata, TopicPartition
+from instride.config import ConsumerConfig
+from instride.core.group.ownership import Ownership
+from instride.core.network import fetcher
+from instride.core.network.book import Book
+from instride.core.network.held import HeldPartition
+from instride.core.network.room import with_room
+from instride.errors import KafkaError
+from instride.testing import LocalKafka, Recorder
+
+Open = Callable[..., Consumer]
+Topic = Callable[..., str]
+Join = Callable[..., Member]
+Room = Callable[[ConsumerConfig, Iterable[HeldPartition]], list[HeldPartition]]
+
+PARTITIONS = 4
+BEATS = 50
+"""A few more than the checker's forty turns."""
+
+
+def beats(member: Member) -> int:
+    machine: Any = member.consumer._driver._thread._machine
+    return int(machine._witness.beats)
+
+
+def live_on(*members: Member, until_beats: int) -> None:
+    """The members poll until each has had so many heartbeats answered from now on."""
+    ends = {id(each): beats(each) + until_beats for each in members}
+    drive(*members, until=lambda: all(beats(each) >= ends[id(each)] for each in members), timeout=120.0)
+
+
+@pytest.mark.history("calm", judges="L1 L2 L3 L4")
+def test_a_delay_is_judged_by_turns(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+    topic = kafka_topic(PARTITIONS)
+    fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 10))
+    a = join("a", topic)
+    drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
+    a.holding = set(tps(topic, *range(PARTITIONS)))
+    b = join("b", topic)
+    drive(a, b, until=lambda: len(a.asked_for) == PARTITIONS // 2)
+    for start in range(10, 20):
+        fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 1), start=start)
+        live_on(a, b, until_beats=5)
+    assert len(a.asked_for) == PARTITIONS // 2
+    a.holding.clear()
+    drive(a, b, until=lambda: len(b.owned) == PARTITIONS // 2)
+
+
+@pytest.mark.history("slow", judges="L3 L5")
+def test_a_commit_that_is_refused_stops_nothing(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 10})
+    a = join("a", topic, commits=False)
+    drive(a, until=lambda: len(a.records) == 10)
+    refused(a, topic)
+    fill(kafka, topic, {0: 10}, start=10)
+    drive(a, until=lambda: len(a.records) == 20)
+
+
+def refused(member: Member, topic: str) -> None:
+    """The broker takes no metadata as large as this."""
+    with pytest.raises(KafkaError, match="error code 12"):
+        member.consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset=10, metadata="x" * 10_000)})
+
+
+class Own:
+    """``own("a", topic)``: a member whose history is the test's own to judge."""
+
+    def __init__(self, open_consumer: Open, group: str, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._open = partial(open_consumer, group_id=group)
+
+    def __call__(self, name: str, topic: str) -> Member:
+        consumer = self._open(client_id=name)
+        self.recorder.watch(consumer, name, finishes="delivered")
+        consumer.subscribe([topic])
+        return Member(name, consumer)
+
+
+@pytest.fixture
+def own(open_consumer: Open, group: str, tmp_path: Path) -> Iterator[Own]:
+    with Recorder(tmp_path / "own.jsonl", source="bugs", kind="slow", reset="earliest") as recorder:
+        yield Own(open_consumer, group, recorder)
+
+
+def found(own: Own, *, drained: bool = False) -> set[str]:
+    own.recorder.end(drained=drained)
+    return {each.number for each in own.recorder.check()}
+
+
+def write(own: Own, kafka: LocalKafka, topic: str, count: int, *, start: int) -> None:
+    with told_of_writes(own.recorder.produced):
+        fill(kafka, topic, dict.fromkeys(range(PARTITIONS), count), start=start)
+
+
+def write_past_what_is_in_flight(own: Own, kafka: LocalKafka, topic: str, *members: Member) -> None:
+    """A fetch that waits at the broker already may still bring the first of these records, but not the last."""
+    for start in (10, 11):
+        write(own, kafka, topic, 1, start=start)
+        live_on(*members, until_beats=5)
+
+
+def shared(own: Own, kafka: LocalKafka, topic: str, *, holding: bool) -> tuple[Member, Member]:
+    """a has read everything, b has come, and a is asked for half of it."""
+    write(own, kafka, topic, 10, start=0)
+    a = own("a", topic)
+    drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
+    a.holding = set(tps(topic, *range(PARTITIONS))) if holding else set()
+    b = own("b", topic)
+    drive(a, b, until=lambda: len(a.asked_for) == PARTITIONS // 2)
+    return a, b
+
+
+def test_one_that_holds_the_others_up_is_found(
+    kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing_while_any_is_pending(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
+        everything = list(held)
+        pending = any(each.state is not Ownership.OWNED for each in everything)
+        return [] if pending else with_room(config, everything)
+
+    monkeypatch.setattr(fetcher, "with_room", nothing_while_any_is_pending)
+    topic = kafka_topic(PARTITIONS)
+    a, b = shared(own, kafka, topic, holding=True)
+    write_past_what_is_in_flight(own, kafka, topic, a, b)
+    live_on(a, b, until_beats=BEATS)
+    assert found(own) == {"L1"}
+
+
+def test_one_that_passes_a_partition_over_is_found_however_much_flows(
+    kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka_topic(PARTITIONS)
+    write(own, kafka, topic, 10, start=0)
+    a = own("a", topic)
+    drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
+    stop_fetching(TopicPartition(topic, 0), monkeypatch)
+    for start in range(10, 10 + BEATS):
+        write(own, kafka, topic, 1, start=start)
+        drive(a, until=lambda: len(a.records) >= 10 * PARTITIONS + (start - 9) * (PARTITIONS - 1))  # noqa: B023
+    assert found(own) == {"L1"}
+
+
+def stop_fetching(partition: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
+    room: Room = lambda config, held: [each for each in with_room(config, held) if each.partition != partition]  # noqa: E731
+    monkeypatch.setattr(fetcher, "with_room", room)
+
+
+def test_one_that_stops_after_a_refused_commit_is_found(
+    kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka_topic(PARTITIONS)
+    write(own, kafka, topic, 10, start=0)
+    a = own("a", topic)
+    drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
+    refused(a, topic)
+    stop_fetching(TopicPartition(topic, 0), monkeypatch)
+    a.commits = False
+    write_past_what_is_in_flight(own, kafka, topic, a)
+    live_on(a, until_beats=BEATS)
+    assert found(own) == {"L5"}
+
+
+def test_one_that_never_lets_go_is_found(
+    kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Book, "complete", lambda self, partitions: None)
+    topic = kafka_topic(PARTITIONS)
+    a, b = shared(own, kafka, topic, holding=False)
+    live_on(a, b, until_beats=BEATS)
+    assert found(own) == {"L2"}
+
+
+def test_one_that_is_not_done_in_the_end_is_found(kafka: LocalKafka, kafka_topic: Topic, own: Own) -> None:
+    topic = kafka_topic(PARTITIONS)
+    write(own, kafka, topic, 10, start=0)
+    a = own("a", topic)
+    drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
+    write(own, kafka, topic, 1, start=10)
+    assert found(own, drained=True) == {"L3"}
