@@ -66,7 +66,7 @@ def history(tmp_path: Path, request: pytest.FixtureRequest, course: Course) -> I
 
 
 @pytest.fixture
-def open_consumer(kafka: LocalKafka, history: Recorder) -> Iterator[Callable[..., Consumer]]:
+def open_consumer(kafka: LocalKafka, history: Recorder, course: Course) -> Iterator[Callable[..., Consumer]]:
     """``open_consumer(**settings)``: a consumer on the run's broker, closed when the test ends."""
     with ExitStack() as stack:
 
@@ -74,6 +74,7 @@ def open_consumer(kafka: LocalKafka, history: Recorder) -> Iterator[Callable[...
             merged: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, **QUICK, **settings}
             consumer = Consumer(**merged)
             stack.callback(consumer.close, timeout=5.0)
+            course.consumers += 1
             return consumer
 
         yield build

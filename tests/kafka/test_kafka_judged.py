@@ -167,10 +167,10 @@ def test_one_that_stops_after_a_refused_commit_is_found(
     write(own, kafka, topic, 10, start=0)
     a = own("a", topic)
     drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
-    refused(a, topic)
     stop_fetching(TopicPartition(topic, 0), monkeypatch)
     a.commits = False
     write_past_what_is_in_flight(own, kafka, topic, a)
+    refused(a, topic)
     live_on(a, until_beats=BEATS)
     assert found(own) == {"L5"}
 
