@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from stories import OWNS, READS, P, commits, done, poll, tell
+from stories import OWNS, READS, P, Q, Say, commits, done, poll, tell
 
 from instride.errors import HistoryError
 from instride.testing.check import BROKER, Event, check, decode, encode, read_histories, write
@@ -47,6 +47,8 @@ def test_files_of_one_history_are_merged_by_time(tmp_path: Path) -> None:
     assert main([str(a), str(rest)]) == 0
 
 
+LONG = '{"t":0.5,"who":"broker","what":"hole","partition":["t",0],"first":3,"last":9}'
+POLL = '{"t":0.5,"who":"A","what":"poll","records":[[["t",0],1,0,3,4,5]],"to_be_revoked":[],"lost":[]}'
 GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))
 
 
@@ -67,6 +69,19 @@ GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))
         (GOOD.replace('["t",0]', '["t"]'), "'partition' of 'done' must be a list of 2"),
         (GOOD.replace("0.5", "0.4"), "its time is 0.4, and the line before has 0.5"),
         ('{"t":1,"who":"A","what":"history","version":7}', "the fields of 'history' are version, source"),
+        ("", "not JSON"),
+        (GOOD[:30], "not JSON"),
+        ("\0" * 30, "not JSON"),
+        ("\ufeff" + GOOD, "not JSON"),
+        ('{"t":1,"who":"A","what":"note","detail":' + "[" * 800 + "]" * 800 + "}", "too deep"),
+        (
+            LONG.replace("9", "1" + "0" * 12),
+            "'hole' must be a stretch of 1 to 1,000,000 offsets; it is 3 to 1000000000000",
+        ),
+        (LONG.replace("9", "2"), "'hole' must be a stretch of 1 to 1,000,000 offsets; it is 3 to 2"),
+        (POLL.replace("4,5", "2,5"), "'records' of 'poll' must be a stretch of 1 to 1,000,000 offsets"),
+        (POLL.replace("4,5", "4"), "'records' of 'poll' must be a list of 6"),
+        ('{"t":1,"who":"A","what":"produced","partition":["t",0],"end":' + "9" * 5000 + "}", "not JSON"),
     ],
 )
 def test_garbage_is_refused_with_its_line(
@@ -100,6 +115,47 @@ def test_half_a_line_at_the_end_is_what_a_killed_process_leaves(tmp_path: Path) 
     with path.open("a") as file:
         file.write(GOOD[:20])
     assert len(list(read_histories([path]))) == count
+
+
+def test_a_whole_line_without_its_end_is_read_like_any_other(tmp_path: Path) -> None:
+    path = saved(tmp_path / "history.jsonl", tell(*READS))
+    count = len(list(read_histories([path])))
+    whole = GOOD.replace("0.5", "9.5")
+    path.write_text(path.read_text() + whole)
+    assert len(list(read_histories([path]))) == count + 1
+    path.write_text(path.read_text()[: -len(whole)] + whole.replace("done", "dnoe"))
+    with pytest.raises(HistoryError, match="no kind of event 'dnoe'"):
+        list(read_histories([path]))
+
+
+@pytest.mark.parametrize(
+    ("said", "line", "why"),
+    [
+        ([*OWNS, ("A", "started", True, "told", True)], 8, "two members are called 'A': each needs a name of its own"),
+        ([("broker", "started", True, "told", True)], 2, "two members are called 'broker'"),
+        ([*READS, (BROKER, "end", False), poll("A", 5, 9)], 11, "'poll' comes after the event \"end\""),
+        ([*READS, ("A", "history", *tell(kind="slow")[0].detail)], 10, "two files say that they are of different"),
+        ([*READS, ("A", "revoked", ((Q, 1),))], 10, "A was never assigned t-1 in epoch 1"),
+        ([*READS, ("B", "done", P, 1, 1)], 10, "B was never assigned t-0 in epoch 1"),
+        ([*READS, ("A", "positioned", P, 2, 7)], 10, "A was never assigned t-0 in epoch 2"),
+    ],
+)
+def test_what_cannot_have_been_is_refused_with_its_line(
+    said: list[Say | float], line: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = saved(tmp_path / "history.jsonl", tell(*said))
+    assert main([str(path)]) == 2
+    assert f"{path}, line {line}: {why}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [b"", b"{", GOOD[:-1].encode(), b"\xff"])
+def test_a_file_with_nothing_in_it_is_no_history(
+    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(data)
+    assert main([str(path)]) == 2
+    assert f'{path}: a history needs the event "history"' in capsys.readouterr().err
 
 
 def test_a_run_that_was_cut_off_is_judged_as_far_as_it_goes() -> None:

@@ -81,11 +81,11 @@ BROKEN: list[Broken] = [
             *READS,
             *commits("A", 4),
             ("A", "crashed"),
-            ("B", "started", True, "delivered", False),  # where its commits are not seen, S3 has nothing to say
-            ("B", "assigned", 2, ((P, 7),)),
-            ("B", "looked up", P, 3, 0),
-            ("B", "positioned", P, 7, 3),
-            poll("B", 3, 9, epoch=7),
+            ("C", "started", True, "delivered", False),  # where its commits are not seen, S3 has nothing to say
+            ("C", "assigned", 2, ((P, 7),)),
+            ("C", "looked up", P, 3, 0),
+            ("C", "positioned", P, 7, 3),
+            poll("C", 3, 9, epoch=7),
         ],
         {"kind": "faults"},
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from instride import TopicPartition
 from instride.testing.check import Event
 from instride.testing.check.events import read_histories
@@ -86,3 +88,11 @@ def test_what_comes_after_the_end_is_not_recorded(tmp_path: Path) -> None:
     recorder.end(drained=False)
     recorder.produced(P, 10)
     assert [each.event.what for each in read_histories([recorder.path])] == ["history", "end"]
+
+
+def test_each_member_has_a_name_of_its_own(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "history.jsonl") as recorder:
+        recorder.peer("a")
+        for name in ("a", "broker"):
+            with pytest.raises(ValueError, match="give each one of its own"):
+                recorder.peer(name)

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for each in read_histories(paths):
             read.append(each)
             _take(judge, each)
-        found = judge.end()
+        found = _end(judge, paths)
     except (HistoryError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,6 +46,13 @@ def _take(judge: Judge, each: Read) -> None:
         judge.take(each.event)
     except HistoryError as error:
         raise HistoryError(f"{each.file}, line {each.number}: {error}") from None
+
+
+def _end(judge: Judge, paths: Sequence[Path]) -> list[Violation]:
+    try:
+        return judge.end()
+    except HistoryError as error:
+        raise HistoryError(f"{', '.join(map(str, paths))}: {error}") from None
 
 
 def _tell(violation: Violation, read: Sequence[Read]) -> None:

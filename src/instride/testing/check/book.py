@@ -71,6 +71,7 @@ class Book:
     paused: dict[str, Partitions] = field(default_factory=dict)
     heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
     polled_at: dict[str, float] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
     steady: set[str] = field(default_factory=set)
     taken_for_done: set[str] = field(default_factory=set)
     commits_unseen: bool = False

@@ -6,7 +6,7 @@ Laws
 1. An event never changes. Equal histories have equal lines, byte for byte.
 2. In one file times do not fall. Files of one history are merged by time; what is of one time keeps the files' order.
 3. A line that is no event is an error that names its file, its number and what is wrong. Nothing is skipped but half a
-   line at a file's end, which a killed process leaves.
+   line at a file's end, which a killed process leaves: one without its end that is no JSON either.
 4. Times are seconds, virtual or of a monotonic clock that all writers share. They are rounded to microseconds.
 """
 
@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from instride.errors import HistoryError
-from instride.testing.check.vocabulary import KINDS, VERSION, note
+from instride.testing.check.vocabulary import KINDS, VERSION, note, stretch
 
 __all__ = ["BROKER", "Event", "Read", "decode", "encode", "read_histories", "write"]
 
 BROKER: Final = "broker"
 """Who speaks where no member does."""
+_STRETCHES: Final = {"hole": (1, 2), "range done": (1, 2)}
+"""Where these have their first and last offset."""
 _BASE = ("t", "who", "what")
 _LATEST: Final = 1e15
 
@@ -67,9 +69,20 @@ def decode(line: str) -> Event:
     try:
         named = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise HistoryError(f"not JSON: {error}") from None
+        raise _NotJsonError(f"not JSON: {error}") from None
     if not isinstance(named, dict):
         raise HistoryError("not a JSON object")
+    try:
+        return _event(named)
+    except RecursionError:
+        raise HistoryError("its lists are too deep") from None
+
+
+class _NotJsonError(HistoryError):
+    """It may be half a line."""
+
+
+def _event(named: dict[str, Any]) -> Event:
     time, who, what = (named.pop(name, None) for name in _BASE)
     if not _is_time(time):
         raise HistoryError(f'"t" must be a number of seconds, not {time!r}')
@@ -97,6 +110,12 @@ def _detail(what: str, named: dict[str, Any]) -> tuple[Any, ...]:
             values.append(read(named[name]))
         except (TypeError, ValueError, OverflowError) as error:
             raise HistoryError(f"{name!r} of {what!r} must be {error}; it is {_short(named[name])}") from None
+    if what in _STRETCHES:
+        first, last = _STRETCHES[what]
+        try:
+            stretch(values[first], values[last])
+        except ValueError as error:
+            raise HistoryError(f"{what!r} must be {error}; it is {values[first]} to {values[last]}") from None
     if what == "history" and values[0] != VERSION:
         raise HistoryError(f"its version is {values[0]}; this checker knows version {VERSION}")
     return tuple(values)
@@ -127,7 +146,7 @@ def _read(path: Path) -> Iterator[Read]:
                 if event.time < last:
                     raise HistoryError(f"its time is {event.time}, and the line before has {last}")
             except (HistoryError, UnicodeDecodeError) as error:
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n") and isinstance(error, _NotJsonError | UnicodeDecodeError):
                     return  # law 3
                 raise HistoryError(f"{path}, line {number}: {error}") from None
             last = event.time

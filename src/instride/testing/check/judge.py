@@ -20,6 +20,7 @@ from instride.testing.check.rules import RULES, Rule
 from instride.testing.check.steps import Again, Change, Commit, Delivery, Passed, Place, Step
 from instride.testing.check.terms import Terms
 from instride.testing.check.violation import Violation
+from instride.testing.check.vocabulary import KINDS
 
 __all__ = ["INVARIANTS", "Judge", "check"]
 
@@ -62,6 +63,8 @@ class Judge:
     def take(self, event: Event) -> None:
         """Raises HistoryError."""
         self.book.line += 1
+        if self.book.ended and event.what in KINDS:
+            raise HistoryError(f'{event.what!r} comes after the event "end"')
         self._last = event
         fold = FOLDS.get(event.what)
         if fold is not None:

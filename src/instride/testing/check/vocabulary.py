@@ -14,10 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from instride.records import TopicPartition
 
-__all__ = ["KINDS", "VERSION", "Field", "note"]
+__all__ = ["KINDS", "VERSION", "Field", "note", "stretch"]
 
 VERSION: Final = 1
 _LATEST: Final = 1e15
+_LONGEST: Final = 1_000_000
+"""Offsets of one stretch. More is a writer's error, and would leave the checker without memory. A hole may be told in
+parts."""
 
 Read = Callable[[Any], Any]
 """From JSON to what is kept in memory. Raises ValueError or TypeError for what may not be there."""
@@ -95,11 +98,24 @@ def note(value: Any) -> Any:
     return tuple(note(each) for each in value) if isinstance(value, list) else value
 
 
+def stretch(first: int, last: int) -> None:
+    """Whether these are the ends of one, both included. ValueError says what is wrong."""
+    if not 0 <= last - first < _LONGEST:
+        raise ValueError(f"a stretch of 1 to {_LONGEST:,} offsets")
+
+
+def _delivery(value: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = _DELIVERY(value)
+    stretch(found[3], found[4])
+    return found
+
+
 _PARTITIONS = _list(_partition)
 _EPOCHS = _list(_tuple(_partition, _whole))
 _CODES = _list(_tuple(_partition, _offset, _whole))
 _OFFSETS = _list(_tuple(_partition, _offset))
-_DELIVERIES = _list(_tuple(_partition, _whole, _whole, _offset, _offset, _whole))
+_DELIVERY = _tuple(_partition, _whole, _whole, _offset, _offset, _whole)
+_DELIVERIES = _list(_delivery)
 _LIMIT = _or_null(_seconds)
 
 

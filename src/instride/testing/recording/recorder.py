@@ -51,6 +51,7 @@ class Recorder:
         self.path = Path(path)
         self.holes = holes
         self._lock = threading.Lock()
+        self._names = {BROKER}
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
         terms = Terms(
             source=source or f"process {os.getpid()}", kind=kind, view="clients", reset=reset, gap=gap, delay=delay
@@ -70,9 +71,10 @@ class Recorder:
     ) -> RecordedMember:
         """Record all that this consumer does from now on. It must not have been used yet (IllegalStateError).
 
-        name: of the member; unique in the history. finishes: "told": call `done` of what is returned here; "delivered":
-        a record counts as finished when a poll has returned it.
+        name: of the member; unique in the history (ValueError). finishes: "told": call `done` of what is returned here;
+        "delivered": a record counts as finished when a poll has returned it.
         """
+        self._take(name)
         return RecordedMember(self.add, consumer, name, finishes=finishes, holes=self.holes)
 
     def peer(
@@ -83,7 +85,14 @@ class Recorder:
         finishes, commits: whether `done` and `committed` will be called; else what it returned counts as finished, and
         nothing is known of its commits.
         """
+        self._take(name)
         return RecordedPeer(self.add, name, finishes=finishes, commits=commits)
+
+    def _take(self, name: str) -> None:
+        with self._lock:
+            if name in self._names:
+                raise ValueError(f"{name!r} is the name of another member of this history: give each one of its own")
+            self._names.add(name)
 
     # -- what only others know
 

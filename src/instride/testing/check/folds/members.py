@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instride.errors import HistoryError
 from instride.testing.check.book import Book, Folds
-from instride.testing.check.events import Event
+from instride.testing.check.events import BROKER, Event
 from instride.testing.check.steps import Change, EndOf
 from instride.testing.check.terms import Terms
 
@@ -28,6 +28,9 @@ def _group(book: Book, event: Event) -> None:
 
 def _started(book: Book, event: Event) -> None:
     steady, finishes, commits = event.detail
+    if event.who in book.started or event.who == BROKER:
+        raise HistoryError(f"two members are called {event.who!r}: each needs a name of its own")
+    book.started.add(event.who)
     if steady:
         book.steady.add(event.who)
     if finishes == "delivered":

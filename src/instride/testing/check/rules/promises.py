@@ -16,7 +16,11 @@ def p1(step: Delivery, book: Book) -> str | None:
     return f"{step.each.partition} {step.first}-{step.last} was returned"
 
 
-@rule("P2", "listeners hear once", "on assigned", "on gone", "gone")
+def _has_heard(event: Event, book: Book) -> bool:
+    return event.what.startswith("on ") or bool(book.heard[event.who])
+
+
+@rule("P2", "listeners hear once", "on assigned", "on gone", "gone", when=_has_heard)
 def p2(event: Event, book: Book) -> str | None:
     """A listener hears of each assignment once, and once of its end; at the latest when the member has gone."""
     heard = book.heard[event.who]
