@@ -28,6 +28,7 @@ Join = Callable[..., Member]
 Room = Callable[[ConsumerConfig, Iterable[HeldPartition]], list[HeldPartition]]
 
 PARTITIONS = 4
+SAFETY = " ".join(f"S{number}" for number in range(1, 12))
 BEATS = 50
 """A few more than the checker's forty turns."""
 
@@ -43,7 +44,7 @@ def live_on(*members: Member, until_beats: int) -> None:
     drive(*members, until=lambda: all(beats(each) >= ends[id(each)] for each in members), timeout=120.0)
 
 
-@pytest.mark.history("calm", judges="L1 L2 L3 L4")
+@pytest.mark.history("calm", judges=f"{SAFETY} L1 L2 L3 L4")
 def test_a_delay_is_judged_by_turns(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     topic = kafka_topic(PARTITIONS)
     fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 10))

@@ -29,7 +29,7 @@ PARTITIONS: Final = 4
 @pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)
-@pytest.mark.history("calm")
+@pytest.mark.history("calm", judges="R1")
 def test_resources_stay_flat_and_buffers_keep_their_caps(
     kafka: LocalKafka, kafka_topic: Topic, group: str, history: Recorder
 ) -> None:

@@ -29,12 +29,17 @@ def _turns(step: Passed | Delivery | Change) -> int:
     return step.turns if isinstance(step, Passed) else 0
 
 
+def _has_turns(step: Passed | Delivery, book: Book) -> bool:
+    """It is known what there is to read, and that time passes."""
+    return step.each.partition in book.produced and book.answered[step.each.who] > 0
+
+
 def _goes_on(step: Passed | Delivery, book: Book) -> bool:
-    return step.each.failed_at is None and book.answered[step.each.who] > 0
+    return _has_turns(step, book) and step.each.failed_at is None
 
 
 def _goes_on_after(step: Passed | Delivery, book: Book) -> bool:
-    return step.each.failed_at is not None and book.answered[step.each.who] > 0
+    return _has_turns(step, book) and step.each.failed_at is not None
 
 
 def _bounded(step: Passed | Change, _book: Book) -> bool:
