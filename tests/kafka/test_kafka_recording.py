@@ -172,7 +172,9 @@ def test_a_consumer_that_was_used_before_is_refused(
 
 def test_the_example_of_the_page_runs(kafka: LocalKafka, kafka_topic: Topic, group: str, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "histories.md").read_text(encoding="utf-8")
-    (example,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "Recorder(" in each]
+    (example,) = [
+        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if 'Recorder("history.jsonl"' in each
+    ]
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 20, 1: 20})
     handled: list[object] = []
