@@ -1,4 +1,4 @@
-"""docs/histories.md tells how a whole group is recorded and judged: its example is run as it stands, on a real Kafka."""
+"""docs/histories.md tells how a group is recorded and judged: its example is run as it stands, on a real Kafka."""
 
 from __future__ import annotations
 
