@@ -49,6 +49,9 @@ def test_a_poll_that_waits_commits_what_earlier_polls_returned_when_the_interval
     poll.send(105.0)
     (commit,) = script.take_posted(Commit)
     assert commit.entries[tp(0)].offset == 4
+    assert poll.send(106.0).until > 110.0, "there is nothing new"
+    poll.send(111.0)
+    assert script.take_posted(Commit) == []
 
 
 def test_a_poll_that_has_nothing_new_to_commit_sleeps() -> None:

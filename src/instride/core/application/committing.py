@@ -100,11 +100,12 @@ def auto_commit_due(state: ApplicationState, now: float) -> None:
 
 
 def next_auto_commit(state: ApplicationState) -> float:
-    """When a poll that waits has something to commit; infinity where it has nothing."""
+    """When a poll that waits has something new to commit; infinity where it has nothing."""
     if not state.config.enable_auto_commit:
         return float("inf")
-    known = any(held.position is not None and _takes_commits(state, held) for held in state.lists.held.values())
-    return state.next_auto_commit if known else float("inf")
+    held = [each for each in state.lists.held.values() if each.position is not None and _takes_commits(state, each)]
+    new = any(state.auto_committed.get(each.partition) != _entry_at_position(each) for each in held)
+    return state.next_auto_commit if new else float("inf")
 
 
 def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
@@ -113,6 +114,7 @@ def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicP
     held = (state.lists.held[tp] for tp in partitions)
     entries = {each.partition: _entry_at_position(each) for each in held if each.position is not None}
     if entries:
+        state.auto_committed.update(entries)
         call, deadline = state.next_call(), now + state.config.default_api_timeout
         _hear(state, call, entries)
         state.holdings.commit_sent(call, entries)

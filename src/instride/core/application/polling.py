@@ -92,7 +92,8 @@ class Poller:
                 state.post(Polled())
             self._raise_due()
             self._take_losses()
-            auto_commit_due(state, now)
+            if now >= next_auto_commit(state):
+                auto_commit_due(state, now)
 
     def _look(self, now: float) -> bool:
         """At the lease, then at the queue (law 6). Whether the lease holds."""

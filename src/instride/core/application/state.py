@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.core.application.fairness import Greedy, Proportional
 from instride.core.application.holdings import Holdings
@@ -63,6 +64,8 @@ class ApplicationState:
         self.on_answer: dict[int, Callable[[Answered], None]] = {}
         self.in_revoke_listener: frozenset[TopicPartition] = frozenset()
         self.next_auto_commit = 0.0
+        # The newest that was handed over by itself.
+        self.auto_committed: dict[TopicPartition, CommitEntry] = {}
         # The newest offset handed over for each partition, as (epoch, seek_number, offset): commits never rewind.
         self.handed_over: dict[TopicPartition, tuple[int, int, int]] = {}
         self._calls = 0
