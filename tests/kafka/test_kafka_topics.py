@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka_help import Member, drive, fill, ids, poll_until, tps
 
-from instride import Consumer, OffsetAndMetadata
+from instride import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from instride.errors import BrokerResponseError
 from instride.testing import LocalKafka
 
@@ -74,19 +74,32 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_new_beginning(
     assert ids(poll_until(consumer, 5)) == written
 
 
+@pytest.mark.requirement("KIP-429/4")
 @pytest.mark.requirement("surface/deleted-topics")
+@pytest.mark.parametrize("mode", ["two-step", "immediate"])
 def test_a_deleted_topic_leaves_the_members_with_the_others(
-    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str, mode: str
 ) -> None:
+    """Its partitions are revoked, and only they (KIP-429)."""
+    revoked: list[TopicPartition] = []
+
+    class Told(RebalanceListener):
+        def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            revoked.extend(partitions)
+
     stays, goes = kafka_topic(), f"goes-{group}"
     kafka.create_topic(goes)
     fill(kafka, goes, {0: 3})
-    consumer = open_consumer(group_id=group)
-    consumer.subscribe([stays, goes])
+    consumer = open_consumer(group_id=group, revoke_mode=mode)
+    consumer.subscribe([stays, goes], listener=Told())
     poll_until(consumer, 3)
     kafka.delete_topic(goes)
     written = fill(kafka, stays, {0: 5})
     assert ids(poll_until(consumer, 5)) == written
+    member = Member("a", consumer)
+    drive(member, until=lambda: member.owned == set(tps(stays, 0)) and revoked)
+    assert revoked == tps(goes, 0)
+    assert member.lost == []
     consumer.commit({tps(stays, 0)[0]: 5})
 
 

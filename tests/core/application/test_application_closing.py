@@ -163,6 +163,7 @@ def test_a_close_that_did_not_do_everything_says_so() -> None:
     assert leaver.result is False
 
 
+@pytest.mark.requirement("threading/12")
 @pytest.mark.requirement("surface/close-commits")
 @pytest.mark.rule("12")
 @KINDS

@@ -208,6 +208,16 @@ def test_after_a_seek_during_a_pause_nothing_of_before_is_returned(owner: Script
     assert owner.poll() == []
 
 
+@pytest.mark.vector(76)
+def test_what_is_to_be_revoked_is_not_shown_as_paused(owner: Script) -> None:
+    owner.machine.pause([tp(1)])
+    owner.asked_for(0)
+    owner.fetched(0, 0, 5)
+    assert owner.poll() == []
+    assert owner.to_be_revoked() == {0}
+    assert owner.machine.paused() == {tp(1)}
+
+
 @pytest.mark.vector(53)
 @pytest.mark.vector(54)
 def test_an_error_of_a_partition_is_raised_once_when_all_before_it_was_returned(owner: Script) -> None:

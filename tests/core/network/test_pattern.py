@@ -131,6 +131,7 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
     assert script.take(ErrorRaised) == []
 
 
+@pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
 def test_a_topic_that_is_deleted_is_asked_for_and_the_others_go_on() -> None:
     script = member({"flights-1": 1, "flights-2": 1}, tp(0, "flights-1"), tp(0, "flights-2"))

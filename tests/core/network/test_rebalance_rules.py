@@ -50,6 +50,7 @@ def test_a_cooperative_join_does_not_wait_and_lists_what_is_held(script: Network
     assert said.userdata == (1).to_bytes(4, "big"), "older Java leaders read the generation there"
 
 
+@pytest.mark.requirement("KIP-983/31")
 @pytest.mark.requirement("KIP-983/13")
 @pytest.mark.requirement("threading/16")
 @pytest.mark.rule("deadline")
@@ -150,6 +151,7 @@ def test_a_revoke_completes_when_every_commit_of_it_is_answered(script: NetworkS
     assert script.joining_with().owned == (tp(0),)
 
 
+@pytest.mark.requirement("KIP-983/30")
 @pytest.mark.requirement("threading/16")
 @pytest.mark.requirement("threading/17")
 @pytest.mark.requirement("threading/26")
@@ -366,6 +368,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
     assert script.take(Answered)[-1].call == call
 
 
+@pytest.mark.vector(40)
 @pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.vector(69)
 @pytest.mark.rule("full-speed")
@@ -431,6 +434,9 @@ def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) ->
     assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
     script.sync(0)
     assert "OffsetCommit" not in script.waits()
+    again = script.commit({0: 5}, carry_over=False)
+    assert script.committed() == {0: 5}, "it can be tried again after the rebalance"
+    assert script.take(Answered)[-1] == Answered(call=again, committed={tp(0): None})
 
 
 @pytest.mark.requirement("KIP-429/16")
