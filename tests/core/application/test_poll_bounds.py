@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from application_script import Script
+from application_script import Script, tp
+
+from instride.core.events import Commit, Fetched
 
 
 @pytest.mark.vector(45)
@@ -33,3 +35,18 @@ def test_the_bound_may_be_another_in_each_poll(script: Script) -> None:
     script.assigned(0)
     script.fetched(0, 0, 10)
     assert [script.poll(limit=limit) for limit in (1, 5, -1)] == [[(0, 0, 1)], [(0, 1, 6)], [(0, 6, 10)]]
+
+
+@pytest.mark.vector(64)
+@pytest.mark.parametrize("returned_before", [True, False])
+def test_the_position_moves_over_batches_without_a_record_to_return(script: Script, returned_before: bool) -> None:
+    """Aborted transactions and control batches: what is committed and asked for is behind them."""
+    script.assigned(0)
+    if returned_before:
+        script.fetched(0, 0, 3)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    assert script.poll() == ([(0, 0, 3)] if returned_before else [])
+    assert script.run(script.machine.position(script.now, tp(0), 0.0)) == 9
+    script.machine.commit_async(script.now, None)
+    (commit,) = script.take_posted(Commit)
+    assert commit.entries[tp(0)].offset == 9
