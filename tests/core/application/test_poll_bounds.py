@@ -50,3 +50,15 @@ def test_the_position_moves_over_batches_without_a_record_to_return(script: Scri
     script.machine.commit_async(script.now, None)
     (commit,) = script.take_posted(Commit)
     assert commit.entries[tp(0)].offset == 9
+
+
+@pytest.mark.vector(64)
+@pytest.mark.parametrize("limit", [-1, 4])
+def test_a_batch_without_a_record_to_return_parts_no_others(script: Script, limit: int) -> None:
+    script.assigned(0)
+    script.fetched(0, 0, 3)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    script.fetched(0, 9, 11)
+    found = script.poll(limit=limit) + script.poll(limit=limit)
+    assert [each for _, start, end in found for each in range(start, end)] == [0, 1, 2, 9, 10]
+    assert script.run(script.machine.position(script.now, tp(0), 0.0)) == 11
