@@ -106,6 +106,28 @@ def test_given_back_while_pending_keeps_the_epoch(script: NetworkScript) -> None
 
 
 @pytest.mark.rule("8")
+@pytest.mark.rule("deadline")
+def test_what_was_given_back_is_asked_for_again_like_any_other(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    epoch = script.epoch(1)
+    asked_back(script, 1, keeps=(0,))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0, 1)
+    script.take(GivenBack)
+    for _ in range(3):
+        script.heartbeat()
+    script.do(Polled())
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(4, 0)
+    (event,) = script.take(RevokeRequested)
+    assert event.partitions == {tp(1): epoch}
+    budget = script.config.commit_budget
+    assert event.deadline == script.now + script.config.max_poll_interval - budget, "a time of its own"
+    script.complete(1)
+    assert script.take(Revoked)[0].partitions == {tp(1): epoch}
+
+
+@pytest.mark.rule("8")
 def test_given_back_while_completing_is_assigned_in_a_new_epoch(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)

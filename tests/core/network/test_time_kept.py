@@ -13,7 +13,7 @@ from instride.core.network.actions import Action, Transmit
 from instride.errors import KafkaError
 from instride.wire import api
 
-NOT_AVAILABLE, REBALANCE_IN_PROGRESS = 15, 27
+LOADING, NOT_AVAILABLE, REBALANCE_IN_PROGRESS = 14, 15, 27
 
 
 @pytest.fixture
@@ -106,3 +106,22 @@ def test_commits_that_find_no_coordinator_hold_up_a_close_until_its_timeout(scri
     (answer,) = [each for each in script.take(Answered) if each.call == 1]
     assert isinstance(answer.error, KafkaError)
     assert script.stopped
+
+
+def test_a_rebalance_that_went_well_ends_the_growth_of_the_back_off() -> None:
+    script = NetworkScript(retry_backoff=1.0, retry_backoff_max=16.0, session_timeout=60.0, max_poll_interval=900.0)
+    script.subscribe()
+
+    def pause() -> float:
+        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=LOADING))
+        refused = script.now
+        while "JoinGroup" not in script.waits():
+            script.pass_time(0.25)
+            script.do(Polled())
+        return script.now - refused
+
+    assert [round(pause()) for _ in range(4)] == [1, 2, 4, 8]
+    script.rebalance(1, 0)
+    script.do(PartitionsAssigned(generation=1))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    assert round(pause()) == 1
