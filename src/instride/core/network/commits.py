@@ -29,6 +29,7 @@ from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, 
 from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.refused_commits import final_error, not_held
 from instride.errors import (
     CommitFailedError,
     KafkaError,
@@ -150,7 +151,7 @@ class Commits:
 
     def _queue(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
         if not self.book.holds(tp, commit.epoch, commit.seek_number):
-            self._settle(tp, _Entry(commit=commit, askers=[asker]), _not_held(tp))
+            self._settle(tp, _Entry(commit=commit, askers=[asker]), not_held(tp))
             return
         queued = self._queued.get(tp)
         if queued is None:
@@ -299,7 +300,7 @@ class Commits:
         elif code in _RETRY and not gone:
             self._requeue(tp, entry)
         else:
-            error = _final_error(tp, entry.commit, code)
+            error = final_error(tp, entry.commit, code)
             self._context.log(logging.WARNING, str(error))
             self._settle(tp, entry, error)
 
@@ -325,7 +326,7 @@ class Commits:
         if not entry.askers:
             return  # everybody who wanted it gave up
         if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
-            self._settle(tp, entry, _not_held(tp))
+            self._settle(tp, entry, not_held(tp))
             return
         queued = self._queued.get(tp)
         if queued is None:
@@ -333,7 +334,7 @@ class Commits:
         elif queued.commit.epoch == entry.commit.epoch:
             queued.askers.extend(entry.askers)
         else:
-            self._settle(tp, entry, _not_held(tp))
+            self._settle(tp, entry, not_held(tp))
 
     # -- askers
 
@@ -382,16 +383,3 @@ def _older(one: CommitEntry, other: CommitEntry) -> bool:
     if (one.epoch, one.seek_number) != (other.epoch, other.seek_number):
         return (one.epoch, one.seek_number) < (other.epoch, other.seek_number)
     return one.offset < other.offset
-
-
-def _not_held(tp: TopicPartition) -> CommitFailedError:
-    return CommitFailedError(f"{tp} is not this consumer's any more; its offset was not committed")
-
-
-def _final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> Exception:
-    if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID):
-        return CommitFailedError(
-            f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
-            "process less per poll, or raise max_poll_interval"
-        )
-    return error_for_code(code, f"offset {commit.offset} of {tp} was not committed (error code {code})")
