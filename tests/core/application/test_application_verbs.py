@@ -179,6 +179,23 @@ def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
     assert owner.machine.lag(tp(0)) is None
 
 
+@pytest.mark.vector(73)
+def test_a_position_that_a_seek_overtook_is_not_taken(owner: Script) -> None:
+    owner.machine.seek(tp(0), LATEST)
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=7))
+    with pytest.raises(KafkaTimeoutError):
+        owner.run(owner.machine.position(owner.now, tp(0), 0.0))
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=1, offset=90))
+    assert owner.run(owner.machine.position(owner.now, tp(0), 0.0)) == 90
+
+
+def test_a_position_that_comes_twice_moves_nothing_back(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    assert owner.poll() == [(0, 0, 5)]
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    assert owner.run(owner.machine.position(owner.now, tp(0), 0.0)) == 5
+
+
 # --- pause and resume ---------------------------------------------------------------------------------------
 
 

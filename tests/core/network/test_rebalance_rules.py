@@ -226,6 +226,29 @@ def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script:
     assert script.joining_with().owned == (tp(0),)
 
 
+@pytest.mark.rule("completing")
+@pytest.mark.rule("deadline")
+def test_a_commit_that_is_answered_just_after_the_deadline_makes_it_a_revoke_and_no_loss(script: NetworkScript) -> None:
+    """What the commit budget is for."""
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    (asked,) = script.take(RevokeRequested)
+    while script.now < asked.deadline - 0.5:
+        script.do(Polled())
+        script.pass_time(min(2.0, asked.deadline - 0.5 - script.now))
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.commit({1: 5})
+    script.complete(1)
+    script.pass_time(0.6)
+    assert script.now > asked.deadline
+    assert (script.take(Lost), script.take(Revoked)) == ([], [])
+    script.committed()
+    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert script.take(Lost) == []
+
+
 # --- memberships -------------------------------------------------------------------------------------------
 
 
@@ -483,7 +506,9 @@ def test_one_commit_is_under_way_and_the_newest_offset_wins(script: NetworkScrip
     calls = [script.commit({0: 1}), script.commit({0: 5, 1: 2}), script.commit({0: 3}), script.commit({0: 7})]
     assert script.committed() == {0: 1}
     assert script.committed() == {0: 7, 1: 2}
-    assert sorted(answer.call for answer in script.take(Answered)) == calls
+    answers = script.take(Answered)
+    assert sorted(answer.call for answer in answers) == calls
+    assert {error for answer in answers for error in answer.committed.values()} == {None}, "nobody's was overtaken"
     assert "OffsetCommit" not in script.waits()
 
 
