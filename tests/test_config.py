@@ -115,6 +115,7 @@ def test_what_is_wrong_or_contradicts_is_refused_by_name(settings: dict[str, Any
         make(**settings)
 
 
+@pytest.mark.requirement("KIP-41/3")
 @pytest.mark.rule("M")
 @pytest.mark.parametrize("records", [1, 500, -1])
 def test_max_poll_records_is_a_bound_or_none(records: int) -> None:

@@ -24,7 +24,8 @@ Unit = Literal["", "ms", "ns", "s", "bytes", "records", "1/s", "1/h", "bytes/s",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """kind: a counter only rises. tags: what tells several of the name apart, besides client-id."""
+    """kind: a counter only rises. java: the Java client has it, by this group and name. tags: what tells several of the
+    name apart, besides client-id."""
 
     unit: Unit
     kind: Literal["gauge", "counter"]
@@ -139,6 +140,9 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     },
 }
 
+_NOT_JAVAS: Final = frozenset({"request-latency-avg", "request-latency-max"})
+"""Java has them of each node, in another group."""
+
 _PER_TOPIC: Final = (
     "bytes-consumed-rate",
     "bytes-consumed-total",
@@ -161,7 +165,7 @@ def _descriptions() -> dict[tuple[str, str, tuple[str, ...]], Description]:
     for kind, groups in kinds:
         for group, names in groups.items():
             for name, (unit, text) in names.items():
-                java = group != HANDOVER
+                java = group != HANDOVER and name not in _NOT_JAVAS
                 found[group, name, ()] = Description(unit=unit, kind=kind, text=text, java=java)
                 if name in _PER_TOPIC:
                     found[group, name, ("topic",)] = Description(

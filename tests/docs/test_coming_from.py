@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import reduce
@@ -95,12 +96,31 @@ def test_what_the_settings_are_named_there(page: str) -> None:
     assert unknown == []
 
 
+CONSUMERS: dict[str, Any] = {
+    "confluent-kafka": confluent_kafka.Consumer,
+    "kafka-python": kafka.KafkaConsumer,
+    "aiokafka": aiokafka.AIOKafkaConsumer,
+}
+
+
 @pytest.mark.requirement("surface/coming-from")
-@pytest.mark.parametrize("page", ["kafka-python", "aiokafka", "java"])
+@pytest.mark.parametrize("page", CONSUMERS)
 def test_no_public_call_of_the_peer_is_passed_over(page: str) -> None:
-    """A verb that both have by the same name has its row."""
-    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+    theirs = CONSUMERS[page]
+    told = {name(row[0]) for row in rows(page, "Calls")}
+    verbs = [verb for verb, _ in inspect.getmembers(theirs, callable) if not verb.startswith("_")]
+    assert [verb for verb in verbs if f"{theirs.__name__}.{verb}" not in told] == []
+
+
+@pytest.mark.requirement("surface/coming-from")
+def test_no_call_of_ours_is_passed_over_on_javas_page() -> None:
+    told = {name(row[1]) for row in rows("java", "Calls")}
     verbs = [verb for verb, _ in inspect.getmembers(Consumer, callable) if not verb.startswith("_")]
-    theirs: Any = {"kafka-python": kafka.KafkaConsumer, "aiokafka": aiokafka.AIOKafkaConsumer}.get(page)
-    shared = [verb for verb in verbs if theirs is None or hasattr(theirs, verb)]
-    assert [verb for verb in shared if f"`Consumer.{verb}`" not in text] == []
+    assert [verb for verb in verbs if f"Consumer.{verb}" not in told] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("section", ["Calls", "Settings"])
+def test_nothing_is_told_twice(page: str, section: str) -> None:
+    pairs = [tuple(row[:2]) for row in rows(page, section)]
+    assert [each for each, count in Counter(pairs).items() if count > 1 and "none" not in each] == []

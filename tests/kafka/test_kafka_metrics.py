@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from kafka_help import PATIENCE, Member, drive, fill, poll_until
 
 from instride import Consumer
-from instride.testing import LocalKafka
+from instride.metrics import DESCRIPTIONS
+from instride.testing import LocalKafka, find_java, find_kafka
 
 Topic = Callable[..., str]
 Join = Callable[..., Member]
@@ -89,3 +92,20 @@ def test_any_thread_may_ask_while_another_polls(kafka: LocalKafka, kafka_topic: 
     assert errors == []
     assert values(a.consumer)["partitions-handed-over-total"] == 1
     assert values(b.consumer)["connection-count"] == 0, "closed"
+
+
+@pytest.mark.requirement("surface/metrics")
+def test_what_has_javas_name_has_it_in_the_java_client_too(kafka: LocalKafka, kafka_topic: Topic, group: str) -> None:
+    """Group, name and tags; the deprecated tags that name topics otherwise do not count."""
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 10})
+    command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-cp", find_kafka(kafka.version or None).class_path]
+    command += [str(Path(__file__).with_name("java") / "Metrics.java"), kafka.bootstrap_servers, group, topic]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    theirs = set()
+    for line in said.splitlines():
+        of, name, tags = line.split(" ")
+        theirs.add((of, name, tuple(each for each in tags.split(",") if each != "client-id")))
+    assert len(theirs) > 100
+    ours = {name for name, about in DESCRIPTIONS.items() if about.java}
+    assert sorted(ours - theirs) == []

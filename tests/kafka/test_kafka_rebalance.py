@@ -60,6 +60,7 @@ def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves(
     assert a.lost == []
 
 
+@pytest.mark.requirement("KIP-983/31")
 @pytest.mark.requirement("KIP-983/1")
 @pytest.mark.requirement("KIP-983/13")
 @pytest.mark.requirement("KIP-429/15")
@@ -99,6 +100,7 @@ def count(member: Member, partitions: frozenset[TopicPartition]) -> int:
     return sum(TopicPartition(each.topic, each.partition) in partitions for each in member.records)
 
 
+@pytest.mark.requirement("KIP-983/27")
 def test_held_ones_are_given_back_when_the_peer_leaves(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     """Rule 8: same epoch, from the position after the last returned record, nothing twice."""
     topic = kafka_topic(4)

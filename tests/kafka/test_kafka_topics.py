@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka_help import Member, drive, fill, ids, poll_until, tps
 
-from instride import Consumer, OffsetAndMetadata
-from instride.errors import BrokerResponseError
+from instride import Consumer, ConsumerRecord, OffsetAndMetadata, RebalanceListener, TopicPartition
+from instride.errors import BrokerResponseError, UnknownTopicOrPartitionError
 from instride.testing import LocalKafka
 
 Open = Callable[..., Consumer]
@@ -74,19 +74,42 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_from_its_new_beginning(
     assert ids(poll_until(consumer, 5)) == written
 
 
+class Subscribed(Member):
+    """To a topic by its name that is gone: it is told so, where that lasts."""
+
+    def turn(self) -> list[ConsumerRecord]:
+        try:
+            return super().turn()
+        except UnknownTopicOrPartitionError:
+            return []
+
+
+@pytest.mark.requirement("KIP-429/4")
 @pytest.mark.requirement("surface/deleted-topics")
+@pytest.mark.parametrize("mode", ["two-step", "immediate"])
 def test_a_deleted_topic_leaves_the_members_with_the_others(
-    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str, mode: str
 ) -> None:
+    """Its partitions are revoked, and only they (KIP-429)."""
+    revoked: list[TopicPartition] = []
+
+    class Told(RebalanceListener):
+        def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            revoked.extend(partitions)
+
     stays, goes = kafka_topic(), f"goes-{group}"
     kafka.create_topic(goes)
     fill(kafka, goes, {0: 3})
-    consumer = open_consumer(group_id=group)
-    consumer.subscribe([stays, goes])
+    consumer = open_consumer(group_id=group, revoke_mode=mode)
+    consumer.subscribe([stays, goes], listener=Told())
     poll_until(consumer, 3)
     kafka.delete_topic(goes)
     written = fill(kafka, stays, {0: 5})
-    assert ids(poll_until(consumer, 5)) == written
+    member = Subscribed("a", consumer)
+    drive(member, until=lambda: len(member.records) == 5 and member.owned == set(tps(stays, 0)) and revoked)
+    assert ids(member.records) == written
+    assert revoked == tps(goes, 0)
+    assert member.lost == []
     consumer.commit({tps(stays, 0)[0]: 5})
 
 

@@ -50,6 +50,7 @@ def delayed_plays() -> Iterator[KafkaPlays]:
         plays.close()
 
 
+@pytest.mark.vector(40)
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", NAMES)
 def test_kafka_answers_as_the_script_says(name: str, request: pytest.FixtureRequest) -> None:

@@ -28,6 +28,7 @@ def judged(seed: int) -> History:
     return history
 
 
+@pytest.mark.requirement("KIP-983/31")
 @pytest.mark.requirement("KIP-983/2")
 @pytest.mark.requirement("threading/29")
 @pytest.mark.slow

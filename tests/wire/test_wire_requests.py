@@ -196,6 +196,7 @@ def test_static_membership_reaches_the_broker() -> None:
             assert member["group_instance_id"] == "i"
 
 
+@pytest.mark.vector(37)
 def test_a_reason_is_cut_to_what_brokers_take() -> None:
     join = api.JoinGroup(
         group_id="g", session_timeout=1, rebalance_timeout=1, member_id="", protocols=(), reason="r" * 300

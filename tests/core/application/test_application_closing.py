@@ -163,6 +163,7 @@ def test_a_close_that_did_not_do_everything_says_so() -> None:
     assert leaver.result is False
 
 
+@pytest.mark.requirement("threading/12")
 @pytest.mark.requirement("surface/close-commits")
 @pytest.mark.rule("12")
 @KINDS
@@ -195,3 +196,19 @@ def test_closing_what_holds_nothing_asks_nothing() -> None:
     call = script.machine.close(script.now, 10.0, leave=False)
     script.start(call)
     assert [type(event) for event in script.posted] == [Close]
+
+
+@pytest.mark.rule("12")
+@pytest.mark.rule("6")
+def test_what_was_asked_for_before_is_nothing_to_a_new_subscription() -> None:
+    leaver = Leaver(Unsubscribe)
+    leaver.go()
+    leaver.settle(0, 1, 2)
+    leaver.answer()
+    leaver.go(leaver.script.now)
+    assert leaver.ended
+    leaver.script.subscribe()
+    leaver.script.assigned(1, epoch=5)
+    leaver.script.poll()
+    with pytest.raises(ValueError, match="t-1"):
+        leaver.script.delay(1)

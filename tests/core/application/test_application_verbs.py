@@ -183,6 +183,23 @@ def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
     assert owner.machine.lag(tp(0)) is None
 
 
+@pytest.mark.vector(73)
+def test_a_position_that_a_seek_overtook_is_not_taken(owner: Script) -> None:
+    owner.machine.seek(tp(0), LATEST)
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=7))
+    with pytest.raises(KafkaTimeoutError):
+        owner.run(owner.machine.position(owner.now, tp(0), 0.0))
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=1, offset=90))
+    assert owner.run(owner.machine.position(owner.now, tp(0), 0.0)) == 90
+
+
+def test_a_position_that_comes_twice_moves_nothing_back(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    assert owner.poll() == [(0, 0, 5)]
+    owner.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
+    assert owner.run(owner.machine.position(owner.now, tp(0), 0.0)) == 5
+
+
 # --- pause and resume ---------------------------------------------------------------------------------------
 
 
@@ -210,6 +227,16 @@ def test_after_a_seek_during_a_pause_nothing_of_before_is_returned(owner: Script
     owner.machine.resume([tp(0)])
     owner.fetched(0, 5, 9)
     assert owner.poll() == []
+
+
+@pytest.mark.vector(76)
+def test_what_is_to_be_revoked_is_not_shown_as_paused(owner: Script) -> None:
+    owner.machine.pause([tp(1)])
+    owner.asked_for(0)
+    owner.fetched(0, 0, 5)
+    assert owner.poll() == []
+    assert owner.to_be_revoked() == {0}
+    assert owner.machine.paused() == {tp(1)}
 
 
 @pytest.mark.vector(53)

@@ -116,6 +116,7 @@ def test_without_a_partition_there_is_nothing_to_share() -> None:
     assert Buffers().collect(Greedy(), 10) == []
 
 
+@pytest.mark.requirement("KIP-41/8")
 @given(available=st.lists(st.integers(0, 30), max_size=6), limit=st.integers(0, 60))
 def test_proportional_shares_differ_only_by_what_one_lacks(available: list[int], limit: int) -> None:
     """M's ideal: whoever gave less than another gave all it had, or one less."""
@@ -158,6 +159,8 @@ class Waits:
                     assert len(polls) <= 1, (waiter, other, "had a second share")
 
 
+@pytest.mark.requirement("KIP-41/10")
+@pytest.mark.requirement("KIP-41/7")
 @pytest.mark.rule("M")
 @pytest.mark.parametrize("greedy", [True, False])
 @given(data=st.data())

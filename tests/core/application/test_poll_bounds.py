@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from application_script import Script
+from application_script import Script, tp
+
+from instride.core.events import Commit, Fetched
 
 
 @pytest.mark.vector(45)
@@ -46,3 +48,30 @@ def test_proportional_polls_begin_after_whoever_got_the_last_odd_record() -> Non
     assert [sum(end - start for _, start, end in each) for each in polls] == [2, 2, 2]
     took = [part[0] for each in polls for part in each]
     assert sorted(took) == [0, 0, 1, 1, 2, 2], "none waits for a second share of another"
+
+
+@pytest.mark.vector(64)
+@pytest.mark.parametrize("returned_before", [True, False])
+def test_the_position_moves_over_batches_without_a_record_to_return(script: Script, returned_before: bool) -> None:
+    """Aborted transactions and control batches: what is committed and asked for is behind them."""
+    script.assigned(0)
+    if returned_before:
+        script.fetched(0, 0, 3)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    assert script.poll() == ([(0, 0, 3)] if returned_before else [])
+    assert script.run(script.machine.position(script.now, tp(0), 0.0)) == 9
+    script.machine.commit_async(script.now, None)
+    (commit,) = script.take_posted(Commit)
+    assert commit.entries[tp(0)].offset == 9
+
+
+@pytest.mark.vector(64)
+@pytest.mark.parametrize("limit", [-1, 4])
+def test_a_batch_without_a_record_to_return_parts_no_others(script: Script, limit: int) -> None:
+    script.assigned(0)
+    script.fetched(0, 0, 3)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    script.fetched(0, 9, 11)
+    found = script.poll(limit=limit) + script.poll(limit=limit)
+    assert [each for _, start, end in found for each in range(start, end)] == [0, 1, 2, 9, 10]
+    assert script.run(script.machine.position(script.now, tp(0), 0.0)) == 11

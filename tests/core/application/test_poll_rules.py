@@ -262,6 +262,7 @@ def test_delaying_what_was_given_back_is_true(script: Script) -> None:
     assert script.to_be_revoked() == set()
 
 
+@pytest.mark.requirement("KIP-983/5")
 def test_delay_is_refused_with_auto_commit() -> None:
     script = Script(enable_auto_commit=True)
     script.subscribe()
@@ -335,6 +336,25 @@ def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: Re
         call.send(script.now)
     assert [each.partition.partition for each in end.value.value] == [1]
     assert listener.heard == [("revoked", [0]), ("assigned", [7])]
+
+
+@pytest.mark.requirement("KIP-983/29")
+@pytest.mark.rule("9")
+def test_what_was_delayed_under_poll_changes_advances_by_one_step_in_an_immediate_poll(script: Script) -> None:
+    """One consumer with revoke_mode "immediate" that uses both verbs."""
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0, 1)
+    script.poll()
+    assert script.to_be_revoked() == {0, 1}, "two-step, as poll_changes always is"
+    script.delay(0)
+    script.immediate = True
+    script.poll()
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(1)]
+    assert script.to_be_revoked() == {0}, "not completed at once: it was promised one more poll"
+    script.poll()
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]
+    assert script.to_be_revoked() == set()
 
 
 @pytest.mark.requirement("KIP-983/27")

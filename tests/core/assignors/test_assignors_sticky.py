@@ -250,6 +250,7 @@ def test_what_a_member_lists_without_subscribing_is_kept_from_others_until_it_le
     assert shown(group.owned()) == {"a": "2-0", "b": "1-0"}
 
 
+@pytest.mark.requirement("KIP-983/31")
 def test_a_delayed_partition_is_withheld_for_as_long_as_it_is_listed() -> None:
     group = Group(view=cluster(t1=4), delayed={"a": frozenset(tps("1-2"))})
     group.join(member("a"))

@@ -56,18 +56,6 @@ def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: Network
     assert (answer.committed[tp(1)], answer.committed[tp(2)]) == (None, None)
 
 
-def test_a_commit_that_waits_for_the_coordinator_ends_with_its_partition(script: NetworkScript) -> None:
-    script.coordinator_error = NOT_AVAILABLE
-    script.do(assign(p0=1))
-    script.do(commit(1, 5, epoch=1))
-    assert outcomes(script) == {}
-    script.do(assign(p1=2))
-    assert isinstance(outcomes(script)[1], CommitFailedError)
-    script.coordinator_error = 0
-    script.pass_time(3.0)
-    assert "OffsetCommit" not in script.waits()
-
-
 def test_a_commit_of_a_partition_that_was_taken_away_and_given_again_is_not_the_old_one(script: NetworkScript) -> None:
     script.coordinator_error = NOT_AVAILABLE
     script.do(assign(p0=1))

@@ -134,6 +134,7 @@ def test_a_request_that_waits_for_a_reconnect_ends_at_its_own_deadline(box: Outb
     assert box.transmitted() == ["c"]
 
 
+@pytest.mark.requirement("threading/13")
 @pytest.mark.requirement("surface/back-off")
 def test_after_failures_the_back_off_grows_to_its_bound_and_a_success_ends_it(box: Outbox) -> None:
     now, pauses = 0.0, []

@@ -92,6 +92,7 @@ def test_a_search_that_fails_goes_back_and_starts_again_after_a_back_off(script:
     assert script.take(ErrorRaised) == []
 
 
+@pytest.mark.requirement("threading/13")
 @pytest.mark.requirement("surface/back-off")
 def test_failures_are_spaced_ever_further(script: Searching) -> None:
     script.subscribe()

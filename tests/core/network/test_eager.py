@@ -96,6 +96,9 @@ def test_a_sync_that_is_refused_asks_for_nothing_again(script: NetworkScript) ->
     assert script.take(RevokeRequested) == [], "one rebalance, one call of the listener"
 
 
+@pytest.mark.requirement("threading/20")
+@pytest.mark.requirement("threading/26")
+@pytest.mark.requirement("KIP-983/30")
 @pytest.mark.rule("completing")
 def test_the_commits_and_the_listener_come_before_the_join(script: NetworkScript) -> None:
     script.member_of(1, 0, 1, listener=True)
@@ -174,6 +177,7 @@ def test_a_commit_without_an_answer_leaves_the_join_time_to_arrive() -> None:
     assert script.now < event.deadline + script.config.commit_budget
 
 
+@pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
 def test_a_new_subscription_gives_up_everything_at_once(script: NetworkScript) -> None:
     script.topics["u"] = 1

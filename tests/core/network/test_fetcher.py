@@ -284,6 +284,7 @@ def test_heuristic_1_fetches_all_while_fewer_than_a_poll_are_retained() -> None:
     assert set(fetches(script)) == {0, 1}
 
 
+@pytest.mark.vector(46)
 @pytest.mark.requirement("KIP-41/14")
 @pytest.mark.rule("M")
 def test_heuristic_2_fetches_each_partition_below_its_share() -> None:
@@ -315,6 +316,8 @@ def test_the_end_that_is_told_is_the_one_that_may_be_read(isolation: str, end: i
     assert event.high_watermark == end
 
 
+@pytest.mark.requirement("KIP-41/13")
+@pytest.mark.requirement("KIP-41/14")
 @pytest.mark.rule("M")
 def test_heuristic_1_leaves_a_quiet_partition_alone_and_heuristic_2_does_not() -> None:
     """M's own example: a poll returns one record, A has a thousand, B none."""
@@ -340,6 +343,7 @@ def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
         script.do(Consumed(partitions={tp(1): (script.epoch(1), 0, 1, 0)}))
 
 
+@pytest.mark.requirement("threading/30")
 @pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.rule("M")
 def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:

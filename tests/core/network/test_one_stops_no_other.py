@@ -59,6 +59,7 @@ def test_an_eager_rebalance_drops_what_is_under_way() -> None:
     assert fetched(script) == []
 
 
+@pytest.mark.requirement("KIP-429/15")
 @pytest.mark.vector(49)
 @pytest.mark.vector(39)
 def test_a_cooperative_rebalance_keeps_what_is_under_way_of_what_stays() -> None:

@@ -8,20 +8,25 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
+from instride.commits import CommitEntry
 from instride.core.events import (
+    Answered,
     Assign,
     Assigned,
     Close,
+    Commit,
     CompleteRevoke,
     EnforceRebalance,
     ErrorRaised,
     Lost,
     PartitionsAssigned,
+    Revoked,
     RevokeRequested,
     Subscribe,
     SubscriptionMatched,
     Unsubscribe,
 )
+from instride.errors import UnknownTopicOrPartitionError
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Assignment, write_assignment
@@ -131,6 +136,7 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
     assert script.take(ErrorRaised) == []
 
 
+@pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
 def test_a_topic_that_is_deleted_is_asked_for_and_the_others_go_on() -> None:
     script = member({"flights-1": 1, "flights-2": 1}, tp(0, "flights-1"), tp(0, "flights-2"))
@@ -150,6 +156,23 @@ def test_a_topic_that_is_deleted_is_asked_for_and_the_others_go_on() -> None:
     script.pass_time(35.0)
     assert script.take(ErrorRaised) == []
     assert script.take(Lost) == []
+
+
+def test_a_commit_of_a_topic_that_was_deleted_does_not_hold_up_its_revoke() -> None:
+    script = member({"flights-1": 1, "flights-2": 1}, tp(0, "flights-1"), tp(0, "flights-2"))
+    gone = tp(0, "flights-2")
+    (assigned,) = script.take(Assigned)
+    del script.topics["flights-2"]
+    script.pass_time(10.5)
+    (asked,) = script.take(RevokeRequested)
+    entry = CommitEntry(offset=5, epoch=assigned.partitions[gone], seek_number=0)
+    script.do(Commit(call=1, deadline=script.now + 60, entries={gone: entry}))
+    script.do(CompleteRevoke(partitions=asked.partitions))
+    while not (answers := script.take(Answered)):
+        script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors={gone: 3}))
+        script.pass_time(2.0)
+    assert isinstance(answers[0].committed[gone], UnknownTopicOrPartitionError)
+    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
 
 
 def test_the_application_hears_of_the_topics_before_their_partitions() -> None:

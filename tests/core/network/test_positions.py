@@ -202,6 +202,19 @@ def test_a_leader_that_does_not_answer_is_asked_again(script: Finding) -> None:
     assert script.take(Positioned)[0].offset == 12
 
 
+def test_a_leader_that_the_metadata_did_not_have_yet_is_found_and_asked() -> None:
+    """It names a broker that is not among the brokers, which is no error of its own."""
+    script = Finding()
+    script.leaders = {0: 2}
+    script.member_of(1, 0)
+    script.found(-1)
+    assert "ListOffsets" not in script.waits()
+    script.nodes = (1, 2)
+    script.pass_time(5.0)
+    script.listed(12)
+    assert script.take(Positioned)[0].offset == 12
+
+
 @pytest.mark.requirement("surface/assign")
 def test_without_a_group_nothing_is_asked_of_a_coordinator() -> None:
     script = Finding(group_id=None)

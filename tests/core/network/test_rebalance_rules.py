@@ -51,6 +51,7 @@ def test_a_cooperative_join_does_not_wait_and_lists_what_is_held(script: Network
     assert said.userdata == (1).to_bytes(4, "big"), "older Java leaders read the generation there"
 
 
+@pytest.mark.requirement("KIP-983/31")
 @pytest.mark.requirement("KIP-983/13")
 @pytest.mark.requirement("threading/16")
 @pytest.mark.rule("deadline")
@@ -106,6 +107,28 @@ def test_given_back_while_pending_keeps_the_epoch(script: NetworkScript) -> None
 
 
 @pytest.mark.rule("8")
+@pytest.mark.rule("deadline")
+def test_what_was_given_back_is_asked_for_again_like_any_other(script: NetworkScript) -> None:
+    script.member_of(1, 0, 1)
+    epoch = script.epoch(1)
+    asked_back(script, 1, keeps=(0,))
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(3, 0, 1)
+    script.take(GivenBack)
+    for _ in range(3):
+        script.heartbeat()
+    script.do(Polled())
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(4, 0)
+    (event,) = script.take(RevokeRequested)
+    assert event.partitions == {tp(1): epoch}
+    budget = script.config.commit_budget
+    assert event.deadline == script.now + script.config.max_poll_interval - budget, "a time of its own"
+    script.complete(1)
+    assert script.take(Revoked)[0].partitions == {tp(1): epoch}
+
+
+@pytest.mark.rule("8")
 def test_given_back_while_completing_is_assigned_in_a_new_epoch(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
@@ -151,6 +174,7 @@ def test_a_revoke_completes_when_every_commit_of_it_is_answered(script: NetworkS
     assert script.joining_with().owned == (tp(0),)
 
 
+@pytest.mark.requirement("KIP-983/30")
 @pytest.mark.requirement("threading/16")
 @pytest.mark.requirement("threading/17")
 @pytest.mark.requirement("threading/26")
@@ -201,6 +225,29 @@ def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script:
     assert "JoinGroup" not in script.waits(), "its commit could rewind the next owner"
     script.committed()
     assert script.joining_with().owned == (tp(0),)
+
+
+@pytest.mark.rule("completing")
+@pytest.mark.rule("deadline")
+def test_a_commit_that_is_answered_just_after_the_deadline_makes_it_a_revoke_and_no_loss(script: NetworkScript) -> None:
+    """What the commit budget is for."""
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    (asked,) = script.take(RevokeRequested)
+    while script.now < asked.deadline - 0.5:
+        script.do(Polled())
+        script.pass_time(min(2.0, asked.deadline - 0.5 - script.now))
+        if "Heartbeat" in script.waits():
+            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.commit({1: 5})
+    script.complete(1)
+    script.pass_time(0.6)
+    assert script.now > asked.deadline
+    assert (script.take(Lost), script.take(Revoked)) == ([], [])
+    script.committed()
+    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert script.take(Lost) == []
 
 
 # --- memberships -------------------------------------------------------------------------------------------
@@ -367,6 +414,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
     assert script.take(Answered)[-1].call == call
 
 
+@pytest.mark.vector(40)
 @pytest.mark.requirement("surface/commit-phases")
 @pytest.mark.vector(69)
 @pytest.mark.rule("full-speed")
@@ -432,6 +480,9 @@ def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) ->
     assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
     script.sync(0)
     assert "OffsetCommit" not in script.waits()
+    again = script.commit({0: 5}, carry_over=False)
+    assert script.committed() == {0: 5}, "it can be tried again after the rebalance"
+    assert script.take(Answered)[-1] == Answered(call=again, committed={tp(0): None})
 
 
 @pytest.mark.requirement("KIP-429/16")
@@ -456,7 +507,9 @@ def test_one_commit_is_under_way_and_the_newest_offset_wins(script: NetworkScrip
     calls = [script.commit({0: 1}), script.commit({0: 5, 1: 2}), script.commit({0: 3}), script.commit({0: 7})]
     assert script.committed() == {0: 1}
     assert script.committed() == {0: 7, 1: 2}
-    assert sorted(answer.call for answer in script.take(Answered)) == calls
+    answers = script.take(Answered)
+    assert sorted(answer.call for answer in answers) == calls
+    assert {error for answer in answers for error in answer.committed.values()} == {None}, "nobody's was overtaken"
     assert "OffsetCommit" not in script.waits()
 
 

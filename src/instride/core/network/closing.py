@@ -51,6 +51,7 @@ class Closing:
         self._lookups = lookups
         self._stage = _Stage.OPEN
         self._event: Close | Unsubscribe | None = None
+        self._failed: KafkaTimeoutError | None = None  # what went wrong before the group was left: told first
 
     def cut_short(self, now: float) -> None:
         """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
@@ -67,11 +68,14 @@ class Closing:
 
     def poll(self, now: float) -> float:
         event = self._event
-        if event is None or self._stage is not _Stage.COMMITTING:
-            return float("inf")  # the request that leaves has the deadline itself
-        if now >= event.deadline or not self._commits.anything_outstanding():
-            self._leave(event, now)
+        if event is None or self._stage in (_Stage.OPEN, _Stage.DONE):
             return float("inf")
+        late = now >= event.deadline
+        if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
+            self._leave(event, now)
+        elif self._stage is _Stage.LEAVING and late:
+            unanswered = KafkaTimeoutError("the group's answer to leaving did not come within the timeout")
+            self._done(self._failed or unanswered, now)
         return event.deadline
 
     def _leave(self, event: Close | Unsubscribe, now: float) -> None:
@@ -79,12 +83,13 @@ class Closing:
         late = now >= event.deadline
         outstanding = self._commits.anything_outstanding()
         error = KafkaTimeoutError("commits were not answered within the timeout") if late and outstanding else None
+        self._failed = error
         leave = None if isinstance(event, Unsubscribe) else event.leave
         if leave is False:
             self._done(error, now)
             return
         self._group.leave(
-            lambda failed: self._left(event, error or failed, now),
+            lambda failed: self._left(event, self._failed or failed, now),
             now,
             reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
             static_too=leave is True,

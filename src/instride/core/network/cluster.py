@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
 from instride.config import parse_bootstrap_servers
@@ -35,10 +36,11 @@ from instride.errors import (
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["Cluster"]
+__all__ = ["MISSING_GRACE", "UNKNOWN_TOPIC", "Cluster"]
 
-_MISSING_GRACE = 5.0
-_UNKNOWN_TOPIC = 3
+MISSING_GRACE: Final = 5.0
+"""Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
+UNKNOWN_TOPIC: Final = 3
 _REBOOTSTRAP_REQUIRED = 129
 _TOPIC_AUTHORIZATION_FAILED = 29
 
@@ -103,6 +105,11 @@ class Cluster:
         refused = known is not None and known.error == _TOPIC_AUTHORIZATION_FAILED
         return _topic_error(topic, _TOPIC_AUTHORIZATION_FAILED) if refused else None
 
+    def is_gone(self, topic: str) -> bool:
+        """Whether a broker said that there is no such topic."""
+        known = self.topics.get(topic)
+        return known is not None and known.error == UNKNOWN_TOPIC
+
     def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
         """Where to send what any broker can answer."""
         connections = self._context.connections
@@ -159,7 +166,7 @@ class Cluster:
             self._lacking.pop(partition, None)
             return
         since = self._lacking.setdefault(partition, now)
-        if str(partition) not in self._told and now - since >= _MISSING_GRACE:
+        if str(partition) not in self._told and now - since >= MISSING_GRACE:
             self._told.add(str(partition))
             why = f"partition {partition} does not exist: its topic has {count} partitions"
             self._context.deliver(ErrorRaised(error=UnknownTopicOrPartitionError(why)))
@@ -203,7 +210,7 @@ class Cluster:
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
         if everything:  # what is not in the answer does not exist
-            self.topics = {name: api.MetadataTopic(name=name, error=_UNKNOWN_TOPIC) for name in self._interest}
+            self.topics = {name: api.MetadataTopic(name=name, error=UNKNOWN_TOPIC) for name in self._interest}
         self.knows_everything = everything and self._everything
         for topic in result.topics:
             self.topics[topic.name] = _newest(topic, self.topics.get(topic.name))
@@ -248,7 +255,7 @@ class Cluster:
         answered = {topic.name: topic for topic in answer.topics}
         for name in self._interest:
             topic = answered.get(name)
-            error = topic.error if topic is not None else _UNKNOWN_TOPIC
+            error = topic.error if topic is not None else UNKNOWN_TOPIC
             if error == 0 and topic is not None:
                 self._missing_since.pop(name, None)
                 self._told.discard(name)
@@ -261,7 +268,7 @@ class Cluster:
 
     def _tell_topic(self, name: str, error: int, now: float) -> bool:
         since = self._missing_since.setdefault(name, now)
-        grace = 0.0 if error == _TOPIC_AUTHORIZATION_FAILED else _MISSING_GRACE
+        grace = 0.0 if error == _TOPIC_AUTHORIZATION_FAILED else MISSING_GRACE
         if name not in self._told and now - since >= grace:
             self._told.add(name)
             self._context.deliver(ErrorRaised(error=_topic_error(name, error)))
@@ -312,7 +319,7 @@ def _newer(one: api.MetadataPartition, known: api.MetadataPartition | None) -> a
 
 
 def _topic_error(name: str, error: int) -> Exception:
-    if error == _UNKNOWN_TOPIC:
+    if error == UNKNOWN_TOPIC:
         return UnknownTopicOrPartitionError(
             f"topic {name!r} does not exist on this cluster; create it, or check the name in subscribe"
         )

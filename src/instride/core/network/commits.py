@@ -11,6 +11,8 @@ Laws
 5. Only what is held in the entry's epoch is sent, and nothing of a topic that was made anew since. Whoever asked hears
    of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
+7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
+   coordinator for a while: one that has just started may not know its topics yet.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from typing import Protocol
 
 from instride.commits import CommitEntry
 from instride.core.events import Answered, Commit
-from instride.core.network.cluster import Cluster
+from instride.core.network.cluster import MISSING_GRACE, UNKNOWN_TOPIC, Cluster
 from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.refused_commits import final_error, not_held
 from instride.errors import (
     CommitFailedError,
     KafkaError,
@@ -100,6 +103,7 @@ class Commits:
         self._flight: _Flight | None = None
         self._askers: list[_Asker] = []
         self._newest: dict[TopicPartition, CommitEntry] = {}
+        self._unknown_since: dict[TopicPartition, float] = {}
         # Held until more syncs than these were answered (law 4).
         self._held_syncs = -1
         self.group: CommitGroup
@@ -151,7 +155,7 @@ class Commits:
 
     def _queue(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
         if not self.book.holds(tp, commit.epoch, commit.seek_number):
-            self._settle(tp, _Entry(commit=commit, askers=[asker]), _not_held(tp))
+            self._settle(tp, _Entry(commit=commit, askers=[asker]), not_held(tp))
             return
         queued = self._queued.get(tp)
         if queued is None:
@@ -264,7 +268,7 @@ class Commits:
         for code in {code for code in codes.values() if code}:
             self._react(code, flight, now)
         for tp, code in codes.items():
-            self._settle_code(tp, flight, code)
+            self._settle_code(tp, flight, code, now)
 
     def _failed(self, flight: _Flight, error: Exception, now: float) -> None:
         if isinstance(error, NotSentError):
@@ -293,20 +297,28 @@ class Commits:
         elif code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) and self._same(flight):
             self.group.commit_refused(code, now)
 
-    def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int) -> None:
-        entry = flight.entries[tp]
+    def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int, now: float) -> None:
+        entry, gone = flight.entries[tp], self._is_gone(tp, code, now)
         if code == 0:
             self._settle(tp, entry, None)
         elif self._means_not_yet(code, flight):
             self._requeue(tp, entry)
             for asker in [asker for asker in entry.askers if not asker.event.carry_over]:
                 self._refuse(asker, "the broker is rebalancing the group")
-        elif code in _RETRY:
+        elif code in _RETRY and not gone:
             self._requeue(tp, entry)
         else:
-            error = _final_error(tp, entry.commit, code)
+            error = final_error(tp, entry.commit, code)
             self._context.log(logging.WARNING, str(error))
             self._settle(tp, entry, error)
+
+    def _is_gone(self, tp: TopicPartition, code: int, now: float) -> bool:
+        """Law 7."""
+        if code != UNKNOWN_TOPIC:
+            self._unknown_since.pop(tp, None)
+            return False
+        self._cluster.refresh()
+        return now - self._unknown_since.setdefault(tp, now) >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
 
     def _means_not_yet(self, code: int, flight: _Flight) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
@@ -322,7 +334,7 @@ class Commits:
         if not entry.askers:
             return  # everybody who wanted it gave up
         if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
-            self._settle(tp, entry, _not_held(tp))
+            self._settle(tp, entry, not_held(tp))
             return
         queued = self._queued.get(tp)
         if queued is None:
@@ -382,16 +394,3 @@ def _older(one: CommitEntry, other: CommitEntry) -> bool:
     if (one.epoch, one.seek_number) != (other.epoch, other.seek_number):
         return (one.epoch, one.seek_number) < (other.epoch, other.seek_number)
     return one.offset < other.offset
-
-
-def _not_held(tp: TopicPartition) -> CommitFailedError:
-    return CommitFailedError(f"{tp} is not this consumer's any more; its offset was not committed")
-
-
-def _final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> Exception:
-    if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID):
-        return CommitFailedError(
-            f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
-            "process less per poll, or raise max_poll_interval"
-        )
-    return error_for_code(code, f"offset {commit.offset} of {tp} was not committed (error code {code})")
