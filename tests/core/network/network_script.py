@@ -66,6 +66,7 @@ class NetworkScript:
         self.waiting: list[Transmit] = []
         self.delivered: list[BackgroundEvent] = []
         self.logs: list[str] = []
+        self.levels: list[int] = []
         self.stopped = False
         self._calls = 1000
 
@@ -113,6 +114,7 @@ class NetworkScript:
                 self.delivered.append(action.event)
             case Log():
                 self.logs.append(action.message)
+                self.levels.append(action.level)
             case Stop():
                 self.stopped = True
 

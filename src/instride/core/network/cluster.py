@@ -191,8 +191,7 @@ class Cluster:
         if not isinstance(result, api.MetadataAnswer):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
             return
-        self._failed_since = None
-        self._failures.clear()
+        self._works_again(address, now)
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
         if everything:  # what is not in the answer does not exist
@@ -216,6 +215,13 @@ class Cluster:
             self._context.connections.close(key, TransportError("bootstrap is done"), now)
         for hook in self.on_update:
             hook(now)
+
+    def _works_again(self, address: Address, now: float) -> None:
+        if self._failed_since is not None:
+            where, since = f"{address[0]}:{address[1]}", now - self._failed_since
+            self._context.log(logging.INFO, f"metadata is answered again, by {where}, after {since:.1f} s")
+        self._failed_since = None
+        self._failures.clear()
 
     def _start_anew(self, key: ConnectionKey, now: float) -> None:
         """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
@@ -262,7 +268,8 @@ class Cluster:
 
     def _failed(self, key: ConnectionKey, address: Address, error: Exception, now: float) -> None:
         self._backoff.failed(now)
-        self._context.log(logging.WARNING, f"metadata from {address[0]}:{address[1]} failed: {error}")
+        level = logging.DEBUG if self._context.connections.closing else logging.WARNING
+        self._context.log(level, f"metadata from {address[0]}:{address[1]} failed: {error}")
         self.unanswered(key)
         self._failures[address] = error
         if self._failed_since is None:

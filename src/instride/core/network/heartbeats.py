@@ -18,6 +18,7 @@ from instride.core.network.coordinator import Coordinator
 from instride.core.network.ends import Ends
 from instride.core.network.membership import Membership
 from instride.errors import error_for_code
+from instride.errors.broker import name_of_code
 from instride.wire import api
 
 __all__ = ["Heartbeats"]
@@ -92,7 +93,8 @@ class Heartbeats:
         elif error in MOVED:
             self._coordinator.lost(error_for_code(error))
         elif error_for_code(error).fatal:
-            self._ends.fail(error_for_code(error), now)
+            why = f"a heartbeat of group {self._config.group_id!r}: {name_of_code(error)}"
+            self._ends.fail(error_for_code(error, why), now)
 
     def update_lease(self, now: float) -> None:
         """Law 2. What is pending counts only from turn to turn, and while heartbeats get through: a process that was

@@ -13,6 +13,7 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.questions import Question, QuestionEvent, Questions
 from instride.errors import KafkaError, error_for_code
+from instride.errors.broker import name_of_code
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from instride.wire import api
 
@@ -100,7 +101,8 @@ class Lookups:
             return
         if codes & _MOVED:
             self._coordinator.lost(error_for_code(min(codes & _MOVED)))
-        self._questions.failed(question, error_for_code(min(codes)), now)
+        why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(min(codes))}"
+        self._questions.failed(question, error_for_code(min(codes), why), now)
 
     # -- offsets by time
 
@@ -144,7 +146,8 @@ class Lookups:
             for tp, listed in result.offsets.items():
                 if listed.error:
                     self._cluster.refresh()
-                    self._questions.failed(question, error_for_code(listed.error), now)
+                    why = f"the offset of {TopicPartition(*tp)}: {name_of_code(listed.error)}"
+                    self._questions.failed(question, error_for_code(listed.error, why), now)
                 else:
                     question.found[TopicPartition(*tp)] = OffsetAndTimestamp(
                         offset=listed.offset, timestamp=listed.timestamp, leader_epoch=listed.leader_epoch

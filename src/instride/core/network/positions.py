@@ -32,6 +32,7 @@ from instride.errors import (
     TopicRecreatedError,
     error_for_code,
 )
+from instride.errors.broker import name_of_code
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -111,7 +112,8 @@ class Positions:
                 self._take_committed(held, found if found is not None else api.CommittedOffset(error=-1), now)
             return
         code = result.error if isinstance(result, api.OffsetFetchAnswer) else 0
-        error = error_for_code(code) if code else result
+        why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
+        error = error_for_code(code, why) if code else result
         self._context.log(logging.INFO, f"looking up committed offsets failed: {error}")
         if code in _MOVED or not code:
             self._coordinator.lost(error)
@@ -119,7 +121,8 @@ class Positions:
 
     def _take_committed(self, held: HeldPartition, found: api.CommittedOffset, now: float) -> None:
         if found.error:
-            self._retry_or_park(held, error_for_code(found.error), now)
+            why = f"the committed offset of {held.partition}: {name_of_code(found.error)}"
+            self._retry_or_park(held, error_for_code(found.error, why), now)
         elif found.offset < 0:
             self._reset(held, NoOffsetForPartitionError)
         else:
@@ -181,7 +184,9 @@ class Positions:
             found = result.offsets.get(held.partition)
             if found is None or found.error:
                 self._cluster.refresh()
-                self._retry_or_park(held, error_for_code(found.error if found is not None else -1), now)
+                code = found.error if found is not None else -1
+                why = f"the offset where {held.partition} begins: {name_of_code(code)}"
+                self._retry_or_park(held, error_for_code(code, why), now)
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:
