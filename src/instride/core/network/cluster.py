@@ -74,6 +74,15 @@ class Cluster:
         """The leading broker and its leader epoch, or None where that is unknown."""
         return self._leaders.get(partition)
 
+    def why_no_leader(self, partition: TopicPartition) -> str:
+        """As far as the metadata tells."""
+        known, count = self.topics.get(partition.topic), self.partition_count(partition.topic)
+        if known is not None and known.error == _UNKNOWN_TOPIC:
+            return f"{partition} is not there: its topic does not exist"
+        if count is not None and not self._has(partition):
+            return f"{partition} is not there: its topic has {count} partitions"
+        return f"no leader of {partition} is known"
+
     def partition_count(self, topic: str) -> int | None:
         known = self.topics.get(topic)
         return len(known.partitions) if known is not None and known.error == 0 else None

@@ -118,8 +118,8 @@ class Lookups:
                 if refusal is not None and self._cluster.version > question.metadata_version:
                     self._questions.answer(question, error=refusal)
                     return
-                if self._cluster.brokers and question.obstacle is None:
-                    question.obstacle = KafkaError(f"no leader of {tp} is known")
+                if self._cluster.brokers and type(question.obstacle) in (type(None), KafkaError):
+                    question.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
                 continue
             by_leader.setdefault(leader[0].node_id, {})[tp] = timestamp
         if not by_leader:
