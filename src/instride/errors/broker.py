@@ -332,7 +332,7 @@ BROKER_ERRORS: Final[dict[int, type[BrokerResponseError]]] = _register()
 
 def name_of_code(code: int) -> str:
     """The class and the number, for messages."""
-    return f"{BROKER_ERRORS.get(code, BrokerResponseError).__name__} (code {code})"
+    return f"{BROKER_ERRORS.get(code, BrokerResponseError).__name__} (error code {code})"
 
 
 def error_for_code(code: int, message: str = "") -> BrokerResponseError:

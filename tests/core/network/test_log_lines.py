@@ -88,7 +88,7 @@ def test_a_refused_join_names_the_error() -> None:
     script = NetworkScript()
     script.subscribe()
     script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
-    assert "JoinGroup was answered with NotCoordinatorError (code 16)" in script.logs
+    assert "JoinGroup was answered with NotCoordinatorError (error code 16)" in script.logs
 
 
 def test_a_fenced_member_is_told_of_which_group_and_what_to_do() -> None:
