@@ -248,6 +248,7 @@ def test_the_ends_of_the_log_are_no_durations() -> None:
     assert [reset_duration(setting) for setting in ("earliest", "latest", "none")] == [None, None, None]
 
 
+@pytest.mark.requirement("surface/milliseconds")
 @pytest.mark.parametrize(
     ("name", "in_java"),
     [
@@ -274,6 +275,7 @@ def test_durations_are_told_to_be_numbers() -> None:
         make(request_timeout=timedelta(seconds=30))
 
 
+@pytest.mark.requirement("surface/java-names")
 @pytest.mark.parametrize(
     ("name", "instead"),
     [

@@ -35,6 +35,7 @@ def test_a_code_becomes_its_class_with_the_message(code: int) -> None:
     assert str(code) in str(error_for_code(code))
 
 
+@pytest.mark.requirement("surface/advice")
 @pytest.mark.parametrize(
     ("code", "says"),
     [

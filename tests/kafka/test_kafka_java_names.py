@@ -52,6 +52,7 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
+@pytest.mark.requirement("surface/java-names")
 def test_every_setting_is_here_or_is_told_of(there: dict[str, set[str]]) -> None:
     known, page = {field.name for field in fields(ConsumerConfig)}, told("Settings")
     here = {name for name in there[""] if name.replace(".", "_").removesuffix("_ms") in known}
@@ -62,6 +63,7 @@ def test_every_setting_is_here_or_is_told_of(there: dict[str, set[str]]) -> None
     assert unknown == [], "there is no such setting there"
 
 
+@pytest.mark.requirement("surface/java-names")
 def test_every_method_is_here_or_is_told_of(there: dict[str, set[str]]) -> None:
     page = {name.partition("(")[0] for name in told("Calls") if "(" in name}
     silent, shown = set(), set()

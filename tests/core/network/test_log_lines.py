@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import pytest
 from network_script import NetworkScript
 
 from instride.core.events import Close, ErrorRaised, PartitionsAssigned
@@ -51,9 +52,10 @@ def test_what_was_said_long_ago_is_forgotten() -> None:
     for number in range(300):
         shared.now = float(number)
         shared.log(logging.INFO, f"line {number}")
-    assert len(shared._said) < 256
+    assert len(shared._said) <= 31
 
 
+@pytest.mark.requirement("surface/log-lines")
 def test_an_outage_is_a_line_in_half_a_minute_and_its_end_another() -> None:
     script = NetworkScript(metadata_max_age=1.0)
     script.member_of(1, 0)
@@ -70,6 +72,7 @@ def test_an_outage_is_a_line_in_half_a_minute_and_its_end_another() -> None:
     assert again.endswith(" s")
 
 
+@pytest.mark.requirement("surface/log-lines")
 def test_closing_is_no_trouble() -> None:
     script = NetworkScript(metadata_max_age=1.0)
     script.member_of(1, 0)
@@ -91,6 +94,7 @@ def test_a_refused_join_names_the_error() -> None:
     assert "JoinGroup was answered with NotCoordinatorError (error code 16)" in script.logs
 
 
+@pytest.mark.requirement("surface/advice")
 def test_a_fenced_member_is_told_of_which_group_and_what_to_do() -> None:
     script = NetworkScript(group_instance_id="one")
     script.subscribe()

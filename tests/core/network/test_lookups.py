@@ -191,6 +191,7 @@ def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript
     assert (answer.call, answer.result) == (3, {"t": infos})
 
 
+@pytest.mark.requirement("surface/topics")
 def test_the_topics_id_is_told_where_the_broker_has_one(script: NetworkScript) -> None:
     script.topics, script.topic_ids = {"t": 1, "old": 1}, {"t": UUID(int=7)}
     ask_topics(script, "t", "old")

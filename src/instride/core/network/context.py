@@ -15,7 +15,6 @@ from instride.core.network.connections import Connections
 __all__ = ["Context"]
 
 _SAY_AGAIN = 30.0
-_MOST_SAID = 256
 
 
 class Context:
@@ -52,12 +51,10 @@ class Context:
         self.out.append(Log(level=level, message=message))
 
     def _said_lately(self, message: str) -> bool:
-        if self.now < self._said.get(message, float("-inf")) + _SAY_AGAIN:
-            return True
-        if len(self._said) >= _MOST_SAID:
-            self._said = {each: at for each, at in self._said.items() if self.now < at + _SAY_AGAIN}
-        self._said[message] = self.now
-        return False
+        self._said = {each: at for each, at in self._said.items() if self.now < at + _SAY_AGAIN}
+        lately = message in self._said
+        self._said.setdefault(message, self.now)
+        return lately
 
     def backoff(self) -> Backoff:
         return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
