@@ -139,6 +139,7 @@ def consumer(request: pytest.FixtureRequest, server: str) -> Iterator[Any]:
         made.close(timeout=0)
 
 
+@pytest.mark.requirement("surface/arguments")
 @pytest.mark.parametrize("row", WRONG.values(), ids=WRONG)
 def test_a_wrong_argument_is_named_with_what_to_write_instead(consumer: Any, row: Wrong) -> None:
     with pytest.raises(row.error) as caught:
@@ -148,6 +149,7 @@ def test_a_wrong_argument_is_named_with_what_to_write_instead(consumer: Any, row
     assert consumer.assignment() == {TP}, "nothing was changed"
 
 
+@pytest.mark.requirement("surface/arguments")
 def test_how_many_at_most_is_a_number(server: str) -> None:
     kinds: tuple[tuple[Any, str], ...] = ((Consumer, "max_records"), (RangeConsumer, "max_offsets"))
     for kind, name in kinds:
@@ -159,6 +161,7 @@ def test_how_many_at_most_is_a_number(server: str) -> None:
             made.close(timeout=0)
 
 
+@pytest.mark.requirement("surface/arguments")
 @pytest.mark.parametrize(
     "given", [(TP, OTHER), ([TP, OTHER],), ({TP, OTHER},), ([TP], OTHER), (("t", 0), ("t", 1))], ids=repr
 )
@@ -181,6 +184,7 @@ def test_none_at_all_is_nothing_to_pause_and_all_to_seek(consumer: Any, monkeypa
     assert [type(event) for event in posted] == [SetPosition, SetPosition], "of all that are held, as in Java"
 
 
+@pytest.mark.requirement("surface/arguments")
 def test_what_was_committed_may_be_sought_with_its_epoch(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
     monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)

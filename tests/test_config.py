@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from instride import config as config_module
+from instride import config_names
 from instride.config import (
     ConsumerConfig,
     ConsumerSettings,
@@ -35,8 +38,10 @@ def fitting(name: str, value: float) -> dict[str, Any]:
         "heartbeat_interval": {"session_timeout": max(value * 2, 1.0)},
         "max_poll_interval": {"commit_budget": 0},
         "commit_budget": {"max_poll_interval": 7200},
-        "retry_backoff": {"retry_backoff_max": 3600},
-        "reconnect_backoff": {"reconnect_backoff_max": 3600},
+        "retry_backoff": {"retry_backoff_max": 300},
+        "reconnect_backoff": {"reconnect_backoff_max": 300},
+        "request_timeout": {"fetch_max_wait": 0},
+        "fetch_max_wait": {"request_timeout": 3600},
         "retry_backoff_max": {"retry_backoff": 0.001},
         "reconnect_backoff_max": {"reconnect_backoff": 0.001},
     }
@@ -106,6 +111,7 @@ def test_a_choice_is_one_of_those_listed(name: str) -> None:
         ({"heartbeat_interval": 10.0, "session_timeout": 10.0}, "heartbeat_interval"),
         ({"commit_budget": 5.0, "max_poll_interval": 5.0}, "commit_budget"),
         ({"enable_auto_commit": True, "group_id": None}, "enable_auto_commit"),
+        ({"fetch_max_wait": 31.0}, "fetch_max_wait"),
         ({"retry_backoff": 2.0, "retry_backoff_max": 1.0}, "retry_backoff"),
         ({"reconnect_backoff": 2.0, "reconnect_backoff_max": 1.0}, "reconnect_backoff"),
     ],
@@ -241,3 +247,60 @@ def test_any_other_reset_is_refused(setting: Any) -> None:
 
 def test_the_ends_of_the_log_are_no_durations() -> None:
     assert [reset_duration(setting) for setting in ("earliest", "latest", "none")] == [None, None, None]
+
+
+@pytest.mark.requirement("surface/milliseconds")
+@pytest.mark.parametrize(
+    ("name", "in_java"),
+    [
+        ("session_timeout", 45_000),
+        ("heartbeat_interval", 3_000),
+        ("max_poll_interval", 300_000),
+        ("request_timeout", 30_000),
+        ("default_api_timeout", 60_000),
+        ("connection_setup_timeout", 10_000),
+        ("retry_backoff", 100),
+        ("retry_backoff_max", 1_000),
+        ("reconnect_backoff_max", 1_000),
+        ("metadata_max_age", 300_000),
+        ("auto_commit_interval", 5_000),
+    ],
+)
+def test_milliseconds_are_seen_to_be_none(name: str, in_java: int) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} .* is {in_java}\. Times are seconds: {in_java / 1000:g}\?$"):
+        make(**{name: in_java})
+
+
+def test_durations_are_told_to_be_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"request_timeout must be a number.*; write 30$"):
+        make(request_timeout=timedelta(seconds=30))
+
+
+@pytest.mark.requirement("surface/java-names")
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("bootstrap.servers", "did you mean bootstrap_servers?"),
+        ("fetch.max.wait.ms", "did you mean fetch_max_wait? (times are seconds, without _ms)"),
+        ("max.poll.interval.ms", "did you mean max_poll_interval? (times"),
+        ("partition.assignment.strategy", "did you mean assignors?"),
+        ("partition_assignment_strategy", "did you mean assignors?"),
+        ("ssl.truststore.location", "did you mean ssl_ca_file?"),
+        ("ssl_cafile", "did you mean ssl_ca_file?"),
+        ("sasl.jaas.config", "did you mean sasl_username and sasl_password?"),
+        ("sasl_plain_username", "did you mean sasl_username?"),
+        ("socket.connection.setup.timeout.ms", "did you mean connection_setup_timeout? (times"),
+        ("something", ""),
+    ],
+)
+def test_another_clients_name_leads_to_ours(name: str, instead: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from_settings({"bootstrap_servers": "b:1", name: 1})
+    assert str(caught.value).startswith(f"unknown setting {name!r}{instead and '; ' + instead}")
+
+
+def test_the_names_elsewhere_lead_to_settings_that_there_are() -> None:
+    known = {field.name for field in fields(ConsumerConfig)}
+    for theirs, ours in config_names._ELSEWHERE.items():
+        assert theirs not in known
+        assert known & set(re.findall(r"\w+", ours)) or ours == "Consumer.metrics()", theirs

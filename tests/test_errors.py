@@ -31,8 +31,26 @@ def test_a_code_becomes_its_class_with_the_message(code: int) -> None:
     error = error_for_code(code, "what went wrong")
     assert type(error) is BROKER_ERRORS[code]
     assert error.code == code
-    assert str(error) == "what went wrong"
+    assert str(error) == "what went wrong" + (f". {error.advice}" if error.advice else "")
     assert str(code) in str(error_for_code(code))
+
+
+@pytest.mark.requirement("surface/advice")
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (12, "offset.metadata.max.bytes"),
+        (17, "letters"),
+        (24, "group_id"),
+        (25, "joins again"),
+        (26, "session_timeout must lie between"),
+        (30, "needs Read for the group"),
+        (81, "group.max.size"),
+        (82, "group_instance_id"),
+    ],
+)
+def test_what_the_user_can_mend_is_told(code: int, says: str) -> None:
+    assert says in str(error_for_code(code, "JoinGroup of group 'g'"))
 
 
 def test_an_unknown_code_is_of_the_base_class_and_keeps_its_code() -> None:

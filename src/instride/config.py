@@ -9,12 +9,13 @@ Laws
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
+from instride.config_names import hint_for
 from instride.config_security import check_security
 from instride.core.assignors.api import Assignor
 from instride.durations import parse_duration
@@ -62,19 +63,19 @@ _INSTANCE_ID: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _RESETS: Final = ("earliest", "latest", "none")
 _BY_DURATION: Final = "by_duration:"
 
-# name -> (lowest, highest) value, both allowed.
+# name -> (lowest, highest) value, both allowed. The highest of a time is such that milliseconds are seen to be none.
 _BOUNDS: Final[dict[str, tuple[float, float]]] = {
-    "session_timeout": (0.05, 86_400),
-    "heartbeat_interval": (0.01, 86_400),
-    "max_poll_interval": (0.1, 7 * 86_400),
+    "session_timeout": (0.05, 3_600),
+    "heartbeat_interval": (0.01, 1_200),
+    "max_poll_interval": (0.1, 86_400),
     "request_timeout": (0.05, 3_600),
-    "default_api_timeout": (0.05, 86_400),
+    "default_api_timeout": (0.05, 3_600),
     "connection_setup_timeout": (0.05, 3_600),
-    "retry_backoff": (0.001, 3_600),
-    "retry_backoff_max": (0.001, 3_600),
-    "reconnect_backoff": (0.001, 3_600),
-    "reconnect_backoff_max": (0.001, 3_600),
-    "metadata_max_age": (0.1, 7 * 86_400),
+    "retry_backoff": (0.001, 60),
+    "retry_backoff_max": (0.001, 300),
+    "reconnect_backoff": (0.001, 60),
+    "reconnect_backoff_max": (0.001, 300),
+    "metadata_max_age": (0.1, 86_400),
     "fetch_min_bytes": (1, 1 << 30),
     "fetch_max_wait": (0, 3_600),
     "fetch_max_bytes": (1, 1 << 30),
@@ -82,7 +83,7 @@ _BOUNDS: Final[dict[str, tuple[float, float]]] = {
     "fetch_buffer_bytes": (1, 1 << 40),
     "max_frame_bytes": (1 << 10, (1 << 31) - 1),
     "max_decompressed_bytes": (1 << 10, (1 << 31) - 1),
-    "auto_commit_interval": (0.01, 86_400),
+    "auto_commit_interval": (0.01, 3_600),
     "commit_budget": (0, 3_600),
     "range_poll_interval": (0.005, 3_600),
     "stalled_after": (0.1, 86_400),
@@ -320,9 +321,16 @@ def _check_bounds(config: ConsumerConfig) -> None:
     for name, (low, high) in _BOUNDS.items():
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ConfigError(f"{name} must be a number from {low} to {high}; it is {value!r}")
+            hint = "" if name.endswith("bytes") else _seconds_hint(value, low, high)
+            raise ConfigError(f"{name} must be a number from {low} to {high}; it is {value!r}{hint}")
         if isinstance(low, int) and name.endswith("bytes") and not isinstance(value, int):
             raise ConfigError(f"{name} must be a whole number of bytes; it is {value!r}")
+
+
+def _seconds_hint(value: object, low: float, high: float) -> str:
+    if isinstance(value, int | float) and high < value < float("inf") and low <= value / 1000 <= high:
+        return f". Times are seconds: {value / 1000:g}?"
+    return f"; write {value.total_seconds():g}" if isinstance(value, timedelta) else ""
 
 
 def _check_together(config: ConsumerConfig) -> None:
@@ -336,13 +344,20 @@ def _check_together(config: ConsumerConfig) -> None:
             f"commit_budget ({config.commit_budget} s) must be below max_poll_interval "
             f"({config.max_poll_interval} s), or no revoke could ever be delayed"
         )
+    if config.fetch_max_wait > config.request_timeout:
+        raise ConfigError(
+            f"fetch_max_wait ({config.fetch_max_wait:g} s) must not be above request_timeout "
+            f"({config.request_timeout:g} s), or fetches would be given up before the broker answers"
+        )
     if config.group_instance_id is not None and config.group_id is None:
         raise ConfigError("group_instance_id needs a group_id: it names a member of a group")
     if config.enable_auto_commit and config.group_id is None:
         raise ConfigError("enable_auto_commit needs a group_id to commit to")
     for low, high in (("retry_backoff", "retry_backoff_max"), ("reconnect_backoff", "reconnect_backoff_max")):
         if getattr(config, low) > getattr(config, high):
-            raise ConfigError(f"{low} must not be above {high}")
+            raise ConfigError(
+                f"{low} ({getattr(config, low):g} s) must not be above {high} ({getattr(config, high):g} s)"
+            )
 
 
 def reset_duration(setting: str | float) -> float | None:
@@ -395,11 +410,7 @@ def config_from_settings(settings: Mapping[str, Any]) -> ConsumerConfig:
     known = [field.name for field in fields(ConsumerConfig)]
     for name in settings:
         if name not in known:
-            close = difflib.get_close_matches(name.removesuffix("_ms"), known, n=1, cutoff=0.6)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            if name.endswith("_ms"):
-                hint += " (times are seconds, without _ms)"
-            raise ConfigError(f"unknown setting {name!r}{hint}")
+            raise ConfigError(f"unknown setting {name!r}{hint_for(name, known)}")
     if "bootstrap_servers" not in settings:
         raise ConfigError('bootstrap_servers is missing; it names the cluster, such as "localhost:9092"')
     return ConsumerConfig(**settings)

@@ -32,7 +32,7 @@ def test_no_thread_but_its_own_touches_a_connection(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(Transport, name, watched(getattr(Transport, name)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with Consumer(bootstrap_servers=address, group_id="g", request_timeout=0.2) as consumer:
+        with Consumer(bootstrap_servers=address, group_id="g", request_timeout=0.2, fetch_max_wait=0.1) as consumer:
             assert not touched, "building one does no I/O"
             consumer.subscribe(["t"])
             consumer.poll(timeout=0.3)

@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, cast
+from uuid import UUID
 
 from instride import RebalanceListener
 from instride.commits import CommitSnapshot
-from instride.records import OffsetRange, TopicPartition
+from instride.errors import KafkaTimeoutError
+from instride.records import OffsetRange, PartitionInfo, TopicPartition
 from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
@@ -33,7 +35,7 @@ from instride.spark.sink import (
 )
 from instride.spark.task import RangeTask
 
-__all__ = ["FakeConsumer", "FakeRunner", "MemorySink", "Script", "Stage", "tp", "until"]
+__all__ = ["TOPIC", "FakeConsumer", "FakeRunner", "MemorySink", "Script", "Stage", "tp", "until"]
 
 PATIENCE: Final = 10.0
 TOPIC: Final = "t"
@@ -56,6 +58,7 @@ class MemorySink:
 
     def __init__(self, positions: Mapping[TopicPartition, int] | None = None) -> None:
         self.reached = dict(positions or {})
+        self.topic_ids: Mapping[str, str] | None = None
         self.jobs: list[str] = []
         self.errors: list[Exception] = []
         self.gate = threading.Event()
@@ -64,6 +67,7 @@ class MemorySink:
     def positions(
         self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
     ) -> dict[TopicPartition, int | None]:
+        self.topic_ids = topic_ids
         return {each: self.reached.get(each) for each in partitions}
 
     def writer(self) -> RangeWriter:
@@ -98,6 +102,7 @@ class FakeConsumer:
         self.delays: list[set[TopicPartition]] = []
         self.errors: list[Exception] = []
         self.closed = False
+        self.topic_id: UUID | None = UUID(int=1)
         self._ranges: list[OffsetRange] = []
         self._listener: RebalanceListener | None = None
         self._due: list[Callable[[RebalanceListener], None]] = []
@@ -142,6 +147,12 @@ class FakeConsumer:
         self._due.append(lambda listener: listener.on_partitions_lost(lost))
 
     # -- what the loop calls
+
+    def partitions_for(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
+        assert topic == TOPIC
+        if self.topic_id is None:
+            raise KafkaTimeoutError("no broker answers")
+        return [PartitionInfo(topic=topic, partition=0, leader=None, topic_id=self.topic_id)]
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener) -> None:
         assert list(topics) == [TOPIC]

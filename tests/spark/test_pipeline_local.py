@@ -20,7 +20,7 @@ from pipeline_help import QUICK_JVM, Runner, each_once, fill, keep, seen, wait_f
 from pyspark.sql import SparkSession
 
 from instride import Consumer, TopicPartition
-from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError
+from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError, WrongTopicError
 from instride.net import transport
 from instride.spark import (
     JobStarted,
@@ -149,6 +149,25 @@ def test_a_restart_goes_on_where_the_sink_is_whatever_the_group_says(
     values += fill(kafka, topic, {0: 50, 1: 50}, start=100)
     with runner(topic) as running:
         running.until_rows(100)
+    each_once(tmp_path / "out", values)
+
+
+def test_a_topic_that_is_made_again_is_not_taken_for_the_old_one(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    values = fill(kafka, topic, {0: 20})
+    with runner(topic) as running:
+        running.until_rows(20)
+    kafka.delete_topic(topic)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers) as asking:
+        deadline = time.monotonic() + 60
+        while asking.partitions_for(topic):
+            assert time.monotonic() < deadline
+    kafka.create_topic(topic, 1)
+    fill(kafka, topic, {0: 40})
+    with pytest.raises(WrongTopicError, match=f"{topic}.*made again"), runner(topic) as running:
+        running.until(lambda: False, "it stops")
     each_once(tmp_path / "out", values)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from uuid import UUID
+
 import pytest
-from run_help import Script, Stage, tp, until
+from run_help import TOPIC, Script, Stage, tp, until
 
 from instride.errors import CorruptManifestError, RangeFailedError, SinkError, TopicAuthorizationFailedError
 from instride.spark.events import (
@@ -60,6 +64,30 @@ def test_a_partition_begins_where_the_sink_is() -> None:
 
     stage.play(script())
     assert started(stage) == [[(0, 40, 42), (1, 0, 2)]]
+
+
+def test_the_sink_is_told_of_the_topics_id_which_is_asked_for_anew_with_each_assignment() -> None:
+    stage = Stage()
+    seen: list[Mapping[str, str]] = []
+
+    def beyond(number: int) -> bool:
+        return len(stage.runner.started) > number
+
+    def script() -> Script:
+        for number, topic_id in enumerate((UUID(int=1), None, UUID(int=2))):
+            stage.consumer.topic_id = topic_id
+            stage.consumer.assign(number)
+            yield
+            yield
+            seen.append(dict(stage.sink.topic_ids or {}))
+            stage.consumer.offer(number, 2)
+            yield from until(partial(beyond, number))
+            stage.runner.finish(number)
+
+    stage.play(script())
+    first, second = str(UUID(int=1)), str(UUID(int=2))
+    assert seen == [{TOPIC: first}, {}, {TOPIC: second}], "what is not found out is left out"
+    assert [[each.topic_id for each in ranges] for _, ranges in stage.runner.started] == [[first], [""], [second]]
 
 
 def test_others_go_on_while_a_job_is_under_way_in_one() -> None:

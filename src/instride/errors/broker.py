@@ -6,7 +6,7 @@ Laws
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from instride.errors.base import KafkaError
 from instride.errors.connection import AuthenticationError
@@ -60,6 +60,7 @@ __all__ = [
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionCodeError",
     "error_for_code",
+    "name_of_code",
 ]
 
 
@@ -67,9 +68,11 @@ class BrokerResponseError(KafkaError):
     """A broker answered with an error code.
 
     code: the numeric code of Kafka's protocol.
+    advice: what to do about it, where that can be said; it ends the message of `error_for_code`.
     """
 
     code: int = -1
+    advice: ClassVar[str] = ""
 
     def __init__(self, message: str = "", *, code: int | None = None) -> None:
         if code is not None:
@@ -120,6 +123,7 @@ class ReplicaNotAvailableError(BrokerResponseError):
 
 class OffsetMetadataTooLargeError(BrokerResponseError):
     code = 12
+    advice = "The text beside the offset is longer than the broker's offset.metadata.max.bytes: shorten it"
 
 
 class NetworkExceptionError(BrokerResponseError):
@@ -144,10 +148,12 @@ class NotCoordinatorError(BrokerResponseError):
 
 class InvalidTopicError(BrokerResponseError):
     code = 17
+    advice = "A topic's name has 1 to 249 ASCII letters, digits, dots, '_' and '-': correct it"
 
 
 class IllegalGenerationError(BrokerResponseError):
     code = 22
+    advice = "The group went on without this member: poll, and it joins again"
 
 
 class InconsistentGroupProtocolError(BrokerResponseError):
@@ -157,15 +163,18 @@ class InconsistentGroupProtocolError(BrokerResponseError):
 
 class InvalidGroupIdError(BrokerResponseError):
     code = 24
+    advice = "Check group_id"
     fatal = True
 
 
 class UnknownMemberIdError(BrokerResponseError):
     code = 25
+    advice = "The group went on without this member: poll, and it joins again"
 
 
 class InvalidSessionTimeoutError(BrokerResponseError):
     code = 26
+    advice = "session_timeout must lie between the broker's group.min.session.timeout.ms and its max"
     fatal = True
 
 
@@ -176,6 +185,7 @@ class RebalanceInProgressError(BrokerResponseError):
 
 class InvalidCommitOffsetSizeError(BrokerResponseError):
     code = 28
+    advice = "Commit fewer partitions at once, or shorter metadata"
 
 
 class TopicAuthorizationFailedError(BrokerResponseError):
@@ -184,6 +194,7 @@ class TopicAuthorizationFailedError(BrokerResponseError):
 
 class GroupAuthorizationFailedError(BrokerResponseError):
     code = 30
+    advice = "This principal needs Read for the group (an ACL)"
     fatal = True
 
 
@@ -224,6 +235,7 @@ class InvalidRequestError(BrokerResponseError):
 
 class UnsupportedForMessageFormatError(BrokerResponseError):
     code = 43
+    advice = "The topic's log is in a format of before Kafka 0.11"
 
 
 class KafkaStorageError(BrokerResponseError):
@@ -272,11 +284,13 @@ class MemberIdRequiredError(BrokerResponseError):
 
 class GroupMaxSizeReachedError(BrokerResponseError):
     code = 81
+    advice = "The group has as many members as the broker's group.max.size allows"
     fatal = True
 
 
 class FencedInstanceIdError(BrokerResponseError):
     code = 82
+    advice = "Another consumer has joined with the same group_instance_id: give each its own"
     fatal = True
 
 
@@ -316,9 +330,15 @@ BROKER_ERRORS: Final[dict[int, type[BrokerResponseError]]] = _register()
 """The class of each error code of the protocol."""
 
 
+def name_of_code(code: int) -> str:
+    """The class and the number, for messages."""
+    return f"{BROKER_ERRORS.get(code, BrokerResponseError).__name__} (error code {code})"
+
+
 def error_for_code(code: int, message: str = "") -> BrokerResponseError:
     """The error of a broker's code (which must not be 0), of the base class where the code is unknown."""
     kind = BROKER_ERRORS.get(code)
     if kind is not None:
-        return kind(message)
+        text = message or name_of_code(code)
+        return kind(f"{text}. {kind.advice}" if kind.advice else text)
     return BrokerResponseError(message or f"the broker answered with error code {code}", code=code)

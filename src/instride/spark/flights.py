@@ -46,5 +46,7 @@ class Job:
         return self.ended and all(flight.settled for flight in self.flights.values())
 
 
-def output_range(wanted: OffsetRange) -> OutputRange:
-    return OutputRange(topic=wanted.topic, partition=wanted.partition, start=wanted.start, end=wanted.end)
+def output_range(wanted: OffsetRange, topic_id: str = "") -> OutputRange:
+    return OutputRange(
+        topic=wanted.topic, partition=wanted.partition, start=wanted.start, end=wanted.end, topic_id=topic_id
+    )

@@ -192,7 +192,8 @@ class PipelineRun:
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
         task = replace(self._task, job=job.name)
-        self._runner.start(task, [output_range(each) for each in ranges])
+        topic_ids = self._membership.topic_ids
+        self._runner.start(task, [output_range(each, topic_ids.get(each.topic, "")) for each in ranges])
 
     # -- what came of it
 

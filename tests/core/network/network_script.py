@@ -80,6 +80,7 @@ class NetworkScript:
         self.waiting: list[Transmit] = []
         self.delivered: list[BackgroundEvent] = []
         self.logs: list[str] = []
+        self.levels: list[int] = []
         self.stopped = False
         self.metadata_answers = 0
         self.attempts: list[tuple[str, int]] = []
@@ -134,6 +135,7 @@ class NetworkScript:
                 self.delivered.append(action.event)
             case Log():
                 self.logs.append(action.message)
+                self.levels.append(action.level)
             case Stop():
                 self.stopped = True
 

@@ -161,6 +161,25 @@ def test_a_topic_that_may_not_be_read_ends_the_question_at_once_and_not_the_next
     assert offsets_of(the_answer(script)) == {tp(0): 3}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "obstacle"),
+    [
+        (TopicPartition("nowhere", 0), "nowhere-0 is not there: its topic does not exist"),
+        (TopicPartition("t", 9), "t-9 is not there: its topic has 4 partitions"),
+        (TopicPartition("t", 2), "no leader of t-2 is known"),
+    ],
+)
+def test_the_deadline_names_what_is_not_there(script: NetworkScript, wanted: TopicPartition, obstacle: str) -> None:
+    script.leaders[2] = -1
+    ask_offsets(script, tp(0), wanted, timeout=5.0)
+    script.pass_time(1.0)
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=3)}))
+    script.pass_time(5.0)
+    error = the_answer(script).error
+    assert isinstance(error, KafkaTimeoutError)
+    assert str(error) == f"no answer within the timeout; last obstacle: {obstacle}"
+
+
 # --- topics -------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +192,7 @@ def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript
     assert (answer.call, answer.result) == (3, {"t": infos})
 
 
+@pytest.mark.requirement("surface/topics")
 def test_the_topics_id_is_told_where_the_broker_has_one(script: NetworkScript) -> None:
     script.topics, script.topic_ids = {"t": 1, "old": 1}, {"t": UUID(int=7)}
     ask_topics(script, "t", "old")

@@ -123,6 +123,7 @@ def test_a_pattern_that_matches_nothing_joins_without_topics_and_finds_one_that_
     assert script.joining_with().topics == ("flights-1",)
 
 
+@pytest.mark.requirement("surface/enforce-rebalance")
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "range"])
 def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
     script = scripted({"other": 1}, assignors=[assignor])

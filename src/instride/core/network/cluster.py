@@ -77,6 +77,15 @@ class Cluster:
         """The leading broker and its leader epoch, or None where that is unknown."""
         return self._leaders.get(partition)
 
+    def why_no_leader(self, partition: TopicPartition) -> str:
+        """As far as the metadata tells."""
+        known, count = self.topics.get(partition.topic), self.partition_count(partition.topic)
+        if known is not None and known.error == _UNKNOWN_TOPIC:
+            return f"{partition} is not there: its topic does not exist"
+        if count is not None and not self._has(partition):
+            return f"{partition} is not there: its topic has {count} partitions"
+        return f"no leader of {partition} is known"
+
     def partition_count(self, topic: str) -> int | None:
         known = self.topics.get(topic)
         return len(known.partitions) if known is not None and known.error == 0 else None
@@ -205,8 +214,7 @@ class Cluster:
         if not isinstance(result, api.MetadataAnswer):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
             return
-        self._failed_since = None
-        self._failures.clear()
+        self._works_again(address, now)
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
         if everything:  # what is not in the answer does not exist
@@ -230,6 +238,13 @@ class Cluster:
             self._context.connections.close(key, TransportError("bootstrap is done"), now)
         for hook in self.on_update:
             hook(now)
+
+    def _works_again(self, address: Address, now: float) -> None:
+        if self._failed_since is not None:
+            where, since = f"{address[0]}:{address[1]}", now - self._failed_since
+            self._context.log(logging.INFO, f"metadata is answered again, by {where}, after {since:.1f} s")
+        self._failed_since = None
+        self._failures.clear()
 
     def _start_anew(self, key: ConnectionKey, now: float) -> None:
         """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
@@ -276,7 +291,8 @@ class Cluster:
 
     def _failed(self, key: ConnectionKey, address: Address, error: Exception, now: float) -> None:
         self._backoff.failed(now)
-        self._context.log(logging.WARNING, f"metadata from {address[0]}:{address[1]} failed: {error}")
+        level = logging.DEBUG if self._context.connections.closing else logging.WARNING
+        self._context.log(level, f"metadata from {address[0]}:{address[1]} failed: {error}")
         self.unanswered(key)
         self._failures[address] = error
         if self._failed_since is None:

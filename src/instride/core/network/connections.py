@@ -97,6 +97,7 @@ class Connections:
         self._links: dict[ConnectionKey, _Link] = {}
         self._where: dict[int, ConnectionKey] = {}
         self._requests = 0
+        self.closing = False
         self.ever_connected = False  # and had an answer
         self.last_error: Exception | None = None
         self.refused: AuthenticationError | None = None
@@ -173,6 +174,7 @@ class Connections:
         self._told_at = None
 
     def close_all(self, now: float) -> None:
+        self.closing = True
         for key in list(self._links):
             self.close(key, TransportError("the consumer is closing"), now)
 

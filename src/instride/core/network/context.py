@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from instride.core.network.backoff import Backoff
 from instride.core.network.connections import Connections
 
 __all__ = ["Context"]
+
+_SAY_AGAIN = 30.0
 
 
 class Context:
@@ -29,6 +32,7 @@ class Context:
         self.connections = Connections(config, random, self.out)
         self.touched = False
         self.now = 0.0
+        self._said: dict[str, float] = {}
         self.on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None
 
     @property
@@ -47,7 +51,16 @@ class Context:
         self.out.append(Deliver(event=event))
 
     def log(self, level: int, message: str) -> None:
+        """The same again within half a minute goes at DEBUG: an outage fills no log, and is not forgotten either."""
+        if logging.DEBUG < level < logging.ERROR and self._said_lately(message):
+            level = logging.DEBUG
         self.out.append(Log(level=level, message=message))
+
+    def _said_lately(self, message: str) -> bool:
+        self._said = {each: at for each, at in self._said.items() if self.now < at + _SAY_AGAIN}
+        lately = message in self._said
+        self._said.setdefault(message, self.now)
+        return lately
 
     def backoff(self) -> Backoff:
         return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)

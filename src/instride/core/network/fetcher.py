@@ -223,7 +223,8 @@ class Fetcher:
     def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         error = _error_of(result)
         self._node_backoff[node_id].failed(now)
-        self._context.log(logging.INFO, f"fetch from node {node_id} failed: {error}")
+        level = logging.DEBUG if self._context.connections.closing else logging.INFO
+        self._context.log(level, f"fetch from node {node_id} failed: {error}")
         if isinstance(error, TransportError | TimeoutError):
             self._cluster.suspect(node_id)
         self._cluster.refresh()

@@ -28,6 +28,7 @@ from instride.core.network.coordinator import Coordinator
 from instride.core.network.ends import Ends
 from instride.core.network.membership import Membership
 from instride.errors import error_for_code
+from instride.errors.broker import name_of_code
 from instride.wire import api
 
 __all__ = ["Heartbeats"]
@@ -105,9 +106,11 @@ class Heartbeats:
             name = "UNKNOWN_MEMBER_ID" if error == UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
             self._ends.lost(f"{name} on a heartbeat", now, forget_id=error == UNKNOWN_MEMBER_ID)
         elif error == FENCED_INSTANCE_ID or (error_for_code(error).fatal and not self._lease.holds(now)):
-            self._ends.fail(error_for_code(error), now)
+            why = f"a heartbeat of group {self._config.group_id!r}: {name_of_code(error)}"
+            self._ends.fail(error_for_code(error, why), now)
         else:
-            self._context.log(logging.WARNING, f"a heartbeat was answered with error code {error}; it is tried again")
+            told = f"a heartbeat was answered with {name_of_code(error)}; it is tried again"
+            self._context.log(logging.WARNING, told)
 
     def update_lease(self, now: float) -> None:
         """Law 2. What is pending counts only from turn to turn, and while heartbeats get through: a process that was

@@ -37,6 +37,7 @@ from instride.core.network.leading import Leading
 from instride.core.network.membership import Membership
 from instride.core.network.mismatch import ask
 from instride.errors import KafkaError, ProtocolError, error_for_code
+from instride.errors.broker import name_of_code
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
@@ -329,7 +330,7 @@ class Joining:
 
     def _refused(self, what: str, code: int, now: float) -> None:
         """An error code on Join or Sync (Java's table)."""
-        self._context.log(logging.INFO, f"{what} was answered with error code {code}")
+        self._context.log(logging.INFO, f"{what} was answered with {name_of_code(code)}")
         if code == UNKNOWN_MEMBER_ID:
             self._id_changes(now)
             self._ends.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)

@@ -15,6 +15,7 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.questions import Question, QuestionEvent, Questions
 from instride.errors import KafkaError, error_for_code
+from instride.errors.broker import name_of_code
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from instride.wire import api
 
@@ -107,7 +108,8 @@ class Lookups:
             self._coordinator.lost(error_for_code(min(codes & _MOVED)))
         if _UNKNOWN_TOPIC_ID in codes:
             self._cluster.doubt({topic for topic, _ in result.offsets})
-        self._questions.failed(question, error_for_code(min(codes)), now)
+        why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(min(codes))}"
+        self._questions.failed(question, error_for_code(min(codes), why), now)
 
     # -- offsets by time
 
@@ -123,8 +125,8 @@ class Lookups:
                 if refusal is not None and self._cluster.version > question.metadata_version:
                     self._questions.answer(question, error=refusal)
                     return
-                if self._cluster.brokers and question.obstacle is None:
-                    question.obstacle = KafkaError(f"no leader of {tp} is known")
+                if self._cluster.brokers and type(question.obstacle) in (type(None), KafkaError):
+                    question.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
                 continue
             by_leader.setdefault(leader[0].node_id, {})[tp] = timestamp
         if not by_leader:
@@ -151,7 +153,8 @@ class Lookups:
             for tp, listed in result.offsets.items():
                 if listed.error:
                     self._cluster.refresh()
-                    self._questions.failed(question, error_for_code(listed.error), now)
+                    why = f"the offset of {TopicPartition(*tp)}: {name_of_code(listed.error)}"
+                    self._questions.failed(question, error_for_code(listed.error, why), now)
                 else:
                     question.found[TopicPartition(*tp)] = OffsetAndTimestamp(
                         offset=listed.offset, timestamp=listed.timestamp, leader_epoch=listed.leader_epoch

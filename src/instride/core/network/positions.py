@@ -32,6 +32,7 @@ from instride.errors import (
     TopicRecreatedError,
     error_for_code,
 )
+from instride.errors.broker import name_of_code
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -113,7 +114,8 @@ class Positions:
                 self._take_committed(held, found if found is not None else api.CommittedOffset(error=-1), now)
             return
         code = result.error if isinstance(result, api.OffsetFetchAnswer) else 0
-        error = error_for_code(code) if code else result
+        why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
+        error = error_for_code(code, why) if code else result
         self._context.log(logging.INFO, f"looking up committed offsets failed: {error}")
         if code in _MOVED or not code:
             self._coordinator.lost(error)
@@ -123,7 +125,8 @@ class Positions:
         if found.error:
             if found.error == _UNKNOWN_TOPIC_ID:
                 self._cluster.doubt({held.partition.topic})
-            self._retry_or_park(held, error_for_code(found.error), now)
+            why = f"the committed offset of {held.partition}: {name_of_code(found.error)}"
+            self._retry_or_park(held, error_for_code(found.error, why), now)
         elif found.offset < 0:
             self._reset(held, NoOffsetForPartitionError)
         else:
@@ -186,7 +189,11 @@ class Positions:
             code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
             if found is None or code:
                 self._cluster.refresh()
-                self._not_listed(held, code, now)
+            if found.error == _UNKNOWN_TOPIC_ID:
+                self._cluster.doubt({held.partition.topic})
+                code = found.error if found is not None else -1
+                why = f"the offset where {held.partition} begins: {name_of_code(code)}"
+                self._retry_or_park(held, error_for_code(code, why), now)
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:

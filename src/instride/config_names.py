@@ -1,0 +1,62 @@
+"""What other clients call a setting: for the one who is told that theirs is unknown here. Not for users.
+
+The pages of docs/coming-from have the whole list; here is what no likeness of names would find.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["hint_for"]
+
+_ELSEWHERE: Final[dict[str, str]] = {
+    "partition_assignment_strategy": "assignors",
+    "interceptor_classes": "interceptors",
+    "socket_connection_setup_timeout": "connection_setup_timeout",
+    "socket_connection_setup_timeout_max": "connection_setup_timeout",
+    "fetch_wait_max": "fetch_max_wait",
+    "topic_metadata_refresh_interval": "metadata_max_age",
+    "queued_max_messages_kbytes": "fetch_buffer_bytes",
+    "receive_message_max_bytes": "max_frame_bytes",
+    "metric_reporters": "Consumer.metrics()",
+    "on_commit": "commit_async's future, or interceptors",
+    "group_protocol": "assignors; KIP-848 is not there yet",
+    "sasl_jaas_config": "sasl_username and sasl_password",
+    "sasl_login_callback_handler_class": "sasl_oauth_token",
+    "sasl_oauth_token_provider": "sasl_oauth_token",
+    "oauth_cb": "sasl_oauth_token",
+    "sasl_oauthbearer_token_endpoint_url": "sasl_oauth_token, with OAuthClientCredentials",
+    "ssl_truststore_location": "ssl_ca_file",
+    "ssl_truststore_certificates": "ssl_ca_file, or ssl_context",
+    "ssl_ca_location": "ssl_ca_file",
+    "ssl_keystore_location": "ssl_cert_file and ssl_key_file",
+    "ssl_keystore_key": "ssl_key_file",
+    "ssl_keystore_certificate_chain": "ssl_cert_file",
+    "ssl_certificate_location": "ssl_cert_file",
+    "ssl_key_location": "ssl_key_file",
+    "ssl_password": "ssl_key_password",
+    "ssl_endpoint_identification_algorithm": "ssl_check_hostname",
+    "ssl_cipher_suites": "ssl_context",
+    "ssl_enabled_protocols": "ssl_context",
+    "ssl_protocol": "ssl_context",
+}
+
+
+def hint_for(name: str, known: Sequence[str]) -> str:
+    """What is added to "unknown setting"; "" where nothing is alike."""
+    plain = name.lower().replace(".", "_").replace("-", "_")
+    bare = plain.removesuffix("_ms")
+    hint = f"; did you mean {found}?" if (found := _likeliest(bare, known)) else ""
+    if plain != bare:
+        hint += " (times are seconds, without _ms)"
+    return hint
+
+
+def _likeliest(name: str, known: Sequence[str]) -> str:
+    if name in known:
+        return name
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), "")
