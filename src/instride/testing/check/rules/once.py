@@ -11,13 +11,12 @@ from instride.testing.check.steps import Again, EndOf
 def s1(again: Again, book: Book) -> str | None:
     """Each offset is returned at most once per group, across any sequence of joins and leaves. It may come again only
     where who had it before lost it, crashed, closed without an answer, saw its handler or a blocking commit of it fail,
-    gave it up, had begun no work on it, or sought back itself."""
+    gave it up, or had begun no work on it. A user's seek lets what follows it come once more, and what was
+    not committed then, whose commit it ends."""
     before, after = again.before, again.after
     if before.ended in ("lost", "crashed") or before.excused:
         return None
     if before.not_begun is not None and again.offset >= before.not_begun:
-        return None
-    if after.reset == "seek" and after.who == before.who:
         return None
     return f"offset {again.offset}: {before} ({before.ended or 'live'}), and again {after}"
 
