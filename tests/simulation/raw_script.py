@@ -16,9 +16,9 @@ Laws
    `B waits for join` says whether it is still without one. `soon` does both: who has no answer soon, waits.
 4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
 
-Steps: A is session=S rebalance=S protocols=P,Q | A join [owned=0,1] | A sync [A=0,1 B=2] | A heartbeat [until ERROR]
-| A commit 0=5 | A offsets 0 1 | A leave | A list 0@earliest [epoch=E] | A fetch 0@3 [wait=S] [min=BYTES] [epoch=E]
-| A metadata [missing] | A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
+Steps: A is session=S rebalance=S protocols=P,Q instance=ID | A join [owned=0,1] | A sync [A=0,1 B=2] | A leave
+| A heartbeat [until ERROR] | A commit 0=5 | A offsets 0 1 | A list 0@earliest [epoch=E] | A metadata [missing]
+| A fetch 0@3 [wait=S] [min=BYTES] [epoch=E] | A coordinator | A forgets | A reconnects | produce 0 5 | wait S.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class _Member:
     rebalance: float = 30.0
     protocols: tuple[str, ...] = ("cooperative-sticky",)
     protocol: str = ""
+    instance: str | None = None
     pending: dict[str, tuple[str, int]] = field(default_factory=dict)
     fetch_session: int = 0
     fetch_epoch: int = 0
@@ -151,6 +152,7 @@ class Stage:
     def _is(self, member: _Member, step: _Step) -> str:
         member.session = float(step.settings.get("session", member.session))
         member.rebalance = float(step.settings.get("rebalance", member.rebalance))
+        member.instance = step.settings.get("instance", member.instance)
         if "protocols" in step.settings:
             member.protocols = tuple(step.settings["protocols"].split(","))
         return ""
@@ -173,6 +175,7 @@ class Stage:
             session_timeout=member.session,
             rebalance_timeout=member.rebalance,
             member_id=step.member_id(member),
+            group_instance_id=member.instance,
             protocols=tuple(api.GroupProtocol(name=name, metadata=metadata) for name in member.protocols),
         )
         answer = self._ask(member, step, request, api.JoinGroupAnswer, "join")
@@ -183,20 +186,23 @@ class Stage:
         return _unanswered(step) if answer is None else self._joined_with(member, answer)
 
     def _joined_with(self, member: _Member, answer: api.JoinGroupAnswer) -> str:
-        if _name(answer.error) == "MEMBER_ID_REQUIRED":
+        if _name(answer.error) == "MEMBER_ID_REQUIRED" or (member.instance and not answer.error):
             member.id = answer.member_id
             self._names[member.id] = member.name
         if answer.error:
             return _name(answer.error)
         assert answer.member_id == member.id
-        assert not answer.skip_assignment
         member.generation, member.protocol = answer.generation, answer.protocol or ""
         told = f"generation {answer.generation} of {answer.protocol}, leader {self._who(answer.leader)}"
-        names = sorted(f"{self._who(each.member_id)}({_owned(each.metadata)})" for each in answer.members)
-        return f"{told}, members {' '.join(names)}" if names else told
+        names = sorted(
+            f"{each.group_instance_id or self._who(each.member_id)}({_owned(each.metadata)})" for each in answer.members
+        )
+        told = f"{told}, members {' '.join(names)}" if names else told
+        return f"{told}, assigns nothing" if answer.skip_assignment else told
 
     def _who(self, member_id: str) -> str:
-        return self._names[member_id]
+        """A static one's id may be nobody's yet who has heard of it."""
+        return self._names.get(member_id, "another")
 
     def _sync(self, member: _Member, step: _Step) -> str:
         assignments = {
@@ -208,6 +214,7 @@ class Stage:
             group_id=self._place.group,
             generation=step.generation(member),
             member_id=step.member_id(member),
+            group_instance_id=member.instance,
             protocol=member.protocol or member.protocols[0],
             assignments=assignments,
         )
@@ -233,14 +240,19 @@ class Stage:
 
     def _beat(self, member: _Member, step: _Step) -> str:
         request = api.Heartbeat(
-            group_id=self._place.group, generation=step.generation(member), member_id=step.member_id(member)
+            group_id=self._place.group,
+            generation=step.generation(member),
+            member_id=step.member_id(member),
+            group_instance_id=member.instance,
         )
         answer = self._ask(member, step, request, api.HeartbeatAnswer)
         assert answer is not None
         return _name(answer.error)
 
     def _leave(self, member: _Member, step: _Step) -> str:
-        request = api.LeaveGroup(group_id=self._place.group, member_id=step.member_id(member))
+        request = api.LeaveGroup(
+            group_id=self._place.group, member_id=step.member_id(member), group_instance_id=member.instance
+        )
         answer = self._ask(member, step, request, api.LeaveGroupAnswer)
         assert answer is not None
         return _name(answer.error)
@@ -253,6 +265,7 @@ class Stage:
             group_id=self._place.group,
             generation=step.generation(member),
             member_id=step.member_id(member),
+            group_instance_id=member.instance,
             offsets={(self._place.topic, int(p)): offset for p, offset in offsets.items()},
         )
         answer = self._ask(member, step, request, api.OffsetCommitAnswer)

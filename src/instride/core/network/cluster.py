@@ -80,7 +80,7 @@ class Cluster:
     def why_no_leader(self, partition: TopicPartition) -> str:
         """As far as the metadata tells."""
         known, count = self.topics.get(partition.topic), self.partition_count(partition.topic)
-        if known is not None and known.error == _UNKNOWN_TOPIC:
+        if known is not None and known.error == UNKNOWN_TOPIC:
             return f"{partition} is not there: its topic does not exist"
         if count is not None and not self._has(partition):
             return f"{partition} is not there: its topic has {count} partitions"

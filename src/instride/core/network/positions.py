@@ -189,11 +189,7 @@ class Positions:
             code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
             if found is None or code:
                 self._cluster.refresh()
-            if found.error == _UNKNOWN_TOPIC_ID:
-                self._cluster.doubt({held.partition.topic})
-                code = found.error if found is not None else -1
-                why = f"the offset where {held.partition} begins: {name_of_code(code)}"
-                self._retry_or_park(held, error_for_code(code, why), now)
+                self._not_listed(held, code, now)
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:
@@ -201,7 +197,7 @@ class Positions:
 
     def _not_listed(self, held: HeldPartition, code: int, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
-        error = error_for_code(code, f"looking up an offset of {held.partition} failed: error code {code}")
+        error = error_for_code(code, f"the offset where {held.partition} begins: {name_of_code(code)}")
         if code == _UNKNOWN_SERVER_ERROR:
             self._context.log(logging.WARNING, str(error))
             held.backoff.failed(now)

@@ -34,6 +34,9 @@ class Assignment:
     failed_at: when a commit of it failed last, with nothing returned since.
     not_begun: from where on what it returned was let go of before any work on it.
     answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
+    paused: its user wants nothing of it at present.
+    earlier: after a seek, until a commit goes beyond: the first and last offset that one that was asked for before the
+        seek may have.
     """
 
     who: str
@@ -60,6 +63,8 @@ class Assignment:
     answers: list[int | None] = field(default_factory=list)
     reset: str = ""
     not_begun: int | None = None
+    paused: bool = False
+    earlier: tuple[int, int] | None = None
     lines: list[int] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
 
@@ -85,6 +90,23 @@ class Assignment:
         if self.start is None or offset < self.start:
             return False
         return all(at in holes for at in range(self.start + self.done, offset))
+
+    def reads_elsewhere(self) -> None:
+        """Its user reads on from elsewhere; nothing of it counts as finished then."""
+        if self.start is not None:
+            low, high = self.earlier or (self.committed, self.committed)
+            self.earlier = min(low, self.committed), max(high, self.start + self.done)
+        self.reset, self.start, self.next = "seek", None, None
+        self.finished.clear()
+
+    def is_of_before_its_seek(self, offset: int) -> bool:
+        """Whether a commit at the offset may have been asked for before the user sought."""
+        return self.earlier is not None and self.earlier[0] <= offset <= self.earlier[1]
+
+    def waits(self, since: float) -> None:
+        """There are records that it could return, if it is to."""
+        if not self.asked and not self.paused:
+            self.waiting_since = since
 
     def delivery_of(self, offset: int) -> Delivered | None:
         """The last one with that offset."""

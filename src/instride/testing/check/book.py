@@ -145,6 +145,11 @@ class Book:
         """A user's seek, or a reset: what is passed over is nobody's work any more."""
         self.prefix[partition] = max(offset, self.reached(partition))
 
+    def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
+        """A user seeks: from there on each record may be returned once more; so may what he had not committed yet."""
+        for at in [at for at in self.delivered[partition] if at >= offset]:
+            del self.delivered[partition][at]
+
     def begins_late(self, partition: TopicPartition, offset: int) -> None:
         """The first that is known of a partition: what is before it is no concern of this history."""
         if self.judged_by.reset != "earliest" and partition not in self.prefix and partition not in self.starts:

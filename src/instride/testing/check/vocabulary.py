@@ -166,6 +166,8 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "seek": _kind(partition=_partition),
     "positioned": _kind(partition=_partition, epoch=_whole, offset=_offset),
     # what its application does
+    "pauses": _kind(partitions=_PARTITIONS),
+    "resumes": _kind(partitions=_PARTITIONS),
     "still paused": _kind(partitions=_PARTITIONS),
     "poll": _kind(records=_DELIVERIES, to_be_revoked=_PARTITIONS, lost=_PARTITIONS),
     "delay": _kind(partitions=_PARTITIONS, accepted=_flag),

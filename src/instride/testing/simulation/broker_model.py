@@ -84,7 +84,9 @@ class BrokerModel:
         self._appended(tp)
 
     def transact(self, tp: TopicPartition, count: int, seconds: float, *, commit: bool) -> None:
-        """Produce in a transaction that ends so many seconds later."""
+        """Produce in a transaction that ends so many seconds later. Without records nothing is written."""
+        if not count:
+            return
         first = self.logs[tp].begin(count)
         self._scheduler.after(seconds, partial(self._end_transaction, tp, first, commit=commit))
 

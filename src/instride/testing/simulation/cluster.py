@@ -24,6 +24,7 @@ from instride.testing.simulation.plan import MemberPlan, Plan
 from instride.testing.simulation.process import Process
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.verbs import SimulatedConsumer
+from instride.testing.simulation.whims import Whims
 from instride.testing.simulation.workers import WorkerPool
 
 __all__ = ["SimulatedCluster", "run"]
@@ -135,21 +136,20 @@ class SimulatedCluster:
         return all(member.process.crashed for member in self.members.values())
 
     def _all_committed(self) -> bool:
-        offsets = self.brokers.group.offsets
-        return all(
-            log.next_record(offsets[tp].offset if tp in offsets else 0) == log.end
-            for tp, log in self.brokers.logs.items()
-        )
+        committed = self.brokers.group.committed
+        return all(log.next_record(committed.next_offset(tp)) == log.end for tp, log in self.brokers.logs.items())
 
     # -- members
 
     def _join(self, plan: MemberPlan) -> None:
         config = self._config(plan)
         process = Process(plan.name, config, self.scheduler, self.history, self.network.connect, self.network.latency)
+        consumer = SimulatedConsumer(process, config)
         member = Member(
             plan=plan,
             process=process,
-            consumer=SimulatedConsumer(process, config),
+            consumer=consumer,
+            whims=Whims(plan, consumer, self.scheduler, self.plan.quiet_after),
             pool=WorkerPool(process, plan.workers, self._duration, self._fails),
             duration=self._duration,
             topics=self._all_topics,
@@ -169,6 +169,7 @@ class SimulatedCluster:
             bootstrap_servers=tuple(f"{HOST}:{PORT + node}" for node in range(1, plan.nodes + 1)),
             group_id="g",
             client_id=member.name,
+            group_instance_id=member.instance,
             assignors=member.assignors,
             auto_offset_reset="earliest",
             isolation_level="read_committed" if plan.transactions else "read_uncommitted",

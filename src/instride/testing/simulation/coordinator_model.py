@@ -10,14 +10,28 @@ Laws
    follower, and the leader always, starts a rebalance.
 4. A coordinator that moves keeps what was stored: offsets, and the group as of its last complete Sync.
 5. A pending Join or Sync needs no heartbeats. Who waits for a rebalance is told so by its heartbeat's answer.
+6. A static member (KIP-345) needs no id to begin with. One that joins without an id takes the place and the assignment
+   of who has its instance id, who is fenced: in Stable at once and without a rebalance, while the elected protocol
+   stays; a leader is told to skip the assignment (KIP-814). One that misses the join barrier stays, until it misses the
+   sync barrier too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
-from instride.records import TopicPartition
+from instride.testing.simulation.committed_offsets import CommittedOffsets
+from instride.testing.simulation.group_members import (
+    FENCED_INSTANCE_ID,
+    UNKNOWN_MEMBER_ID,
+    GroupMember,
+    Speaker,
+    StoredGroup,
+    new_member,
+    static_one,
+    unknown,
+)
 from instride.testing.simulation.group_protocols import elect, fits, metadata_of
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.initial_delay import InitialDelay
@@ -30,41 +44,11 @@ __all__ = ["GroupModel"]
 _NOT_COORDINATOR = 16
 _ILLEGAL_GENERATION = 22
 _INCONSISTENT_GROUP_PROTOCOL = 23
-_UNKNOWN_MEMBER_ID = 25
 _REBALANCE_IN_PROGRESS = 27
 _GROUP_ID_NOT_FOUND = 69
 _MEMBER_ID_REQUIRED = 79
 
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Member:
-    """join, sync: the replies that it waits for."""
-
-    id: str
-    name: str
-    session: float
-    rebalance: float
-    protocols: tuple[api.GroupProtocol, ...]
-    join: Reply | None = None
-    sync: Reply | None = None
-    synced: bool = False
-    assignment: bytes = b""
-    expires: float = 0.0
-
-    def waits(self) -> bool:
-        return self.join is not None or self.sync is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """What another node would load (law 4)."""
-
-    generation: int = 0
-    leader: str = ""
-    protocol: str = ""
-    members: tuple[_Member, ...] = field(default=())
 
 
 class GroupModel:
@@ -82,10 +66,10 @@ class GroupModel:
         self._first: InitialDelay | None = None
         self._ids = 0
         self._exists = False
-        self._stored = _Stored()
+        self._stored = StoredGroup()
         self.generation = 0
-        self.members: dict[str, _Member] = {}
-        self.offsets: dict[TopicPartition, api.OffsetToCommit] = {}
+        self.members: dict[str, GroupMember] = {}
+        self.committed = CommittedOffsets()
 
     @property
     def state(self) -> str:
@@ -100,16 +84,14 @@ class GroupModel:
             case api.Heartbeat():
                 reply(api.HeartbeatAnswer(error=self._heartbeat(request)))
             case api.LeaveGroup():
-                reply(api.LeaveGroupAnswer(error=self._leave(request.member_id)))
+                reply(api.LeaveGroupAnswer(error=self._leave(request)))
             case api.DescribeGroup():
                 names = tuple(member.name for member in self.members.values())
                 reply(api.DescribeGroupAnswer(protocol_type="consumer", protocol=self._protocol, clients=names))
             case api.OffsetCommit():
                 self._commit(who, request, reply)
             case api.OffsetFetch():
-                reply(
-                    api.OffsetFetchAnswer(offsets={tp: self._offset(TopicPartition(*tp)) for tp in request.partitions})
-                )
+                reply(self.committed.answer(request))
             case _:
                 raise TypeError(f"not for a coordinator: {request}")
 
@@ -122,28 +104,47 @@ class GroupModel:
         if not fits(request.protocols, self._offers()):
             reply(api.JoinGroupAnswer(error=_INCONSISTENT_GROUP_PROTOCOL, member_id=member_id))
         elif not member_id:
-            self._ids += 1
-            fresh = f"{who}-{self._ids}"
-            self._pending.add(fresh)
-            self._scheduler.after(request.session_timeout, partial(self._forget_pending, fresh))
-            reply(api.JoinGroupAnswer(error=_MEMBER_ID_REQUIRED, member_id=fresh))
-        elif member is not None:
-            self._rejoin(member, request, reply)
+            self._join_without_id(who, request, reply)
         elif member_id in self._pending:
             self._pending.discard(member_id)
             self._add(who, request, reply)
+        elif member is not None and not unknown(self.members, request):
+            self._rejoin(member, request, reply)
         else:
-            reply(api.JoinGroupAnswer(error=_UNKNOWN_MEMBER_ID, member_id=member_id))
+            reply(api.JoinGroupAnswer(error=unknown(self.members, request), member_id=member_id))
+
+    def _join_without_id(self, who: str, request: api.JoinGroup, reply: Reply) -> None:
+        self._ids += 1
+        fresh = f"{who}-{self._ids}"
+        old = static_one(self.members.values(), request.group_instance_id)
+        if old is not None:
+            self._replace(old, who, replace(request, member_id=fresh), reply)
+        elif request.group_instance_id is not None:
+            self._add(who, replace(request, member_id=fresh), reply)
+        else:
+            self._pending.add(fresh)
+            self._scheduler.after(request.session_timeout, partial(self._forget_pending, fresh))
+            reply(api.JoinGroupAnswer(error=_MEMBER_ID_REQUIRED, member_id=fresh))
+
+    def _replace(self, old: GroupMember, who: str, request: api.JoinGroup, reply: Reply) -> None:
+        """Law 6."""
+        new = new_member(who, request)
+        new.assignment, new.synced = old.assignment, old.synced
+        self.members[new.id] = new
+        self._leader = new.id if self._leader == old.id else self._leader
+        self._evict(old, "another one has its instance id", FENCED_INSTANCE_ID)
+        self._renew(new)
+        self._watch(new)
+        if self._state == STABLE and elect(self._offers()) == self._protocol:
+            self._store()
+            reply(replace(self._join_answer(new), skip_assignment=self._leader == new.id))
+            return
+        new.join = reply
+        self._prepare()
 
     def _add(self, who: str, request: api.JoinGroup, reply: Reply) -> None:
-        member = _Member(
-            id=request.member_id,
-            name=who,
-            session=request.session_timeout,
-            rebalance=request.rebalance_timeout,
-            protocols=request.protocols,
-            join=reply,
-        )
+        member = new_member(who, request)
+        member.join = reply
         self.members[member.id] = member
         if self._first is not None:
             self._first.somebody_joined = True
@@ -151,7 +152,7 @@ class GroupModel:
         self._watch(member)
         self._prepare()
 
-    def _rejoin(self, member: _Member, request: api.JoinGroup, reply: Reply) -> None:
+    def _rejoin(self, member: GroupMember, request: api.JoinGroup, reply: Reply) -> None:
         """Law 3."""
         quiet = self._state == COMPLETING or (self._state == STABLE and member.id != self._leader)
         self._renew(member)
@@ -213,17 +214,21 @@ class GroupModel:
             self._prepare()
 
     def _complete_join(self) -> None:
-        """Law 1."""
-        for member in [each for each in self.members.values() if each.join is None]:
+        """Laws 1 and 6."""
+        for member in [each for each in self.members.values() if each.join is None and each.instance is None]:
             self._evict(member, "it did not join in time")
+        joined = [each.id for each in self.members.values() if each.join is not None]
+        if self.members and not joined:
+            self._start_barrier(self._longest_rebalance())
+            return
         self.generation += 1
         if not self.members:
             self._leader = self._protocol = ""
-            self._stored = _Stored(generation=self.generation)
+            self._stored = StoredGroup(generation=self.generation)
             self._enter(EMPTY)
             return
-        if self._leader not in self.members:
-            self._leader = next(iter(self.members))
+        if self._leader not in joined:
+            self._leader = joined[0]
         self._protocol = elect(self._offers())
         self._enter(COMPLETING)
         self._start_barrier(self._longest_rebalance())
@@ -231,17 +236,21 @@ class GroupModel:
             waiting, member.join = member.join, None
             member.synced = False
             self._renew(member)
-            assert waiting is not None
-            waiting(self._join_answer(member))
+            if waiting is not None:
+                waiting(self._join_answer(member))
 
     def _offers(self) -> list[tuple[api.GroupProtocol, ...]]:
         return [member.protocols for member in self.members.values()]
 
-    def _join_answer(self, member: _Member) -> api.JoinGroupAnswer:
+    def _join_answer(self, member: GroupMember) -> api.JoinGroupAnswer:
         members: tuple[api.GroupMember, ...] = ()
         if member.id == self._leader:
             members = tuple(
-                api.GroupMember(member_id=each.id, metadata=metadata_of(each.protocols, self._protocol))
+                api.GroupMember(
+                    member_id=each.id,
+                    metadata=metadata_of(each.protocols, self._protocol),
+                    group_instance_id=each.instance,
+                )
                 for each in self.members.values()
             )
         return api.JoinGroupAnswer(
@@ -257,7 +266,7 @@ class GroupModel:
 
     def _sync(self, request: api.SyncGroup, reply: Reply) -> None:
         member = self.members.get(request.member_id)
-        error = self._unknown(member, request.generation)
+        error = self._refused(request)
         if member is None or error:
             reply(api.SyncGroupAnswer(error=error))
         elif self._state == PREPARING:
@@ -284,7 +293,7 @@ class GroupModel:
                 waiting(api.SyncGroupAnswer(assignment=member.assignment))
 
     def _store(self) -> None:
-        self._stored = _Stored(
+        self._stored = StoredGroup(
             generation=self.generation,
             leader=self._leader,
             protocol=self._protocol,
@@ -293,23 +302,22 @@ class GroupModel:
 
     # -- living
 
-    def _unknown(self, member: _Member | None, generation: int) -> int:
-        if member is None:
-            return _UNKNOWN_MEMBER_ID
-        return 0 if generation == self.generation else _ILLEGAL_GENERATION
+    def _refused(self, request: Speaker) -> int:
+        error = unknown(self.members, request)
+        return error or (0 if request.generation == self.generation else _ILLEGAL_GENERATION)
 
     def _heartbeat(self, request: api.Heartbeat) -> int:
         member = self.members.get(request.member_id)
-        error = self._unknown(member, request.generation)
+        error = self._refused(request)
         if member is None or error:
             return error
         self._renew(member)
         return _REBALANCE_IN_PROGRESS if self._state == PREPARING else 0
 
-    def _renew(self, member: _Member) -> None:
+    def _renew(self, member: GroupMember) -> None:
         member.expires = self._scheduler.now + member.session
 
-    def _watch(self, member: _Member) -> None:
+    def _watch(self, member: GroupMember) -> None:
         """Law 5."""
         if self.members.get(member.id) is not member:
             return
@@ -320,29 +328,29 @@ class GroupModel:
         again = member.expires if member.expires > self._scheduler.now else self._scheduler.now + member.session
         self._scheduler.at(again, partial(self._watch, member))
 
-    def _leave(self, member_id: str) -> int:
-        member = self.members.get(member_id)
-        if member is not None:
-            self._remove(member, "it left")
-        elif member_id in self._pending:  # it was no member, and yet Kafka starts a rebalance
-            self._pending.discard(member_id)
+    def _leave(self, request: api.LeaveGroup) -> int:
+        member = self.members.get(request.member_id)
+        if request.member_id in self._pending:  # it was no member, and yet Kafka starts a rebalance
+            self._pending.discard(request.member_id)
             if self.members:
                 self._prepare()
-        else:
-            return _UNKNOWN_MEMBER_ID
-        return 0
+            return 0
+        error = unknown(self.members, request)
+        if member is not None and not error:
+            self._remove(member, "it left")
+        return error
 
-    def _remove(self, member: _Member, why: str) -> None:
+    def _remove(self, member: GroupMember, why: str) -> None:
         self._evict(member, why)
         self._prepare()
 
-    def _evict(self, member: _Member, why: str) -> None:
+    def _evict(self, member: GroupMember, why: str, error: int = UNKNOWN_MEMBER_ID) -> None:
         del self.members[member.id]
         self._history.add(member.name, "evicted", why)
         if member.join is not None:
-            member.join(api.JoinGroupAnswer(error=_UNKNOWN_MEMBER_ID, member_id=member.id))
+            member.join(api.JoinGroupAnswer(error=error, member_id=member.id))
         if member.sync is not None:
-            member.sync(api.SyncGroupAnswer(error=_UNKNOWN_MEMBER_ID))
+            member.sync(api.SyncGroupAnswer(error=error))
 
     def _enter(self, state: str) -> None:
         self._state = state
@@ -352,12 +360,8 @@ class GroupModel:
 
     def _commit(self, who: str, request: api.OffsetCommit, reply: Reply) -> None:
         error = self._commit_error(request)
-        if not error:
-            self._exists = True
-            for tp, offset in request.offsets.items():
-                self.offsets[TopicPartition(*tp)] = offset
-        committed = tuple((tp, each.offset, error) for tp, each in sorted(request.offsets.items()))
-        self._history.add(who, "commit", request.generation, committed)
+        self._exists |= not error
+        self._history.add(who, "commit", request.generation, self.committed.take(request, error))
         reply(api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, error)))
 
     def _commit_error(self, request: api.OffsetCommit) -> int:
@@ -367,19 +371,13 @@ class GroupModel:
         if not self._exists:
             return _GROUP_ID_NOT_FOUND
         member = self.members.get(request.member_id)
-        error = self._unknown(member, request.generation)
+        error = self._refused(request)
         if member is None or error:
             return error
         if self._state == COMPLETING:
             return _REBALANCE_IN_PROGRESS
         self._renew(member)
         return 0
-
-    def _offset(self, tp: TopicPartition) -> api.CommittedOffset:
-        found = self.offsets.get(tp)
-        if found is None:
-            return api.CommittedOffset()
-        return api.CommittedOffset(offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata)
 
     # -- moving
 

@@ -15,12 +15,20 @@ from typing import Any
 from instride.consumer_records import ConsumerRecords
 from instride.core.application.calls import Wait
 from instride.core.application.listener import RebalanceListener
-from instride.errors import CommitFailedError, KafkaTimeoutError, RebalanceInProgressError, TransportError, WakeupError
+from instride.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    TransportError,
+    WakeupError,
+)
 from instride.ledger import OffsetLedger
 from instride.records import TopicPartition
 from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop
 from instride.testing.simulation.verbs import SimulatedConsumer
+from instride.testing.simulation.whims import Whims
 from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
 from instride.wire.decoder import ConsumerRecord
 
@@ -40,6 +48,8 @@ class Member:
     that the next handler takes. submit: handle a record in a pool of `plan.workers`; handle: in the loop itself.
     did: write something down that `check` is to know.
 
+    whims: what its user does of his own will.
+
     For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
     hold: seconds that its next breath takes longer.
     """
@@ -50,6 +60,7 @@ class Member:
     pool: WorkerPool
     duration: Callable[[], float]
     topics: tuple[str, ...]
+    whims: Whims
     subscribed: tuple[str, ...] = ()
     resubscribes: str = ""
     hold: float = 0.0
@@ -102,8 +113,9 @@ def _flagship(member: Member) -> UserLoop:
         consumer.commit_async(ledger.committable())
         yield member.breath()
         consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()), reason=ledger.oldest)
-        _retry_failures(member, ledger)
+        yield from _retry_failures(member, ledger)
         _press_back(member, ledger)
+        member.whims.after_a_round(records)
         yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
@@ -130,7 +142,8 @@ def _changes(member: Member) -> UserLoop:
         consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))  # to say so twice changes nothing
         asked = frozenset() if member.resubscribes else changes.to_be_revoked
         yield member.breath()
-        _retry_failures(member, ledger)
+        yield from _retry_failures(member, ledger)
+        member.whims.after_a_round(changes.records)
         yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
@@ -152,11 +165,12 @@ def _wait(member: Member) -> UserLoop:
         consumer.commit_async(ledger.committable())
         while any(_in_time(consumer, tp) for tp in ledger.uncommitted(consumer.to_be_revoked_partitions())):
             yield Sleep(0.02)
-            _retry_failures(member, ledger)
+            yield from _retry_failures(member, ledger)
             consumer.commit_async(ledger.committable())
         if late := ledger.uncommitted(consumer.to_be_revoked_partitions()):
             member.did("gave up", tuple(sorted(late)))
-        _retry_failures(member, ledger)
+        yield from _retry_failures(member, ledger)
+        member.whims.after_a_round(records)
         yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
@@ -171,8 +185,7 @@ def _synchronous(member: Member) -> UserLoop:
         except _POLL_ERRORS:
             continue
         yield from _handle(member, records)
-        if records:
-            yield from _commit(member, None)
+        yield from _commit_round(member, records)
         yield from _resubscribe(member)
     yield from _close(member)
 
@@ -187,6 +200,7 @@ def _auto_commit(member: Member) -> UserLoop:
         except _POLL_ERRORS:
             continue
         yield from _handle(member, records)
+        member.whims.after_a_round(records)
         yield from _resubscribe(member)
     yield from _close(member)
 
@@ -216,8 +230,7 @@ def _immediate(member: Member) -> UserLoop:
         except _POLL_ERRORS:
             continue
         yield from _handle(member, records)
-        if records:
-            yield from _commit(member, None)
+        yield from _commit_round(member, records)
         yield from _resubscribe(member)
     yield from _close(member)
 
@@ -235,6 +248,7 @@ def _resubscribe(member: Member, ledger: OffsetLedger | None = None) -> Verb:
     if not how:
         return
     if ledger is not None and how == "resubscribe":
+        member.did("pauses", tuple(sorted(member.consumer.assignment())))  # it polls no more
         yield from _finish(member, ledger)
     member.did("unsubscribes", how)
     yield from member.consumer.unsubscribe(timeout=5.0)
@@ -247,8 +261,17 @@ def _handle(member: Member, records: Iterable[ConsumerRecord]) -> Verb:
         yield from member.handle(record)
 
 
-def _commit(member: Member, offsets: Any) -> Verb:
-    """A blocking commit, tried again after a wakeup."""
+def _commit_round(member: Member, records: ConsumerRecords) -> Verb:
+    """What the poll returned; where that fails, back to what is committed, if the user is one of those."""
+    if records:
+        failed = yield from _commit(member, None)
+        if failed:
+            yield from member.whims.rewind({record.topic_partition for record in records})
+    member.whims.after_a_round(records)
+
+
+def _commit(member: Member, offsets: Any) -> Generator[Wait | Sleep, float, bool]:
+    """A blocking commit, tried again after a wakeup. Returns whether it failed."""
     while True:
         try:
             yield from member.consumer.commit(offsets)
@@ -256,7 +279,8 @@ def _commit(member: Member, offsets: Any) -> Verb:
             continue
         except _COMMIT_ERRORS as error:
             member.did("commit failed", type(error).__name__)
-        return
+            return True
+        return False
 
 
 def _in_time(consumer: SimulatedConsumer, partition: TopicPartition) -> bool:
@@ -264,11 +288,13 @@ def _in_time(consumer: SimulatedConsumer, partition: TopicPartition) -> bool:
     return left is not None and left > 0
 
 
-def _retry_failures(member: Member, ledger: OffsetLedger) -> None:
-    """What `check` raises is this user's reason to try again."""
+def _retry_failures(member: Member, ledger: OffsetLedger) -> Verb:
+    """What `check` raises is this user's reason to try again, or to go back."""
     try:
         ledger.check()
     except HandlerError:
+        if member.plan.rewinds:
+            yield from member.whims.rewind({record.topic_partition for record, _ in ledger.failures()})
         for record, _ in ledger.failures():
             ledger.watch(record, member.submit(record))
 
@@ -277,7 +303,7 @@ def _press_back(member: Member, ledger: OffsetLedger) -> None:
     consumer = member.consumer
     if ledger.in_flight() > member.plan.most_in_flight:
         consumer.pause(*sorted(consumer.assignment()))
-    elif consumer.paused():
+    elif consumer.paused() and not member.plan.pauses:
         consumer.resume(*sorted(consumer.paused()))
     elif member.process.scheduler.random.random() < member.plan.flickers:
         everything = sorted(consumer.assignment())
@@ -300,14 +326,27 @@ def _close(member: Member) -> Verb:
     yield from member.consumer.close(timeout=5.0)
 
 
+def _until_fenced(loop: Loop) -> Loop:
+    """A static member whose place another one takes is told so, and closes."""
+
+    def run(member: Member) -> UserLoop:
+        try:
+            yield from loop(member)
+        except FencedInstanceIdError:
+            member.did("fenced")
+            yield from _close(member)
+
+    return run
+
+
 Loop = Callable[[Member], UserLoop]
 """A poll loop: it is given its member, and yields what it waits for."""
 
 LOOPS: dict[LoopKind, Loop] = {
-    "flagship": _flagship,
-    "changes": _changes,
-    "wait": _wait,
-    "synchronous": _synchronous,
-    "auto-commit": _auto_commit,
-    "immediate": _immediate,
+    "flagship": _until_fenced(_flagship),
+    "changes": _until_fenced(_changes),
+    "wait": _until_fenced(_wait),
+    "synchronous": _until_fenced(_synchronous),
+    "auto-commit": _until_fenced(_auto_commit),
+    "immediate": _until_fenced(_immediate),
 }

@@ -48,7 +48,10 @@ class MemberPlan:
     """Times are virtual seconds. leaves_at: infinite for one that stays. limit: most records of a poll.
 
     most_in_flight: above it, it pauses. gives_up_round: a wakeup ends its round, instead of going on without records.
-    flickers: how likely it pauses and resumes everything in one breath. assignors: in its order of preference.
+    flickers: how likely it pauses and resumes everything in one breath. pauses: how likely it pauses one partition in a
+    round; it resumes them one by one. seeks: how likely it reads some of what a poll returned again. rewinds: where a
+    handler or a commit fails it goes back to what is committed. assignors: in its order of preference.
+    instance: of a static member. One that comes later with the same is its restart, or a twin that takes its place.
     """
 
     name: str
@@ -61,7 +64,11 @@ class MemberPlan:
     most_in_flight: int = 1_000_000
     gives_up_round: bool = False
     flickers: float = 0.0
+    pauses: float = 0.0
+    seeks: float = 0.0
+    rewinds: bool = False
     assignors: tuple[str, ...] = ("cooperative-sticky",)
+    instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

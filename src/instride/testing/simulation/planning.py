@@ -13,6 +13,9 @@ from dataclasses import replace
 from instride.core.network.actions import Role
 from instride.testing.simulation.plan import Fault, FaultKind, HistoryKind, LoopKind, MemberPlan, Plan
 from instride.testing.simulation.planning_logs import with_holes
+from instride.testing.simulation.planning_statics import with_statics
+from instride.testing.simulation.planning_users import with_users
+from instride.testing.simulation.planning_work import with_work_for_others
 
 __all__ = ["plan_for"]
 
@@ -41,9 +44,12 @@ def plan_for(seed: int) -> Plan:
     if seed % _LONG_ONES == _LONG_ONES - 1:
         plan = _long(extra, plan)
     elif plan.kind == "faults":
-        plan = extra.choices((_plain, _troubled, _visited, _crowded, _stormy), (6, 4, 1, 2, 1))[0](extra, plan)
+        plan = extra.choices((_plain, _troubled, _visited, _crowded, _stormy), (5, 4, 2, 2, 1))[0](extra, plan)
         plan = _framed(extra, plan) if extra.random() < 0.2 else plan
-    return with_holes(seed, replace(plan, members=_with_protocols(seed, plan.members)))
+    plan = replace(plan, members=_with_protocols(seed, plan.members))
+    for more in (with_statics, with_work_for_others, with_holes, with_users):
+        plan = more(seed, plan)
+    return plan
 
 
 def _short(seed: int, rng: random.Random) -> Plan:
@@ -84,7 +90,7 @@ def _with_protocols(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberP
     In an eager group a delay is bounded by the last heartbeat before it, so who polls seldom might miss it.
     """
     rng = random.Random(f"protocols {seed}")  # noqa: S311 - not for secrets: it must be repeatable
-    choices = _PROTOCOLS[rng.choices(("cooperative", "eager", "bounce"), (6, 1, 1))[0]]
+    choices = _PROTOCOLS[rng.choices(("cooperative", "eager", "bounce"), (5, 2, 1))[0]]
     chosen = [replace(each, assignors=rng.choice(choices)) for each in members]
     return tuple(
         each if each.assignors == _COOPERATIVE else replace(each, poll_timeout=min(0.3, each.poll_timeout))

@@ -18,7 +18,7 @@ from functools import partial
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Wait
 from instride.core.application.machine import ApplicationMachine
-from instride.core.events import ApplicationEvent, BackgroundEvent, Wakeup
+from instride.core.events import ApplicationEvent, BackgroundEvent, Lost, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.actions import (
     CloseConnection,
@@ -31,7 +31,8 @@ from instride.core.network.actions import (
     Transmit,
 )
 from instride.core.network.machine import NetworkMachine
-from instride.errors import TransportError
+from instride.errors import FencedInstanceIdError, TransportError
+from instride.records import TopicPartition
 from instride.telemetry import TelemetryEvent
 from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
@@ -141,6 +142,10 @@ class Process:
 
     def wakeup(self) -> None:
         self._deliver(Wakeup())
+
+    def has_lost(self, partition: TopicPartition) -> bool:
+        """Whether the application will hear, and has not yet, that the partition is lost."""
+        return any(isinstance(event, Lost) and partition in event.partitions for event in self._queue)
 
     def _end(self) -> None:
         self.crashed = True
@@ -341,6 +346,10 @@ class Process:
         except StopIteration:
             self.loop_ended = True
             self.history.add(self.name, "stopped")
+            return
+        except FencedInstanceIdError:  # another process has taken its place: this one ends
+            self.history.add(self.name, "fenced")
+            self.crash()
             return
         except Exception as error:  # noqa: BLE001 - law 4
             self._died("application", error)

@@ -143,5 +143,13 @@ def _plainer(plan: Plan) -> Iterator[Plan]:
         yield _without_a_partition(plan)
     for place, member in enumerate(plan.members):
         usual = replace(member, flickers=0.0, gives_up_round=False, most_in_flight=1_000_000, limit=500, workers=4)
-        for simpler in (usual, replace(member, loop="flagship"), replace(member, leaves_at=float("inf"))):
+        patient = replace(member, pauses=0.0, seeks=0.0, rewinds=False)
+        dynamic = replace(member, instance=None)
+        for simpler in (
+            usual,
+            patient,
+            dynamic,
+            replace(member, loop="flagship"),
+            replace(member, leaves_at=float("inf")),
+        ):
             yield replace(plan, members=(*plan.members[:place], simpler, *plan.members[place + 1 :]))

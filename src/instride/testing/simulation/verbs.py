@@ -101,9 +101,25 @@ class SimulatedConsumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         self._application.pause(partitions)
+        self._process.history.add(self._process.name, "pauses", partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
         self._application.resume(partitions)
+        self._process.history.add(self._process.name, "resumes", partitions)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Of what is lost already nothing is written: only the application does not know yet."""
+        self._application.seek(partition, offset)
+        if not self._process.has_lost(partition):
+            epoch = self._application._state.held(partition).epoch
+            self._process.history.add(self._process.name, "seek", partition)
+            self._process.history.add(self._process.name, "positioned", partition, epoch, offset)
+
+    def committed(
+        self, *partitions: TopicPartition, timeout: float | None = None
+    ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
+        limit = self._config.default_api_timeout if timeout is None else timeout
+        return self._application.committed(self._now, partitions, limit)
 
     def paused(self) -> frozenset[TopicPartition]:
         return self._application.paused()
@@ -119,7 +135,7 @@ class SimulatedConsumer:
         return self._application.unsubscribe(self._now, timeout)
 
     def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
-        clean = yield from self._application.close(self._now, timeout, leave=True)
+        clean = yield from self._application.close(self._now, timeout, leave=None)
         self._process.history.add(self._process.name, "closed", clean)
 
 

@@ -40,8 +40,9 @@ def _take(book: Book, commit: Commit) -> None:
     book.committed[commit.partition] = commit.offset
     book.sent[commit.partition] = max(commit.offset, book.sent.get(commit.partition, 0))
     if commit.each is not None:
-        commit.each.committed = commit.offset
         commit.each.failed_at = None
+        if not commit.each.is_of_before_its_seek(commit.offset):
+            commit.each.committed, commit.each.earlier = commit.offset, None
 
 
 def _commit_failed(book: Book, event: Event) -> None:

@@ -18,10 +18,10 @@ def _produced(book: Book, event: Event) -> None:
     book.ends[partition] = end
     book.produced[partition].append((end, event.time))
     owner = book.newest.get(partition)
-    if owner is None or owner.next is None or owner.asked or owner.waiting_since is not None:
+    if owner is None or owner.next is None or owner.waiting_since is not None:
         return
     if book.has_records(partition, owner.next):
-        owner.waiting_since = event.time
+        owner.waits(event.time)
 
 
 def _log_starts(book: Book, event: Event) -> None:
@@ -59,7 +59,7 @@ def _seek(book: Book, event: Event) -> None:
     (partition,) = event.detail
     each = book.live[event.who].get(partition)
     if each is not None:
-        each.reset, each.start, each.next = event.what, None, None
+        each.reads_elsewhere()
         each.waiting_since, each.passed = None, 0
         each.lines.append(book.line)
 
@@ -70,13 +70,31 @@ def _positioned(book: Book, event: Event) -> None:
     book.ask("positioned", Place(event, each, offset))
     _begin(book, each, offset)
     if book.has_records(partition, offset):
-        each.waiting_since = event.time
+        each.waits(event.time)
+
+
+def _pauses(book: Book, event: Event) -> None:
+    for partition in event.detail[0]:
+        each = book.live[event.who].get(partition)
+        if each is not None:
+            each.paused, each.waiting_since = True, None
+
+
+def _resumes(book: Book, event: Event) -> None:
+    for partition in event.detail[0]:
+        each = book.live[event.who].get(partition)
+        if each is not None:
+            each.paused = False
+            if each.next is not None and book.has_records(partition, each.next):
+                each.waits(event.time)
 
 
 def _begin(book: Book, each: Assignment, offset: int) -> None:
     if each.start is None:
         each.begin(offset)
         book.begins_late(each.partition, offset)
+        if each.reset == "seek":
+            book.forget_deliveries(each.partition, min(offset, *(each.earlier or (offset,))))
     if each.reset:
         if each.next != offset:
             each.begin(offset)
@@ -127,7 +145,9 @@ def is_due(book: Book, event: Event, lost_at: float) -> bool:
 
 def _delivered(book: Book, event: Event, each: Assignment, what: Delivered) -> None:
     more = book.has_records(each.partition, what.last + 1)
-    each.waiting_since = event.time if more and not each.asked else None
+    each.waiting_since = None
+    if more:
+        each.waits(event.time)
     each.failed_at = None
     each.passed = 0
     each.next = what.last + 1
@@ -191,6 +211,8 @@ FOLDS: Folds = {
     "out of range": _out_of_range,
     "seek": _seek,
     "positioned": _positioned,
+    "pauses": _pauses,
+    "resumes": _resumes,
     "still paused": _still_paused,
     "poll": _poll,
     "delay": _delay,

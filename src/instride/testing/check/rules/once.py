@@ -11,7 +11,8 @@ from instride.testing.check.steps import Again, EndOf
 def s1(again: Again, book: Book) -> str | None:
     """Each offset is returned at most once per group, across any sequence of joins and leaves. It may come again only
     where who had it before lost it, crashed, closed without an answer, saw its handler or a blocking commit of it fail,
-    gave it up, had begun no work on it, or sought back itself."""
+    gave it up, or had begun no work on it. A user's seek lets what follows it come once more, and what was
+    not committed then, whose commit it ends."""
     before, after = again.before, again.after
     if _may_come_again(again):
         return None
@@ -21,11 +22,7 @@ def s1(again: Again, book: Book) -> str | None:
 def _may_come_again(again: Again) -> bool:
     before = again.before
     not_begun = before.not_begun is not None and again.offset >= before.not_begun
-    return before.ended in ("lost", "crashed") or before.excused or not_begun or _was_sought(again)
-
-
-def _was_sought(again: Again) -> bool:
-    return again.after.reset == "seek" and again.after.who == again.before.who
+    return before.ended in ("lost", "crashed") or before.excused or not_begun
 
 
 @rule("S2", "duplicates are confined", "again")

@@ -25,8 +25,9 @@ def s11_twice(step: Change, book: Book) -> str | None:
 @rule("S11", "one owner", "delivery")
 def s11_live(step: Delivery, book: Book) -> str | None:
     """Nothing is returned by a member after another one was assigned the partition; who returned it is at fault. Who
-    cannot know is not: one that missed a barrier, or the answer of its Join, hears of it by its next heartbeat; and a
-    coordinator that loads says that all is well."""
+    cannot know is not: one that missed a barrier, or the answer of its Join, hears of it by its next heartbeat; so does
+    a static member whose place another process takes, for as long as it may take itself for a member; and a coordinator
+    that loads says that all is well."""
     each = step.each
     if not each.superseded or _could_not_know(step.event, book):
         return None
@@ -39,4 +40,6 @@ def _could_not_know(event: Event, book: Book) -> bool:
     if blind is not None and event.time - blind < (terms.session or 0.0):
         return True
     evicted_at, why = book.evicted.get(event.who, (0.0, ""))
+    if "instance id" in why:
+        return event.time - evicted_at < (terms.session or 0.0)
     return "in time" in why and event.time - evicted_at < (terms.beat or 0.0)
