@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,7 @@ PEERS: Final[dict[str, tuple[str, ...]]] = {
     "aiokafka": ALL[1:],
 }
 """The peers, and what each can assign by."""
+_STICKY_TOO: Final = ("java", "aiokafka")
 
 EVENTS: Final = ("join", "leave", "kill")
 _PARTITIONS: Final = 4
@@ -62,12 +63,7 @@ class Pair:
         return f"{self.peer}-{self.assignor}-{self.leads}-lead"
 
 
-_KAFKA_PYTHON_LEADS: Final = (
-    "kafka-python 3.0 as leader stops, now and then, between its join and its sync: its own fault"
-)
-KNOWN: Final[dict[Pair, str]] = {
-    Pair("kafka_python", assignor, "they"): _KAFKA_PYTHON_LEADS for assignor in PEERS["kafka_python"]
-}
+KNOWN: Final[dict[Pair, str]] = {}
 """Pairs that may fail, and whose fault that is."""
 
 
@@ -76,13 +72,12 @@ def all_pairs() -> list[Pair]:
 
 
 def covering_pairs() -> list[Pair]:
-    """Two of each peer: with each side leading once where it can be relied on, each assignor with several peers."""
+    """Of each peer one pair for each assignor but sticky, which two have; each side leads in turns."""
     pairs = []
     for number, (peer, names) in enumerate(PEERS.items()):
-        for at, leads in enumerate(("we", "they")):
-            pair = Pair(peer, names[(number + at) % len(names)], leads)
-            pairs.append(replace(pair, leads="we") if pair in KNOWN else pair)
-    return pairs
+        chosen = [name for name in names if name != "sticky" or peer in _STICKY_TOO]
+        pairs += [Pair(peer, name, ("we", "they")[(number + ALL.index(name)) % 2]) for name in chosen]
+    return [pair for pair in pairs if pair not in KNOWN]
 
 
 class Scene:

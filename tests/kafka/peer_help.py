@@ -119,11 +119,22 @@ class Peer:
 
     def close(self) -> None:
         """Leave the group, and end."""
+        self.leave()
+        self._process.wait(PATIENCE)
+        assert self.left()
+
+    def leave(self) -> None:
+        """As `close`, but it is not waited for: in a rebalance the other members may have to take turns. See `left`."""
         self.say("close")
-        assert self._process.wait(PATIENCE) == 0, self._log.read_text()[-2000:]
         self.owned = frozenset()
         if self.recorded is not None:
-            self.recorded.closed()
+            self.recorded.closed()  # from now on it returns nothing
+
+    def left(self) -> bool:
+        """Whether it has ended after `leave`; in another way than well is a failure."""
+        code = self._process.poll()
+        assert not code, f"{self.name} ended with {code}; it wrote: {self.log[-2000:]}"
+        return code == 0
 
     def kill(self) -> None:
         self._process.kill()
@@ -162,8 +173,8 @@ def start(
     """kind: "instride", "java", "java-848", "java-2.8.2" or another version, "confluent", "confluent-848",
     "kafka_python", "aiokafka" or "franz".
 
-    settings: "assignor" (its name; for Java several too, with commas between) and "session" (seconds) are known to all;
-    others are the client's own.
+    settings: "assignor" (its name; for Java, franz-go and kafka-python several too, with commas between) and "session"
+    (seconds) are known to all; others are the client's own.
     """
     log = folder / f"{name}.log"
     if kind.startswith("java"):

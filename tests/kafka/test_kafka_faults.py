@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
-from kafka_help import QUICK, Member, drive, each_once, fill, poll_until, tps
+from kafka_help import PATIENCE, QUICK, Member, drive, each_once, fill, poll_until, tps
 from peer_help import Peer
 
 from instride import Consumer, TopicPartition
+from instride.errors import ConsumerClosedError, KafkaError
 from instride.testing import LocalKafka
 
 Open = Callable[..., Consumer]
@@ -92,6 +94,45 @@ def test_a_handler_that_never_lets_go_of_the_processor_stays_a_member(
     assert len(epochs(busy)) == 2, "no partition was assigned anew"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.requirement("threading/3")
+@pytest.mark.requirement("surface/busy")
+def test_rebalances_go_on_while_a_handler_is_busy_for_more_than_a_minute(
+    kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Start
+) -> None:
+    """It never polls and never lets go of the interpreter by itself: another member comes, goes and comes meanwhile."""
+    topic = kafka_topic(4)
+    written = fill(kafka, topic, dict.fromkeys(range(4), 10))
+    busy = join("busy", topic, session_timeout=6.0)
+    drive(busy, until=lambda: len(busy.records) == 40)
+    busy.consumer.commit()
+    peers: list[Peer] = []
+
+    def come_and_go() -> None:
+        for name in ("first", "second"):
+            peer = start_peer("instride", name, topic, session_timeout=6.0)
+            peer.verb = "poll-and-commit"
+            peers.append(peer)
+            while "joined group" not in peer.log:
+                peer.turn()
+            if name == "first":
+                peer.close()
+
+    visitors = Thread(target=come_and_go)
+    visitors.start()
+    end = time.monotonic() + 70
+    while time.monotonic() < end or visitors.is_alive():
+        sum(range(1000))
+    visitors.join()
+    second = peers[1]
+    written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
+    drive(busy, second, until=lambda: len(busy.owned) == len(second.owned) == 2)
+    drive(busy, second, until=lambda: len(busy.records) + len(second.seen) == 80)
+    each_once(written, busy, *peers)
+    assert busy.lost == second.lost == []
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
     """One broker of this module's own, to be stopped and started."""
@@ -168,6 +209,32 @@ def test_a_delayed_partition_is_still_ours_after_the_broker_restarted(broker: Lo
         drive(a, b, until=lambda: len(a.records) + len(b.records) == 40)
         each_once(written, a, b)
         assert a.lost == []
+
+
+@pytest.mark.requirement("surface/close-bounded")
+def test_close_ends_in_time_with_its_coordinator_gone_and_futures_hear_of_it(broker: LocalKafka, group: str) -> None:
+    topic = "closed-alone"
+    broker.create_topic(topic, 2)
+    fill(broker, topic, {0: 10, 1: 10})
+    a = member_of(broker, "a", group, topic)
+    a.consumer.poll(timeout=0)
+    drive(a, until=lambda: len(a.records) == 20)
+    a.consumer.commit()
+    broker.kill(1)
+    try:
+        future = a.consumer.commit_async({tps(topic, 0)[0]: 5})
+        closing = Thread(target=a.consumer.close, kwargs={"timeout": 1.0})
+        closing.start()
+        closing.join(PATIENCE)
+        assert not closing.is_alive()
+        assert isinstance(future.exception(timeout=0), KafkaError)
+        with pytest.raises(ConsumerClosedError):
+            a.consumer.poll(timeout=0)
+    finally:
+        broker.restart(1)
+    b = member_of(broker, "b", group, topic)
+    with b.consumer:
+        assert committed(b.consumer, topic, 2) == {0: 10, 1: 10}
 
 
 @pytest.mark.requirement("surface/rediscovery")

@@ -39,6 +39,7 @@ def reader(kafka: LocalKafka, topic: str, rack: str | None, **settings: Any) -> 
     return consumer
 
 
+@pytest.mark.requirement("surface/follower-fetch")
 def test_a_consumer_in_the_rack_of_a_follower_reads_while_the_leader_is_suspended() -> None:
     """Of two nodes the one left cannot be made the leader. So what arrives came from the follower."""
     topic = "suspended-leader"
@@ -70,6 +71,7 @@ def all_that_is_buffered(consumer: Consumer) -> list[Any]:
     return records
 
 
+@pytest.mark.requirement("surface/follower-fetch")
 @pytest.mark.parametrize("dies", ["leader", "follower"])
 def test_in_a_group_each_record_comes_once_whoever_dies(
     racks: LocalKafka, dies: str, group: str, history: Recorder

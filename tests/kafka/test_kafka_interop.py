@@ -19,9 +19,8 @@ Join = Callable[..., Member]
 Start = Callable[..., Peer]
 
 KINDS = ["java", "confluent", "kafka_python"]
-# kafka-python 3.0 as leader stops, now and then, between its join and its sync when it is polled briefly.
 # Java before 3.4 gives away what lists an old generation: it reads that only from the assignor's own bytes.
-LEADERS = ["java", "java-2.8.2", "confluent"]
+LEADERS = ["java", "java-2.8.2", "confluent", "kafka_python"]
 
 
 @pytest.fixture(autouse=True)

@@ -108,6 +108,40 @@ def test_what_a_static_member_delayed_when_it_went_is_dealt_out_when_it_is_back(
     each_once(written, a, again, b)
 
 
+@pytest.mark.rule("deadline")
+@pytest.mark.requirement("surface/static-delaying")
+@pytest.mark.parametrize("session", [60.0, 3.0], ids=["within its session", "after its session"])
+def test_a_static_member_that_is_killed_while_it_delays_and_comes_back(
+    kafka: LocalKafka, kafka_topic: Topic, join: Join, start_peer: Callable[..., Peer], session: float
+) -> None:
+    """Its process dies without a word. What it had committed never comes again, and all else comes once."""
+    topic = kafka_topic(4)
+    fill(kafka, topic, dict.fromkeys(range(4), 10))
+    settings: dict[str, Any] = {"group_instance_id": "a", "session_timeout": session}
+    a = start_peer("instride", "a", topic, **settings)
+    a.verb = "poll-and-commit"
+    drive(a, until=lambda: len(a.seen) == 40)
+    a.verb = "poll-and-hold"
+    b = join("b", topic)
+    drive(a, b, until=lambda: "held back:" in a.log)
+    written = fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
+    drive(a, b, until=lambda: len(a.seen) == 60)  # of the two that it keeps, and does not commit any more
+    assert b.owned == frozenset()
+    a.kill()
+    if session < 60:
+        drive(b, until=lambda: len(b.owned) == 4)
+    again = start_peer("instride", "again", topic, **settings)
+    again.verb = "poll-and-commit"
+    drive(again, b, until=lambda: len(again.owned) == len(b.owned) == 2)
+    written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=20)
+    drive(again, b, until=lambda: len(again.seen) + len(b.seen) == len(written))
+    each_once(written, again, b)
+    assert again.lost == b.lost == []
+    b.consumer.commit()
+    committed = b.consumer.committed(*tps(topic, *range(4)))
+    assert {each.offset for each in committed.values() if each is not None} == {30}
+
+
 @pytest.mark.requirement("surface/close-leaves")
 def test_leaving_is_by_choice(kafka: LocalKafka, kafka_topic: Topic, join: Join, open_consumer: Open) -> None:
     topic = kafka_topic(2)

@@ -14,7 +14,13 @@ import pytest
 from kafka_help import Member, drive, fill, ids, poll_until, tps
 
 from instride import Consumer
-from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError, WakeupError
+from instride.errors import (
+    ConcurrentUseError,
+    ConsumerClosedError,
+    ForkedConsumerError,
+    NetworkThreadDiedError,
+    WakeupError,
+)
 from instride.testing import LocalKafka
 
 Open = Callable[..., Consumer]
@@ -214,6 +220,32 @@ def test_two_consumers_in_two_threads_share_a_group(
         for future in [pool.submit(work, number) for number in range(2)]:
             future.result()
     assert sorted(seen[0] + seen[1]) == written
+
+
+@pytest.mark.requirement("surface/thread-death")
+def test_when_the_network_thread_dies_in_a_group_it_is_told_and_another_member_takes_over(
+    kafka: LocalKafka, kafka_topic: Topic, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug of ours, so it is made. Nothing that waits goes on waiting, and the group has the partitions again."""
+    topic = kafka_topic(2)
+    fill(kafka, topic, {0: 5, 1: 5})
+    a = join("a", topic, session_timeout=3.0, commits=False)
+    drive(a, until=lambda: len(a.records) == 10)
+    a.consumer.commit()
+
+    def broken(now: float) -> object:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(a.consumer._driver._thread._machine, "tick", broken)
+    with pytest.raises(NetworkThreadDiedError, match="LookupError"):
+        a.consumer.poll()  # without a time-out of its own
+    with pytest.raises(NetworkThreadDiedError):
+        a.consumer.commit()
+    a.consumer.close()
+    b = join("b", topic)
+    fill(kafka, topic, {0: 5, 1: 5}, start=5)
+    drive(b, until=lambda: len(b.records) == 10)
+    assert {each.offset for each in b.records} == {5, 6, 7, 8, 9}
 
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "os._exit(0)", "consumer.close()", "del consumer"])

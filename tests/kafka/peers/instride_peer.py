@@ -32,6 +32,10 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
                 records = list(consumer.poll(timeout=0.02))
                 if records:
                     consumer.commit()
+            case ["poll-and-hold"]:
+                records = list(consumer.poll(timeout=0.02))
+                if held := consumer.to_be_revoked_partitions():
+                    print("held back:", sorted(held), consumer.delay_revoke(held), file=sys.stderr, flush=True)
             case ["close"]:
                 consumer.close()
                 return

@@ -1,8 +1,14 @@
-"""A member that is kafka-python. See `peer_help`."""
+"""A member that is kafka-python. See `peer_help`.
+
+Its polls run on a thread of their own and are long, since it may stop between its join and its sync where a poll ends
+there; a turn does not wait for the end of a poll. What it owns is what its listener was told.
+"""
 
 import json
 import logging
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -10,7 +16,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError
 
-from kafka import KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaConsumer
 
 logging.basicConfig(level=logging.INFO)
 
@@ -20,6 +26,26 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
+POLL_MS = 3000
+TURN_SECONDS = 0.1
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Called on the thread of its sockets, where it cannot commit."""
+
+    def __init__(self) -> None:
+        self.owned: frozenset[Any] = frozenset()
+        self.lost: list[int] = []
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self.owned -= frozenset(revoked)
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self.owned |= frozenset(assigned)
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self.lost += [each.partition for each in lost]
+        self.owned -= frozenset(lost)
 
 
 def main(servers: str, group: str, topic: str, name: str, settings: str) -> None:
@@ -30,22 +56,34 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         client_id=name,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        partition_assignment_strategy=[ASSIGNORS[given.get("assignor", "cooperative-sticky")]],
+        partition_assignment_strategy=[ASSIGNORS[n] for n in given.get("assignor", "cooperative-sticky").split(",")],
         heartbeat_interval_ms=100,
         session_timeout_ms=int(1000 * given.get("session", 10)),
     )
     consumer.partitions_for_topic(topic)  # kafka-python 3.0 may hang where it leads before it knows the topic
-    consumer.subscribe([topic])
-    for command in sys.stdin:
-        if command.split() == ["close"]:
-            consumer.close()
-            return
-        records = [each for batch in consumer.poll(timeout_ms=50).values() for each in batch]
-        if records:
-            commit(consumer)
-        seen = ",".join(f"{each.partition}:{each.offset}" for each in records)
-        owned = ",".join(str(each.partition) for each in consumer.assignment())
-        print(f"{seen}|{owned}|", flush=True)
+    listener = Listener()
+    consumer.subscribe([topic], listener=listener)
+    polling: Future[list[Any]] | None = None
+    with ThreadPoolExecutor(1) as pool:
+        for command in sys.stdin:
+            if command.split() == ["close"]:
+                break
+            polling = polling or pool.submit(poll, consumer)
+            done, _ = wait([polling], TURN_SECONDS)
+            records = [each for poll in done for each in poll.result()]
+            polling = None if done else polling
+            lost, listener.lost = listener.lost, []
+            seen = ",".join(f"{each.partition}:{each.offset}" for each in records)
+            owned = ",".join(str(each.partition) for each in listener.owned)
+            print(f"{seen}|{owned}|{','.join(map(str, lost))}", flush=True)
+        pool.submit(consumer.close).result()
+
+
+def poll(consumer: KafkaConsumer) -> list[Any]:
+    records = [each for batch in consumer.poll(timeout_ms=POLL_MS).values() for each in batch]
+    if records:
+        commit(consumer)
+    return records
 
 
 def commit(consumer: KafkaConsumer) -> None:

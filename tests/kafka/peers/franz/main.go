@@ -71,6 +71,24 @@ func balancer(name string) kgo.GroupBalancer {
 	}
 }
 
+func balancers(names string) []kgo.GroupBalancer {
+	var found []kgo.GroupBalancer
+	for _, name := range strings.Split(names, ",") {
+		found = append(found, balancer(name))
+	}
+	return found
+}
+
+// A commit behind a join that is under way is answered when that ends, which may wait for another's turn: so it is
+// given up soon, and made up for when its partition is revoked, or by the next.
+func commit(send func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if err := send(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "commit:", err)
+	}
+}
+
 func turn(client *kgo.Client, m *member) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -80,9 +98,7 @@ func turn(client *kgo.Client, m *member) string {
 		seen = append(seen, fmt.Sprintf("%d:%d", record.Partition, record.Offset))
 	}
 	if len(records) > 0 { // no rebalance is let through before AllowRebalance
-		if err := client.CommitRecords(context.Background(), records...); err != nil {
-			fmt.Fprintln(os.Stderr, "commit:", err)
-		}
+		commit(func(ctx context.Context) error { return client.CommitRecords(ctx, records...) })
 	}
 	client.AllowRebalance()
 	return m.answer(seen)
@@ -103,12 +119,15 @@ func main() {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
-		kgo.Balancers(balancer(assignor)),
+		kgo.Balancers(balancers(assignor)...),
 		kgo.HeartbeatInterval(100*time.Millisecond),
 		kgo.SessionTimeout(time.Duration(session)*time.Millisecond),
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.OnPartitionsAssigned(m.assigned),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { m.gone(p, false) }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, c *kgo.Client, p map[string][]int32) {
+			commit(c.CommitUncommittedOffsets)
+			m.gone(p, false)
+		}),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { m.gone(p, true) }),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
 	)
