@@ -9,12 +9,16 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+import damages_progress
+import damages_safety
 import pytest
-from damages import DAMAGES, Damage
+from damaging import DAMAGES, Damage
 
 from instride.testing.check import INVARIANTS, Event, check, read_histories
 from instride.testing.simulation import plan_for, run
 
+_ALL = (damages_progress, damages_safety)
+"""That they are imported is what fills DAMAGES."""
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 SEEDS = range(60)
 ENOUGH = 3

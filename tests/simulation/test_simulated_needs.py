@@ -1,0 +1,45 @@
+"""R1 in virtual time: a client that buffers without bounds, or keeps what was answered on its list, is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from instride.config import ConsumerConfig
+from instride.core.network import fetcher
+from instride.core.network.connections import Connections
+from instride.core.network.held import HeldPartition
+from instride.testing.simulation import check, plan_for, run
+
+SEEDS = range(40)
+
+
+def found() -> set[str]:
+    """The laws of R1 that some of these histories break."""
+    return {each.law for seed in SEEDS for each in check(run(plan_for(seed))) if each.number == "R1"}
+
+
+def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def everything(_config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
+        return [each for each in held if each.fetchable]
+
+    monkeypatch.setattr(fetcher, "with_room", everything)
+    monkeypatch.setattr(fetcher, "most_bytes", lambda config, partitions: config.max_partition_fetch_bytes)
+    assert "buffers keep their caps" in found()
+
+
+def test_one_that_keeps_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered: Callable[..., None] = Connections.answered
+
+    def keep(self: Connections, request_id: int, result: Any, now: float) -> None:
+        key = self._where[request_id]
+        pending = self._links[key].flying.get(request_id)
+        answered(self, request_id, result, now)
+        if pending is not None:
+            pending.deadline = float("inf")
+            self._links[key].flying[-request_id] = pending
+
+    monkeypatch.setattr(Connections, "answered", keep)
+    assert "little is under way" in found()
