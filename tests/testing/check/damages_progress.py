@@ -42,6 +42,13 @@ def _the_members_take_long_to_join(history: History) -> Iterator[History]:
             yield later(history, at)
 
 
+@damage("L3")
+def _rebalance_upon_rebalance(history: History) -> Iterator[History]:
+    for at, event in said(history, "group"):
+        if event.detail[0] == "PreparingRebalance":
+            yield with_events(history, at, *[event] * 100)
+
+
 @damage("L4")
 def _evicted(history: History) -> Iterator[History]:
     for at, event in said(history, "alive"):

@@ -191,7 +191,22 @@ BROKEN: list[Broken] = [
     (
         "L3",
         "a rebalance waits for no delay",
-        [(BROKER, "group", "PreparingRebalance", 1, ("A",)), 4.0, (BROKER, "group", "CompletingRebalance", 2, ("A",))],
+        [
+            ("A", "subscribes", ("t",)),
+            (BROKER, "group", "PreparingRebalance", 1, ("A",)),
+            4.0,
+            (BROKER, "group", "CompletingRebalance", 2, ("A",)),
+        ],
+        {},
+    ),
+    (
+        "L3",
+        "few rounds",
+        [
+            ("A", "subscribes", ("t",)),
+            *[(BROKER, "group", "PreparingRebalance", each, ("A",)) for each in range(3)],
+            OVER,
+        ],
         {},
     ),
     ("L4", "heartbeats go on", [*READS, ("A", "evicted", "no heartbeat within the session time-out")], {}),
@@ -504,6 +519,20 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     "a hand-over that waits for the answer of its commit": (
         [*READS, *ASKED, commits("A", 5)[0], *beats(60), *commits("A", 5)[1:], ("A", "revoked", ((P, 1),))],
         CLIENTS,
+    ),
+    "a delayed revoke that ends on its own costs a round": (
+        [
+            ("A", "subscribes", ("t",)),
+            *READS,
+            *ASKED,
+            ("A", "delay", (P,), True),
+            *[(BROKER, "group", "PreparingRebalance", each, ("A",)) for each in range(3)],
+            (BROKER, "group", "Stable", 3, ("A",)),
+            *commits("A", 5),
+            ("A", "revoked", ((P, 1),)),
+            OVER,
+        ],
+        {},
     ),
     "little under way, for long": ([*STARTED, *[load(900), load(0, 30, 9, 9)] * 20, OVER], {}),
     "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),

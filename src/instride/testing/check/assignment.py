@@ -28,7 +28,8 @@ class Assignment:
     asked, asked_at: whether, and since when, its revoke is requested. undelayed: a poll showed that to the application,
         which did not delay it.
     superseded: another assignment of the partition is newer. excused: what it has returned may come again.
-    deadline: by when it is to be let go of, as the member said. overdue: beats since then.
+    delayed: whether its present revoke was, ever. deadline: by when it is to be let go of, as the member said.
+    overdue: beats since then.
     passed: turns that did not return its records; while it is asked for, beats that did not let go of it.
     waiting_since: since when there are records that it could return.
     failed_at: when a commit of it failed last, with nothing returned since.
@@ -54,6 +55,7 @@ class Assignment:
     asked: bool = False
     asked_at: float = 0.0
     undelayed: bool = False
+    delayed: bool = False
     deadline: float | None = None
     overdue: int = 0
     passed: int = 0

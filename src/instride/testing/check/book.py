@@ -43,6 +43,8 @@ class Book:
     heard: what the listener has. polled_at: when a poll returned last. alive: until when a member knows that it is one.
     answered: how many heartbeats of a member were. produced: the ends that a log had, each with its time. beat_at: how
     many heartbeats had been answered at a member's last beat. turn_at: when it had its last turn (`folds.turns`).
+    rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
+    ended after they had been delayed.
     in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -81,6 +83,9 @@ class Book:
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
     blind: dict[str, float] = field(default_factory=dict)
     rebalancing_since: float | None = None
+    rounds: int = 0
+    changes: int = 0
+    delays_over: int = 0
     samples: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     loads: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     answered: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))

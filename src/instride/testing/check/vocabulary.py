@@ -144,6 +144,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "hole": _kind(partition=_partition, first=_offset, last=_offset),
     # a member's life
     "started": _kind(steady=_flag, finishes=_one_of("told", "delivered"), commits=_flag),
+    "subscribes": _kind(topics=_list(_text)),
     "leaving": _kind(),
     "crashed": _kind(),
     "died": _kind(thread=_text, error=_text),

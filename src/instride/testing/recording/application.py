@@ -100,6 +100,7 @@ class WatchedApplication:
 
     def subscribe(self, topics: Any, listener: RebalanceListener | None, *arguments: Any, **named: Any) -> None:
         watched = None if listener is None else WatchedListener(listener, self._say)
+        self._say("subscribes", () if topics is None else tuple(sorted(topics)))
         self._machine.subscribe(topics, watched, *arguments, **named)
 
     def unsubscribe(self, *arguments: Any, **named: Any) -> Call[None]:

@@ -41,7 +41,9 @@ class SimulatedConsumer:
         return self._process.scheduler.now
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
-        self._application.subscribe(topics, listener)
+        wanted = tuple(topics)
+        self._process.history.add(self._process.name, "subscribes", wanted)
+        self._application.subscribe(wanted, listener)
 
     def poll(self, *, timeout: float) -> Generator[Wait, float, ConsumerRecords]:
         deliveries = yield from self._poll(timeout, immediate=self._config.revoke_mode == "immediate")

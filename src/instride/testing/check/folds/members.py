@@ -21,6 +21,7 @@ def _history(book: Book, event: Event) -> None:
 def _group(book: Book, event: Event) -> None:
     book.ask("group", event)
     if event.detail[0] == "PreparingRebalance":
+        book.rounds += 1
         book.rebalancing_since = event.time
     else:
         book.rebalancing_since = None
@@ -36,6 +37,10 @@ def _started(book: Book, event: Event) -> None:
     if finishes == "delivered":
         book.taken_for_done.add(event.who)
     book.commits_unseen |= not commits
+
+
+def _subscribes(book: Book, event: Event) -> None:
+    book.changes += 1
 
 
 def _leaving(book: Book, event: Event) -> None:
@@ -58,6 +63,7 @@ def _crashed(book: Book, event: Event) -> None:
 
 def _closed(book: Book, event: Event) -> None:
     (clean,) = event.detail
+    book.changes += 1
     if clean:
         book.ask("gone", event)
     else:
@@ -75,6 +81,7 @@ def _gone(book: Book, event: Event) -> None:
 
 def _unsubscribes(book: Book, event: Event) -> None:
     book.rebalancing_since = None
+    book.changes += 1
     for each in book.live[event.who].values():
         each.waiting_since = None
         each.excused |= event.detail[0] == "resubscribe in haste"
@@ -89,6 +96,7 @@ def _unsubscribed(book: Book, event: Event) -> None:
 
 def _evicted(book: Book, event: Event) -> None:
     book.ask("evicted", event)
+    book.changes += 0 if event.detail[0] == "it left" else 2  # it goes, and comes back
     book.evicted[event.who] = (event.time, event.detail[0])
 
 
@@ -129,6 +137,7 @@ FOLDS: Folds = {
     "history": _history,
     "group": _group,
     "started": _started,
+    "subscribes": _subscribes,
     "leaving": _leaving,
     "died": _died,
     "crashed": _crashed,

@@ -53,7 +53,8 @@ def _deadline(book: Book, event: Event) -> None:
 def _given_back(book: Book, event: Event) -> None:
     for each in book.each(event.who, event.detail[0]):
         book.ask("given back", Change(event, each))
-        each.asked, each.passed, each.deadline = False, 0, None
+        book.delays_over += each.delayed
+        each.asked, each.delayed, each.passed, each.deadline = False, False, 0, None
         each.lines.append(book.line)
         if each.next is not None and book.has_records(each.partition, each.next):
             each.waiting_since = event.time
@@ -62,12 +63,14 @@ def _given_back(book: Book, event: Event) -> None:
 def _revoked(book: Book, event: Event) -> None:
     for each in book.each(event.who, event.detail[0]):
         book.ask("revoked", Change(event, each))
+        book.delays_over += each.delayed
         book.over(each, "revoked")
 
 
 def _lost(book: Book, event: Event) -> None:
     for each in book.each(event.who, event.detail[0]):
         book.ask("lost", Change(event, each))
+        book.delays_over += each.delayed
         book.over(each, "lost")
         book.untold[event.who].append(each.partition)
         if each.next != each.start:

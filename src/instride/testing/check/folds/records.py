@@ -174,7 +174,7 @@ def _delay(book: Book, event: Event) -> None:
     for partition in event.detail[0]:
         each = book.live[event.who].get(partition)
         if each is not None:
-            each.undelayed = False
+            each.undelayed, each.delayed = False, True
 
 
 def _done(book: Book, event: Event) -> None:

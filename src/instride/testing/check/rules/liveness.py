@@ -8,6 +8,10 @@ from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import EndOf
 
 
+def _rebalances_are_seen(_event: Event, book: Book) -> bool:
+    return book.rounds > 0
+
+
 @rule("L3", "all is done", "end of")
 def l3(end: EndOf, book: Book) -> str | None:
     """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
@@ -32,6 +36,14 @@ def l3_rebalance(event: Event, book: Book) -> str | None:
         return None
     waited = event.time - since
     return f"the members took {waited:.2f} s to join" if waited > (terms.rebalance or 0.0) else None
+
+
+@rule("L3", "few rounds", "end", within="faultless", when=_rebalances_are_seen)
+def l3_rounds(event: Event, book: Book) -> str | None:
+    """Where nothing fails a change of membership or of a subscription costs two rounds at most: one that takes
+    partitions away, and one that gives them. A revoke that was delayed may end on its own, and costs one more."""
+    most = 2 * book.changes + book.delays_over
+    return f"{book.rounds} rebalances for {book.changes} changes" if book.rounds > most else None
 
 
 @rule("L4", "heartbeats go on", "evicted", within="faultless")
