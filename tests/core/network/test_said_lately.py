@@ -1,0 +1,38 @@
+"""A line that says the same again and again is one line in half a minute; the others are for who debugs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from network_script import NetworkScript
+
+from instride.core.network.actions import Log
+from instride.core.network.context import Context
+
+pytestmark = pytest.mark.part
+
+
+def context() -> Context:
+    return Context(NetworkScript().config, lambda: 0.5, lambda: 0.0)
+
+
+def said(context: Context) -> list[tuple[int, str]]:
+    return [(each.level, each.message) for each in context.out if isinstance(each, Log)]
+
+
+def test_the_same_line_comes_again_after_half_a_minute_and_at_debug_between() -> None:
+    shared = context()
+    for shared.now in (0.0, 1.0, 29.9, 30.1, 31.0):
+        shared.log(logging.WARNING, "no answer")
+    shared.log(logging.INFO, "another")
+    levels = [level for level, text in said(shared) if text == "no answer"]
+    assert levels == [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING, logging.DEBUG]
+    assert said(shared)[-1] == (logging.INFO, "another")
+
+
+def test_an_error_is_told_each_time() -> None:
+    shared = context()
+    for _ in range(2):
+        shared.log(logging.ERROR, "t-0 is parked")
+    assert said(shared) == [(logging.ERROR, "t-0 is parked")] * 2
