@@ -57,7 +57,7 @@ def _given_back(book: Book, event: Event) -> None:
         each.asked, each.delayed, each.passed, each.deadline = False, False, 0, None
         each.lines.append(book.line)
         if each.next is not None and book.has_records(each.partition, each.next):
-            each.waiting_since = event.time
+            each.waits(event.time)
 
 
 def _revoked(book: Book, event: Event) -> None:
