@@ -18,6 +18,7 @@ import confluent_kafka
 import pytest
 
 import instride
+import instride.assignors
 from instride import Consumer, ConsumerConfig
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
