@@ -437,7 +437,7 @@ def test_subscribe_and_assign_exclude_each_other(kafka_topic: Topic, open_consum
     consumer.subscribe([topic])
     with pytest.raises(IllegalStateError, match="unsubscribe before assign"):
         consumer.assign(tps(topic, 0))
-    with pytest.raises(TypeError, match="not one text"):
+    with pytest.raises(TypeError, match="takes a list of topics"):
         consumer.subscribe(topic)
     with pytest.raises(ConfigError, match="group_id"):
         open_consumer().subscribe([topic])
