@@ -30,6 +30,7 @@ from instride.testing.simulation.group_members import (
     StoredGroup,
     new_member,
     static_one,
+    stored_group,
     unknown,
 )
 from instride.testing.simulation.group_protocols import elect, fits, metadata_of
@@ -293,12 +294,7 @@ class GroupModel:
                 waiting(api.SyncGroupAnswer(assignment=member.assignment))
 
     def _store(self) -> None:
-        self._stored = StoredGroup(
-            generation=self.generation,
-            leader=self._leader,
-            protocol=self._protocol,
-            members=tuple(replace(member, join=None, sync=None, synced=True) for member in self.members.values()),
-        )
+        self._stored = stored_group(self.generation, self._leader, self._protocol, self.members.values())
 
     # -- living
 

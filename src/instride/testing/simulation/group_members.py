@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from instride.testing.simulation.links import Reply
 from instride.wire import api
@@ -16,6 +16,7 @@ __all__ = [
     "StoredGroup",
     "new_member",
     "static_one",
+    "stored_group",
     "unknown",
 ]
 
@@ -54,6 +55,12 @@ class StoredGroup:
     leader: str = ""
     protocol: str = ""
     members: tuple[GroupMember, ...] = field(default=())
+
+
+def stored_group(generation: int, leader: str, protocol: str, members: Iterable[GroupMember]) -> StoredGroup:
+    """Of each member what is stored: that it is one, and not what it waits for."""
+    settled = tuple(replace(member, join=None, sync=None, synced=True) for member in members)
+    return StoredGroup(generation=generation, leader=leader, protocol=protocol, members=settled)
 
 
 def new_member(name: str, request: api.JoinGroup) -> GroupMember:
