@@ -46,6 +46,7 @@ def open_member(kafka_cluster: LocalKafka, group: str, history: Recorder) -> Cal
 
 
 @pytest.mark.requirement("surface/throttling")
+@pytest.mark.history("faults")  # a throttled partition has records to read, and its turns return none
 def test_a_broker_that_throttles_our_fetches_stops_nobody_else(
     kafka_cluster: LocalKafka, open_member: Callable[..., Member]
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_broker_that_throttles_our_fetches_stops_nobody_else(
         assert len({(each.partition, each.epoch) for each in a.records}) == 2, "no partition was assigned anew"
 
 
+@pytest.mark.history("faults")
 def test_throttled_in_everything_we_stay_a_member_and_commit(
     kafka_cluster: LocalKafka, open_member: Callable[..., Member]
 ) -> None:
