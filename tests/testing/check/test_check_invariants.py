@@ -39,10 +39,18 @@ def rounds(count: int) -> list[Say]:
     return said
 
 
+def refused(code: int) -> list[Say | float]:
+    """A's last commit is refused; it lets go all the same, and B is returned what A was."""
+    sent: list[Say] = [("A", "sends commit", 7, ((P, 5, 5),)), ("A", "commit answered", 7, ((P, 5, code),))]
+    again: list[Say] = [*TO_B, ("B", "looked up", P, None, 0), ("B", "positioned", P, 7, 0), poll("B", 0, 4, epoch=7)]
+    return [*READS, *ASKED, *sent, *again]
+
+
 ALIVE: Say = ("A", "alive", 1e6 - 1)
 CLIENTS: dict[str, Any] = {"view": "clients", "gap": None, "delay": None, "rebalance": None}
 Broken = tuple[str, str, list[Say | float], dict[str, Any]]
 BROKEN: list[Broken] = [
+    ("S1", "exactly once", refused(3), {"kind": "faults"}),
     (
         "S1",
         "exactly once",
@@ -539,6 +547,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     "little under way, for long": ([*STARTED, *[load(900), load(0, 30, 9, 9)] * 20, OVER], {}),
     "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),
     "a join under way": ([*READS, ("A", "alive", 1.0), ("A", "alive", None), 1.5, poll("A", 5, 9)], {}),
+    "who was fenced by its twin": ([*refused(82)], {"kind": "faults"}),
     "who missed a barrier cannot know": (
         [*READS, ("A", "evicted", "it did not join in time"), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],
         {"kind": "faults"},

@@ -8,6 +8,8 @@ from instride.testing.check.steps import Commit
 
 __all__ = ["FOLDS"]
 
+_FENCED_INSTANCE_ID = 82
+
 
 def _sends(book: Book, event: Event) -> None:
     number, offsets = event.detail
@@ -19,7 +21,11 @@ def _sends(book: Book, event: Event) -> None:
 
 
 def _answered(book: Book, event: Event) -> None:
+    """Whoever is fenced, by another with its instance id, can commit nothing more: all it has done may come again."""
     number, offsets = event.detail
+    if any(code == _FENCED_INSTANCE_ID for _, _, code in offsets):
+        for fenced in book.live[event.who].values():
+            fenced.excused = True
     book.in_flight[event.who].pop(number, None)
     for partition, offset, code in offsets:
         each = book.live[event.who].get(partition)
