@@ -3,6 +3,8 @@
 Laws
 1. It reads and changes nothing, and takes no time and no chance: a history is the same with it or without.
 2. Buffered is what is really there, in the queue and at the application, not what the network side believes.
+3. An application that works has not heard yet that a partition is lost, and holds what was fetched of it, while the
+   network side fetches it in a new epoch: so each epoch of a partition has its share, and the old ones a buffer.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ def load(
     connections: int,
 ) -> tuple[int, int, int, int, int]:
     """The detail of the event "load". queue: of background events. queues: all that there are between the threads."""
-    owned = network._held_partitions().keys() | application._state.lists.held.keys()  # one may not know yet
-    cap = config.fetch_buffer_bytes + len(owned) * config.max_partition_fetch_bytes
+    held = {(each.partition, each.epoch) for each in network._held_partitions().values()}
+    known = {(each.partition, each.epoch) for each in application._state.lists.held.values()}
+    known |= {(each.partition, each.epoch) for each in queue if isinstance(each, Fetched)}
+    buffers = 2 if known - held else 1
+    cap = buffers * config.fetch_buffer_bytes + len(held | known) * config.max_partition_fetch_bytes
     links = network._context.connections._links.values()
     under_way = sum(len(link.waiting) + len(link.flying) for link in links)
     return _buffered(application, queue), cap, sum(map(len, queues)), under_way, connections

@@ -55,9 +55,10 @@ def _out_of_range(book: Book, event: Event) -> None:
 
 
 def _seek(book: Book, event: Event) -> None:
-    """The user's own will: he may read again what he had, and commit less than he did."""
+    """The user's own will: he may read again what he had, and commit less than he did. He may seek in what is lost, too,
+    as long as no poll has told him."""
     (partition,) = event.detail
-    each = book.live[event.who].get(partition)
+    each = book.last.get((event.who, partition))
     if each is not None:
         each.reads_elsewhere()
         each.waiting_since, each.passed = None, 0
