@@ -547,6 +547,10 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     "little under way, for long": ([*STARTED, *[load(900), load(0, 30, 9, 9)] * 20, OVER], {}),
     "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),
     "a join under way": ([*READS, ("A", "alive", 1.0), ("A", "alive", None), 1.5, poll("A", 5, 9)], {}),
+    "a seek in what is lost, before a poll told of it": (
+        [*READS, ("A", "lost", ((P, 1),)), ("A", "seek", P), ("A", "positioned", P, 1, 3)],
+        {"kind": "faults"},
+    ),
     "who was fenced by its twin": ([*refused(82)], {"kind": "faults"}),
     "who missed a barrier cannot know": (
         [*READS, ("A", "evicted", "it did not join in time"), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],
