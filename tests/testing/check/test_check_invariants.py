@@ -548,7 +548,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     "a heartbeat in time": ([*READS, ("A", "alive", 1.0), ("A", "alive", 4.0), 1.5, poll("A", 5, 9)], {}),
     "a join under way": ([*READS, ("A", "alive", 1.0), ("A", "alive", None), 1.5, poll("A", 5, 9)], {}),
     "a seek in what is lost, before a poll told of it": (
-        [*READS, ("A", "lost", ((P, 1),)), ("A", "seek", P), ("A", "positioned", P, 1, 3)],
+        [*HANDED_OVER, ("B", "lost", ((P, 7),)), ("B", "seek", P), ("B", "positioned", P, 7, 3)],
         {"kind": "faults"},
     ),
     "who was fenced by its twin": ([*refused(82)], {"kind": "faults"}),
