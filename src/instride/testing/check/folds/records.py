@@ -55,8 +55,8 @@ def _out_of_range(book: Book, event: Event) -> None:
 
 
 def _seek(book: Book, event: Event) -> None:
-    """The user's own will: he may read again what he had, and commit less than he did. He may seek in what is lost, too,
-    as long as no poll has told him."""
+    """The user's own will: he may read again what he had, and commit less than he did. He may seek in what is lost,
+    too, as long as no poll has told him."""
     (partition,) = event.detail
     each = book.last.get((event.who, partition))
     if each is not None:
