@@ -249,6 +249,24 @@ def test_delay_revoke(script: Script) -> None:
 
 
 @pytest.mark.rule("6")
+@pytest.mark.rule("deadline")
+def test_what_is_refused_at_its_deadline_is_lost_and_not_completed(script: Script) -> None:
+    """Who wants a delay has not finished. Found by simulation: a poll came between the refusal and the loss."""
+    script.assigned(0)
+    script.poll()
+    script.asked_for(0, deadline=script.now + 5.0)
+    script.poll()
+    script.now += 5.0
+    assert script.machine.delay_revoke([tp(0)], now=script.now) is False
+    script.posted.clear()
+    script.poll()
+    assert script.take_posted(CompleteRevoke) == []
+    script.lost(0)
+    script.poll()
+    assert script.lost_partitions() == {0}
+
+
+@pytest.mark.rule("6")
 def test_delaying_what_was_given_back_is_true(script: Script) -> None:
     script.assigned(0)
     script.poll()

@@ -52,7 +52,8 @@ class RevokeLists:
         """Rule 6. Raises ValueError for a partition that was never asked for.
 
         losses: those that no poll has taken yet; what is in them is not delayed any more. now: past its deadline a
-        partition is not delayed either, though the network side may not have come to tell of its loss.
+        partition is refused as well, though the network side may not have come to tell of its loss. It is kept until
+        then: who wants a delay has not finished, so the next poll must not complete it as if he had.
         """
         wanted = list(partitions)
         never = [tp for tp in wanted if tp not in self._asked_for]
@@ -61,13 +62,14 @@ class RevokeLists:
             raise ValueError(f"delay_revoke: the group did not ask for {names}")
         accepted = True
         gone = {part for loss in losses for part in loss.partitions.items()}
-        pending = {tp: held for tp, held in self.held.items() if (tp, held.epoch) not in gone and now < held.deadline}
+        pending = {tp: held for tp, held in self.held.items() if (tp, held.epoch) not in gone}
         for tp in wanted:
             held = pending.get(tp)
             if held is None or held.state is Ownership.COMPLETING or held.epoch != self._asked_for[tp]:
                 accepted = False
             else:
                 self._move(held, OwnershipInput.DELAYED)
+                accepted &= now < held.deadline
         return accepted
 
     # -- what a poll does
