@@ -551,6 +551,16 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         [*HANDED_OVER, ("B", "lost", ((P, 7),)), ("B", "seek", P), ("B", "positioned", P, 7, 3)],
         {"kind": "faults"},
     ),
+    "a seek in what is lost, and assigned again": (
+        [
+            *HANDED_OVER,
+            ("B", "lost", ((P, 7),)),
+            ("B", "assigned", 3, ((P, 8),)),
+            ("B", "seek", P),
+            ("B", "positioned", P, 7, 3),
+        ],
+        {"kind": "faults"},
+    ),
     "who was fenced by its twin": ([*refused(82)], {"kind": "faults"}),
     "who missed a barrier cannot know": (
         [*READS, ("A", "evicted", "it did not join in time"), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],

@@ -56,9 +56,12 @@ def _out_of_range(book: Book, event: Event) -> None:
 
 def _seek(book: Book, event: Event) -> None:
     """The user's own will: he may read again what he had, and commit less than he did. He may seek in what is lost,
-    too, as long as no poll has told him."""
+    too, as long as no poll has told him, and though it is assigned again meanwhile."""
     (partition,) = event.detail
-    each = book.last.get((event.who, partition))
+    for before in book.of_member[event.who]:
+        if before.partition == partition and before.ended == "lost":
+            before.reset = event.what
+    each = book.live[event.who].get(partition)
     if each is not None:
         each.reads_elsewhere()
         each.waiting_since, each.passed = None, 0
