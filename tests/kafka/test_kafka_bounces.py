@@ -8,6 +8,8 @@ is judged as a calm one.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -132,14 +134,26 @@ def test_librdkafka_takes_no_mixed_list() -> None:
         Librdkafka(mixed)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+REFUSED = """
+import sys
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+mixed = [RangePartitionAssignor, CooperativeStickyAssignor]
+KafkaConsumer(bootstrap_servers=sys.argv[1], group_id="g", partition_assignment_strategy=mixed)
+"""
+
+
 def test_kafka_python_takes_no_mixed_list(kafka: LocalKafka) -> None:
-    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-    from kafka.coordinator.assignors.range import RangePartitionAssignor
-    from kafka.errors import KafkaConfigurationError
-
-    from kafka import KafkaConsumer
-
-    mixed = [RangePartitionAssignor, CooperativeStickyAssignor]
-    with pytest.raises(KafkaConfigurationError, match="Mixing EAGER and COOPERATIVE"):
-        KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, group_id="g", partition_assignment_strategy=mixed)
+    """In a process of its own: the consumer that it refuses to make leaves its thread and its connections behind."""
+    made = subprocess.run(
+        [sys.executable, "-c", REFUSED, kafka.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert made.returncode == 1
+    assert "KafkaConfigurationError" in made.stderr
+    assert "Mixing EAGER and COOPERATIVE" in made.stderr

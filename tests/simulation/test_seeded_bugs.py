@@ -1,4 +1,4 @@
-"""The checker is checked: each bug, put into the product's own code, is caught within a thousand histories, most within a few."""
+"""The checker is checked: each bug, put into the product's own code, is caught within a thousand histories."""
 
 from __future__ import annotations
 
