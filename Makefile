@@ -4,15 +4,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 CYTHON_SOURCES := $(wildcard $(addprefix src/instride/wire/,batch_reader.py record_index.py decoder.py))
+RESULTS := .test-results.xml
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage check docs simulate interop kerberos mutants bench format clean distclean
+.PHONY: help demo test conformance coverage check docs simulate interop kerberos mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
+	@echo "make conformance says which requirements the newest make test has shown, and which tests did not run here"
 	@echo "make coverage shows that the tests of the core run every line and branch of it (half a minute)"
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
@@ -28,7 +30,11 @@ demo: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m instride.demo $(DEMO_ARGS)
 
 test: $(COMPILED)
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest --junitxml=$(RESULTS) $(PYTEST_ARGS)
+
+# Of the newest `make test`: a row of docs/conformance.md counts only if a test of it passed in that run.
+conformance: $(COMPILED)
+	@PYTHONPATH=tools $(BIN)/python -m conformance --results $(RESULTS)
 
 coverage: $(COMPILED)
 	@$(BIN)/python -m coverage run -m pytest --quiet -m "not hypothesis and not part" tests/core
@@ -83,7 +89,7 @@ $(COMPILED): $(INSTALLED) $(CYTHON_SOURCES)
 
 clean:
 	rm -rf build dist src/*.egg-info demo-output bench-output spark-warehouse metastore_db derby.log
-	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov $(RESULTS)
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete
 	rm -f $(COMPILED)

@@ -10,6 +10,7 @@ from conformance.__main__ import main
 from conformance.markers import Proof, proofs_in
 from conformance.page import conformance_page
 from conformance.requirements import Document, Requirement, read_documents
+from conformance.results import Result, read_results
 
 TESTS = """
 import pytest
@@ -39,6 +40,14 @@ id = "A/3"
 section = "third"
 text = "It dances."
 not_ours = "a wish"
+"""
+REPORT = """
+<testsuites><testsuite>
+<testcase classname="tests.deep.test_it" name="test_one[a]"/>
+<testcase classname="tests.deep.test_it" name="test_one[b]"><skipped message="no broker"/></testcase>
+<testcase classname="tests.deep.test_it.TestMore" name="test_two"><failure message="no"/></testcase>
+<testcase classname="tests.kafka.test_so" name="test_so"><skipped message="no broker"/></testcase>
+</testsuite></testsuites>
 """
 
 
@@ -84,21 +93,64 @@ def test_an_id_is_given_once(tmp_path: Path) -> None:
         read_documents(tmp_path)
 
 
-def test_a_row_says_what_shows_it_or_that_nothing_does() -> None:
+def test_a_row_has_one_status(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(LIST + 'absent = "later"\n')
+    with pytest.raises(ValueError, match="more than one status: A/3"):
+        read_documents(tmp_path)
+
+
+def test_a_row_says_its_status_and_what_shows_it_or_that_nothing_does() -> None:
     rows = [
         Requirement(id="A/1", section="first", text="It works."),
         Requirement(id="A/2", section="second", text="It ends."),
         Requirement(id="A/3", section="third", text="It dances.", not_ours="a wish"),
+        Requirement(id="A/4", section="fourth", text="It sings.", deviates="it hums"),
+        Requirement(id="A/5", section="fifth", text="It flies.", absent="no wings yet"),
     ]
     page = conformance_page(
         [Document(title="A", about="About A.", requirements=tuple(rows))],
         [Proof("x/test_a.py", "test_it_works", "A/1", "kafka"), Proof("test_b.py", "test_so", "A/1", "")],
     )
-    assert "| [A](#a) | 3 | 1 | 1 | 1 |" in page
+    assert "| [A](#a) | 5 | 2 | 1 | 1 | 1 | 2 |" in page
     shown = "[so](../tests/test_b.py)<br>[it works](../tests/x/test_a.py) (Kafka)"
-    assert f"| A/1 | It works. | first | {shown} |" in page
-    assert "| A/2 | It ends. | second | **not yet** |" in page
-    assert "| A/3 | It dances. | third | none: a wish |" in page
+    assert f"| A/1 | It works. | first | fulfilled | {shown} |" in page
+    assert "| A/2 | It ends. | second | fulfilled | **no test yet** |" in page
+    assert "| A/3 | It dances. | third | not ours: a wish |  |" in page
+    assert "| A/4 | It sings. | fourth | deviates: it hums | **no test yet** |" in page
+    assert "| A/5 | It flies. | fifth | absent: no wings yet |  |" in page
+
+
+def test_a_report_gives_each_test_one_result(tmp_path: Path) -> None:
+    (tmp_path / "report.xml").write_text(REPORT)
+    assert read_results(tmp_path / "report.xml") == {
+        ("deep/test_it.py", "test_one"): Result.PASSED,
+        ("deep/test_it.py", "test_two"): Result.FAILED,
+        ("kafka/test_so.py", "test_so"): Result.NOT_RUN,
+    }
+
+
+def test_a_row_is_shown_by_tests_that_passed_in_this_run_alone(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = project / "report.xml"
+    case = '<testsuite><testcase classname="tests.test_a" name="test_it_works">{}</testcase></testsuite>'
+    markers = '@pytest.mark.requirement("A/2")\ndef test_it_ends() -> None: ...\n'
+    (project / "tests" / "test_b.py").write_text("import pytest\n" + markers)
+    report.write_text(case.format(""))
+    assert main(["--results", str(report)], root=project) == 1, "A/2 was not run"
+    said = capsys.readouterr().out
+    assert "not run here: test_b.py::test_it_ends (of A/2)" in said
+    assert "NOT SHOWN A/2: no test of it passed in this run" in said
+    assert "1 of 2 requirements" in said
+    (project / "tests" / "test_b.py").write_text("")
+    (project / "tests" / "test_a.py").write_text(
+        'import pytest\n@pytest.mark.requirement("A/1")\n@pytest.mark.requirement("A/2")\n'
+        "def test_it_works() -> None: ...\n"
+    )
+    assert main(["--results", str(report)], root=project) == 0
+    report.write_text(case.format("<failure/>"))
+    assert main(["--results", str(report)], root=project) == 1
+    assert "NOT SHOWN A/1: failed: test_a.py::test_it_works" in capsys.readouterr().out
 
 
 def test_a_page_that_is_out_of_date_is_found_and_written_anew(

@@ -192,7 +192,6 @@ def test_max_poll_records_bounds_a_poll_and_loses_nothing(
     assert len(consumer.poll(timeout=5, max_records=2)) == 2
 
 
-@pytest.mark.requirement("threading/32")
 def test_a_small_buffer_that_is_taken_bit_by_bit_is_filled_again_to_the_end(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
@@ -204,6 +203,7 @@ def test_a_small_buffer_that_is_taken_bit_by_bit_is_filled_again_to_the_end(
     assert ids(poll_until(consumer, 2000)) == written
 
 
+@pytest.mark.requirement("threading/32")
 def test_iteration_goes_on_over_polls(kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open) -> None:
     topic = kafka_topic()
     written = fill(kafka, topic, {0: 25})

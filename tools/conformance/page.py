@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -10,12 +11,17 @@ from conformance.requirements import Document, Requirement
 
 __all__ = ["conformance_page", "unknown_ids"]
 
+_STATUSES = ("fulfilled", "deviates", "absent", "not ours")
 _HEAD = """\
 # Conformance: which test shows what
 
 Made by `make docs` from the tests' own markers; do not edit. A row is a requirement, in our own words, of a document
-that the consumer is made from ([sources](sources.md)); beside it stand the tests that are marked with its id. "Not yet"
-means that no test is. `(Kafka)` and `(Spark)`: the test runs against a real one; the others need neither.
+that the consumer is made from ([sources](sources.md)). Beside it stand its status and the tests that bear its id.
+"Fulfilled": we do what the row says. "Deviates": we do something else, and the row says why. "Absent": we do not do
+it. `(Kafka)` and `(Spark)`: the test runs against a real one; the others need neither.
+
+A marker is only a claim. CI compares this page with the results of its own run (`make conformance`): a row that needs
+a proof and has no test that passed makes the run fail; a test that was skipped is named as not run.
 """
 
 
@@ -37,13 +43,14 @@ def _by_id(proof: Proof) -> str:
 
 
 def _summary(documents: Sequence[Document], of: dict[str, list[Proof]]) -> str:
-    lines = ["| document | requirements | shown by a test | not yet | none, and why |", "|---|---:|---:|---:|---:|"]
+    lines = ["| document | requirements | fulfilled | deviates | absent | not ours | without a test |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|")
     for document in documents:
-        ours = [each for each in document.requirements if not each.not_ours]
-        shown = sum(each.id in of for each in ours)
-        missing, others = len(ours) - shown, len(document.requirements) - len(ours)
+        counts = Counter(each.status for each in document.requirements)
+        bare = sum(each.needs_proof and each.id not in of for each in document.requirements)
+        numbers = [len(document.requirements), *(counts[each] for each in _STATUSES), bare]
         name = f"[{document.title}](#{_anchor(document.title)})"
-        lines.append(f"| {name} | {len(document.requirements)} | {shown} | {missing} | {others} |")
+        lines.append(f"| {name} | {' | '.join(str(number) for number in numbers)} |")
     return "\n".join([*lines, ""])
 
 
@@ -54,16 +61,20 @@ def _anchor(title: str) -> str:
 def _section(document: Document, of: dict[str, list[Proof]]) -> Iterator[str]:
     yield f"## {document.title}\n"
     yield f"{document.about}\n"
-    yield "| id | requirement | section | shown by |"
-    yield "|---|---|---|---|"
+    yield "| id | requirement | section | status | shown by |"
+    yield "|---|---|---|---|---|"
     for each in document.requirements:
-        yield f"| {each.id} | {each.text} | {each.section} | {_shown(each, of.get(each.id, []))} |"
+        yield f"| {each.id} | {each.text} | {each.section} | {_status(each)} | {_shown(each, of.get(each.id, []))} |"
     yield ""
+
+
+def _status(requirement: Requirement) -> str:
+    return f"{requirement.status}: {requirement.why}" if requirement.why else requirement.status
 
 
 def _shown(requirement: Requirement, proofs: list[Proof]) -> str:
     if not proofs:
-        return f"none: {requirement.not_ours}" if requirement.not_ours else "**not yet**"
+        return "**no test yet**" if requirement.needs_proof else ""
     return "<br>".join(_link(proof) for proof in sorted(proofs))
 
 

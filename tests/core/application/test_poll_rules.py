@@ -56,6 +56,23 @@ def test_wakeup_comes_before_the_step(script: Script) -> None:
     assert script.to_be_revoked() == {0}
 
 
+@pytest.mark.requirement("threading/14")
+@pytest.mark.rule("1")
+@pytest.mark.parametrize("wakeup_first", [True, False])
+def test_of_a_wakeup_and_an_error_the_wakeup_is_raised_first(script: Script, *, wakeup_first: bool) -> None:
+    """Whichever came first: one poll raises one of them, and the next poll the other."""
+    script.assigned(0)
+    script.poll()
+    events: list[Wakeup | ErrorRaised] = [Wakeup(), ErrorRaised(error=RuntimeError("second"))]
+    for event in events if wakeup_first else reversed(events):
+        script.up(event)
+    with pytest.raises(WakeupError):
+        script.poll()
+    with pytest.raises(RuntimeError, match="second"):
+        script.poll()
+    script.poll()
+
+
 @pytest.mark.rule("1")
 def test_a_poll_that_raised_after_its_step_is_continued_by_the_next(script: Script) -> None:
     script.assigned(0, 1, 2)

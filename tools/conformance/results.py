@@ -1,0 +1,86 @@
+"""What became of each test in one run: read from the JUnit report that pytest writes (`--junitxml`).
+
+Laws
+1. A test with parameters passed when at least one of its cases passed and none failed.
+2. A test that is not in the report, or whose cases were all skipped, did not run. It proves nothing in this run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+from conformance.markers import Proof
+from conformance.requirements import Document, Requirement
+
+__all__ = ["Result", "judge", "read_results"]
+
+Results = Mapping[tuple[str, str], "Result"]
+"""Results by the path of the test's file (from the folder of tests on) and the name of its function."""
+
+_PARAMETERS: Final = re.compile(r"\[.*", re.DOTALL)
+
+
+class Result(Enum):
+    """The result of all cases of one test together."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not run here"
+
+
+def read_results(report: Path) -> dict[tuple[str, str], Result]:
+    """Raises OSError or ElementTree.ParseError where there is no such report."""
+    cases: defaultdict[tuple[str, str], set[Result]] = defaultdict(set)
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it
+        name = _PARAMETERS.sub("", case.get("name", ""))
+        cases[_path(case.get("classname", "")), name].add(_result(case))
+    return {test: _of_all(results) for test, results in cases.items()}
+
+
+def _path(classname: str) -> str:
+    """`tests.core.test_words.TestClass` is in `core/test_words.py`."""
+    parts = classname.split(".")
+    while parts and not parts[-1].startswith("test_"):
+        parts.pop()
+    return "/".join(parts[1:]) + ".py"
+
+
+def _result(case: ElementTree.Element) -> Result:
+    if case.find("failure") is not None or case.find("error") is not None:
+        return Result.FAILED
+    return Result.NOT_RUN if case.find("skipped") is not None else Result.PASSED
+
+
+def _of_all(results: set[Result]) -> Result:
+    for worst in (Result.FAILED, Result.PASSED):
+        if worst in results:
+            return worst
+    return Result.NOT_RUN
+
+
+def judge(documents: Sequence[Document], proofs: Sequence[Proof], results: Results) -> tuple[list[str], list[str]]:
+    """(rows that this run does not show, each with the reason; tests that did not run, each with its rows)."""
+    not_shown, not_run = [], defaultdict(list)
+    for row in (row for document in documents for row in document.requirements if row.needs_proof):
+        tests = [(proof.path, proof.test) for proof in proofs if proof.requirement == row.id]
+        found = {test: results.get(test, Result.NOT_RUN) for test in tests}
+        for path, test in (test for test, result in found.items() if result is Result.NOT_RUN):
+            not_run[f"{path}::{test}"].append(row.id)
+        if problem := _problem(row, found):
+            not_shown.append(problem)
+    return not_shown, [f"{test} (of {', '.join(rows)})" for test, rows in sorted(not_run.items())]
+
+
+def _problem(row: Requirement, found: Mapping[tuple[str, str], Result]) -> str:
+    failed = [f"{path}::{test}" for (path, test), result in found.items() if result is Result.FAILED]
+    if failed:
+        return f"{row.id}: failed: {', '.join(failed)}"
+    if Result.PASSED not in found.values():
+        return f"{row.id}: no test of it passed in this run"
+    return ""
