@@ -99,6 +99,8 @@ WRONG: dict[str, Wrong] = {
     ),
     "a time of no partition": wrong(lambda c: c.offsets_for_times(1), TypeError, "offsets_for_times", "milliseconds"),
     # time-outs
+    "confluent's poll": wrong(lambda c: c.poll(1.0), TypeError, "poll(timeout=1.0)", "seconds", "given 1.0"),
+    "kafka-python's poll": wrong(lambda c: c.poll(500), TypeError, "poll(timeout=1.0)", "seconds", "given 500"),
     "a negative time-out": wrong(lambda c: c.poll(timeout=-1), ValueError, "poll", "timeout", "leave it out"),
     "a time-out that is no number": wrong(lambda c: c.committed(TP, timeout=math.nan), ValueError, "committed", "nan"),
     "a time-out as text": wrong(lambda c: c.position(TP, timeout="5"), TypeError, "position", "seconds", "'5'"),
@@ -147,6 +149,24 @@ def test_a_wrong_argument_is_named_with_what_to_write_instead(consumer: Any, row
     message = str(caught.value)
     assert [part for part in row.says if part not in message] == [], message
     assert consumer.assignment() == {TP}, "nothing was changed"
+
+
+@pytest.mark.requirement("surface/arguments")
+@pytest.mark.parametrize("kind", [Consumer, RangeConsumer])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bootstrap.servers": "localhost:9092", "group.id": "g"}, "spread with **"),
+        ("flights", "subscribe(['flights'])"),
+    ],
+)
+def test_settings_by_position_as_other_clients_take_them_are_told_how_to_write_them(
+    kind: Any, given: object, says: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        kind(given)
+    assert f'{kind.__name__}(bootstrap_servers="localhost:9092"' in str(caught.value)
+    assert says in str(caught.value)
 
 
 @pytest.mark.requirement("surface/arguments")

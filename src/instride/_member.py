@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Never, Self, Unpack
 
 from instride import arguments
 from instride.config import (
@@ -46,7 +46,8 @@ class Member:
     _ranges = False
     _limit_name = "max_records"
 
-    def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
+    def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
+        arguments.misplaced_settings(type(self).__name__, misplaced)
         self._config: ConsumerConfig = config_from_settings(settings)
         self._interceptors = Interceptors(self._config.interceptors)
         on_commit = self._interceptors.on_commit if self._interceptors else None

@@ -20,6 +20,8 @@ __all__ = [
     "commit_offsets",
     "count",
     "listener",
+    "misplaced_settings",
+    "misplaced_timeout",
     "named_partitions",
     "partition",
     "partitions",
@@ -36,6 +38,26 @@ _PARTITION: Final = 'TopicPartition("flights", 0)'
 _LARGEST: Final = (1 << 63) - 1
 _LARGEST_PARTITION: Final = (1 << 31) - 1
 _CALLBACKS: Final = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+
+
+def misplaced_settings(kind: str, values: tuple[object, ...]) -> None:
+    """A consumer takes settings by name only. TypeError for what users of other clients pass by position."""
+    if not values:
+        return
+    example = f'{kind}(bootstrap_servers="localhost:9092", group_id="billing")'
+    if isinstance(values[0], Mapping):
+        hint = "a dictionary is spread with **, and its names have underscores: {'group.id': ...} is group_id=..."
+    else:
+        hint = f"topics are given to subscribe([{values[0]!r}])"
+    raise TypeError(f"{kind} takes its settings by name: {example}; {hint}")
+
+
+def misplaced_timeout(verb: str, values: tuple[object, ...]) -> None:
+    """A time-out is given by name only, in seconds. TypeError for one that is passed by position."""
+    if values:
+        raise TypeError(
+            f"{verb} takes its time-out by name, in seconds: {verb}(timeout=1.0); it was given {values[0]!r}"
+        )
 
 
 def partition(verb: str, value: Any) -> TopicPartition:

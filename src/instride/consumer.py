@@ -9,8 +9,9 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Never, Unpack
 
+from instride import arguments
 from instride._member import Member
 from instride.config import ConsumerSettings
 from instride.consumer_records import Changes, ConsumerRecords
@@ -34,12 +35,16 @@ class Consumer(Member):
     Settings: see `ConsumerConfig`; a wrong, unknown or contradictory one is `ConfigError`.
     """
 
-    def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
-        super().__init__(**settings)
+    def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
+        super().__init__(*misplaced, **settings)
         self._reader = RecordReader(self._config.key_deserializer, self._config.value_deserializer)
 
     def poll(
-        self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
+        self,
+        *misplaced: Never,
+        timeout: float | None = None,
+        max_records: int | None = None,
+        deserialize: bool = True,
     ) -> ConsumerRecords:
         """New records, as soon as there are any; or none at the time-out, at a newly requested revoke or a loss.
 
@@ -49,6 +54,7 @@ class Consumer(Member):
         DeserializationError (by each poll, until it can be read or is sought past), NoOffsetForPartitionError, errors
         of the group, NetworkThreadDiedError, and what a listener raises.
         """
+        arguments.misplaced_timeout("poll", misplaced)
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"
             return self._records(timeout, immediate=immediate, limit=max_records, deserialize=deserialize)
@@ -87,17 +93,18 @@ class RangeConsumer(Member):
     _ranges = True
     _limit_name = "max_offsets"
 
-    def __init__(self, **settings: Unpack[ConsumerSettings]) -> None:
-        super().__init__(**settings)
+    def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
+        super().__init__(*misplaced, **settings)
         for name in ("key_deserializer", "value_deserializer", "interceptors"):
             if getattr(self._config, name):
                 raise ConfigError(f"{name}: a RangeConsumer reads no records")
 
-    def poll(self, *, timeout: float | None = None, max_offsets: int | None = -1) -> list[OffsetRange]:
+    def poll(self, *misplaced: Never, timeout: float | None = None, max_offsets: int | None = -1) -> list[OffsetRange]:
         """At most one range of each partition, of offsets that exist and were not returned before.
 
         timeout: seconds; None waits for as long as it takes. max_offsets: of all ranges together; -1 is no bound.
         """
+        arguments.misplaced_timeout("poll", misplaced)
         with self._driver.use():
             ranges: list[OffsetRange] = []
             for each in self._poll(timeout, immediate=self._config.revoke_mode == "immediate", limit=max_offsets):

@@ -1,1 +1,20 @@
-"""See the file of the same concern in this folder."""
+"""The command `instride`. Each verb is a file: `doctor`."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """What `instride` runs. The exit status is 1 where the extra [cli] is not installed."""
+    try:
+        from instride.cli._app import app  # noqa: PLC0415 - what it needs may not be installed
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.stderr.write("the command instride needs its extra: pip install 'instride[cli]'\n")
+        return 1
+    app(prog_name="instride")
+    return 0
