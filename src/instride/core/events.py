@@ -126,8 +126,9 @@ class Consumed:
 class SetPosition:
     """Fetch from here; what was fetched before is gone. offset: a number, EARLIEST, LATEST, BY_DURATION or COMMITTED.
 
-    seek_number rises with each seek; fetch_number also with pause, resume and given back. What was fetched under
-    an older fetch_number is dropped.
+    seek_number rises with each seek; fetch_number with each of these events. What was fetched under an older
+    fetch_number is dropped.
+    keeps_buffer: what arrived did not continue the buffer, and `offset` is the buffer's end: what is buffered stays.
     """
 
     partition: TopicPartition
@@ -136,23 +137,21 @@ class SetPosition:
     fetch_number: int
     offset: int
     leader_epoch: int = -1
+    keeps_buffer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
+    """Send no fetch of it. A fetch or a look-up that is in flight is not void: what it brings is kept."""
+
     partition: TopicPartition
     epoch: int
-    fetch_number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Fetch on from `offset`, after what is buffered. None: the position is still being found."""
-
     partition: TopicPartition
     epoch: int
-    fetch_number: int
-    offset: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,12 +387,14 @@ class Positioned:
 class Fetched:
     """Records, or none where only the position moves (control and aborted batches). next_offset: after them.
 
+    start: the offset at which the fetch was made: the log has nothing to return between it and the first record.
     high_watermark: the end that the isolation level lets us read, -1 where unknown.
     """
 
     partition: TopicPartition
     epoch: int
     fetch_number: int
+    start: int
     chunk: RecordChunk | None
     next_offset: int
     high_watermark: int = -1

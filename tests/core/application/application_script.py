@@ -80,13 +80,27 @@ class Script:
     def lost(self, *partitions: int, epoch: int = 1) -> None:
         self.up(Lost(partitions={tp(p): epoch for p in partitions}))
 
-    def fetched(self, partition: int, start: int, end: int, *, epoch: int = 1, fetch_number: int = 0) -> None:
-        chunk = RangeChunk(topic="t", partition=partition, first_offset=start, next_offset=end)
+    def fetched(
+        self,
+        partition: int,
+        first: int,
+        end: int,
+        *,
+        epoch: int = 1,
+        fetch_number: int = 0,
+        start: int | None = None,
+        leader_epoch: int = -1,
+    ) -> None:
+        """start: where the fetch was made, if not at its first record."""
+        chunk = RangeChunk(
+            topic="t", partition=partition, first_offset=first, next_offset=end, leader_epoch=leader_epoch
+        )
         self.up(
             Fetched(
                 partition=tp(partition),
                 epoch=epoch,
                 fetch_number=fetch_number,
+                start=first if start is None else start,
                 chunk=chunk,  # type: ignore[arg-type]  # a chunk without record objects will do
                 next_offset=end,
             )

@@ -14,6 +14,7 @@ from instride.core.events import (
     CommitsSettled,
     CompleteRevoke,
     PartitionsRevoked,
+    Positioned,
     Revoked,
     Unsubscribe,
     Wakeup,
@@ -178,6 +179,7 @@ def test_auto_commit_speaks_before_the_revokes(kind: Leaving) -> None:
 def test_what_was_assigned_by_hand_needs_no_revoke(kind: Leaving) -> None:
     script = Script(enable_auto_commit=True)
     script.machine.assign([tp(0)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=0))
     script.fetched(0, 0, 5)
     script.poll()
     script.posted.clear()

@@ -177,7 +177,7 @@ def test_what_is_not_assigned_is_refused(owner: Script, verb: Any) -> None:
 @pytest.mark.requirement("surface/lag")
 def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
     assert owner.machine.lag(tp(0)) is None
-    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=10, high_watermark=25))
+    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=0, chunk=None, next_offset=10, high_watermark=25))
     assert owner.machine.lag(tp(0)) == 15
     owner.machine.seek(tp(0), LATEST)
     assert owner.machine.lag(tp(0)) is None
@@ -215,8 +215,8 @@ def test_what_is_buffered_survives_a_pause(owner: Script) -> None:
     owner.machine.resume([tp(0)])
     owner.machine.resume([tp(0)])
     assert owner.poll() == [(0, 3, 5)]
-    assert owner.take_posted(Pause) == [Pause(partition=tp(0), epoch=1, fetch_number=1)]
-    assert owner.take_posted(Resume) == [Resume(partition=tp(0), epoch=1, fetch_number=2, offset=5)]
+    assert owner.take_posted(Pause) == [Pause(partition=tp(0), epoch=1)]
+    assert owner.take_posted(Resume) == [Resume(partition=tp(0), epoch=1)]
 
 
 @pytest.mark.vector(51)
@@ -486,14 +486,14 @@ def test_a_beginning_that_was_found_for_an_older_seek_moves_nothing(owner: Scrip
     assert owner.run(owner.machine.position(owner.now, tp(1), 1.0)) == 8
 
 
-def empty_batch(script: Script, next_offset: int, *, fetch_number: int = 0) -> None:
+def empty_batch(script: Script, start: int, next_offset: int) -> None:
     """A control or aborted batch: it has offsets and no records."""
-    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=fetch_number, chunk=None, next_offset=next_offset))
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=start, chunk=None, next_offset=next_offset))
 
 
 def test_a_batch_without_records_from_before_a_seek_moves_nothing_and_takes_no_room(owner: Script) -> None:
     owner.machine.seek(tp(0), 30)
-    empty_batch(owner, 12)
+    empty_batch(owner, 0, 12)
     assert owner.poll() == []
     assert owner.take_posted(Consumed) == []
     assert owner.run(owner.machine.position(owner.now, tp(0), 1.0)) == 30
@@ -501,7 +501,7 @@ def test_a_batch_without_records_from_before_a_seek_moves_nothing_and_takes_no_r
 
 def test_one_poll_reads_across_a_batch_without_records(owner: Script) -> None:
     owner.fetched(0, 0, 4)
-    empty_batch(owner, 6)
+    empty_batch(owner, 4, 6)
     owner.fetched(0, 6, 9)
     assert owner.poll(limit=5) == [(0, 0, 4), (0, 6, 7)]
     assert owner.run(owner.machine.position(owner.now, tp(0), 1.0)) == 7
@@ -513,7 +513,7 @@ def test_one_poll_reads_across_a_batch_without_records(owner: Script) -> None:
 
 def test_metrics_tell_the_lag_of_what_is_known(owner: Script) -> None:
     owner.fetched(0, 0, 4)
-    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=4, high_watermark=10))
+    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=4, chunk=None, next_offset=4, high_watermark=10))
     owner.poll()
     found = owner.machine.metrics(NetworkMeter(), owner.now)
     lags = {dict(name.tags)["partition"]: value for name, value in found.items() if name.name == "records-lag"}

@@ -18,23 +18,29 @@ class Buffers:
     """Partitions whose buffers the test fills."""
 
     def __init__(self, *counts: int) -> None:
-        self.partitions = {tp(number): OwnedPartition(tp(number), 1) for number in range(len(counts))}
         self.ends = dict.fromkeys(range(len(counts)), 0)
+        self.partitions = {tp(number): self.owned(number) for number in range(len(counts))}
         for number, count in enumerate(counts):
             self.fill(number, count)
+
+    def owned(self, number: int) -> OwnedPartition:
+        partition = OwnedPartition(tp(number), 1)
+        partition.positioned(0, self.ends[number], -1)
+        return partition
 
     def fill(self, number: int, count: int) -> None:
         if not count:
             return
-        start = self.ends[number]
+        partition = self.partitions[tp(number)]
+        start = partition.fetch_end() or 0
         end = self.ends[number] = start + count
         chunk = RangeChunk(topic="t", partition=number, first_offset=start, next_offset=end)
-        self.partitions[tp(number)].arrived(0, chunk, end)  # type: ignore[arg-type]
+        assert partition.arrived(start, chunk, end)  # type: ignore[arg-type]
 
     def change(self, number: int, what: str, count: int) -> None:
         partition = self.partitions.get(tp(number))
         if partition is None:
-            self.partitions[tp(number)] = partition = OwnedPartition(tp(number), 1)
+            self.partitions[tp(number)] = partition = self.owned(number)
         if what == "fill":
             partition.paused = False
             self.fill(number, count)

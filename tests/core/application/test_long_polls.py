@@ -11,7 +11,7 @@ from instride.core.events import Commit, Fetched, Polled
 
 def aborted(script: Script, number: int) -> Fetched:
     """A batch without a record to return: it wakes the poll, and does not end it."""
-    return Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=number)
+    return Fetched(partition=tp(0), epoch=1, fetch_number=0, start=number - 1, chunk=None, next_offset=number)
 
 
 @pytest.mark.rule("full-speed")

@@ -12,7 +12,7 @@ from instride.core.events import Commit, Fetched
 @pytest.mark.requirement("KIP-41/4")
 def test_what_is_over_the_bound_comes_with_the_next_poll(script: Script) -> None:
     script.assigned(0)
-    script.fetched(0, 1, 4)
+    script.fetched(0, 1, 4, start=0)
     assert script.poll(limit=2) == [(0, 1, 3)]
     assert script.poll(limit=2) == [(0, 3, 4)]
     script.fetched(0, 4, 6)
@@ -57,7 +57,7 @@ def test_the_position_moves_over_batches_without_a_record_to_return(script: Scri
     script.assigned(0)
     if returned_before:
         script.fetched(0, 0, 3)
-    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=3 * returned_before, chunk=None, next_offset=9))
     assert script.poll() == ([(0, 0, 3)] if returned_before else [])
     assert script.run(script.machine.position(script.now, tp(0), 0.0)) == 9
     script.machine.commit_async(script.now, None)
@@ -70,7 +70,7 @@ def test_the_position_moves_over_batches_without_a_record_to_return(script: Scri
 def test_a_batch_without_a_record_to_return_parts_no_others(script: Script, limit: int) -> None:
     script.assigned(0)
     script.fetched(0, 0, 3)
-    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=3, chunk=None, next_offset=9))
     script.fetched(0, 9, 11)
     found = script.poll(limit=limit) + script.poll(limit=limit)
     assert [each for _, start, end in found for each in range(start, end)] == [0, 1, 2, 9, 10]

@@ -526,7 +526,7 @@ def test_data_of_an_assignment_that_is_over_is_dropped_and_not_kept(script: Scri
     script.poll()
     script.fetched(0, 0, 5)
     script.assigned(0, epoch=3)
-    script.fetched(0, 7, 9, epoch=3)
+    script.fetched(0, 7, 9, epoch=3, start=0)
     assert script.poll() == [(0, 7, 9)]
 
 

@@ -50,7 +50,16 @@ class ReadingScript(Script):
         chunk = SimulatedChunk(
             topic="t", partition=partition, first_offset=start, next_offset=end, leader_epoch=leader_epoch
         )
-        self.up(Fetched(partition=tp(partition), epoch=1, fetch_number=fetch_number, chunk=chunk, next_offset=end))
+        self.up(
+            Fetched(
+                partition=tp(partition),
+                epoch=1,
+                fetch_number=fetch_number,
+                start=start,
+                chunk=chunk,
+                next_offset=end,
+            )
+        )
 
     def read(self, limit: int = -1) -> list[tuple[int, int]]:
         """(partition, offset) of what a poll returned; each delivery agrees with its records."""
@@ -156,7 +165,7 @@ def test_chunks_behind_it_keep_their_order() -> None:
 def test_a_gap_and_control_batches_behind_it_move_the_position_once_it_is_past() -> None:
     script = ReadingScript((0, 1))
     script.arrives(0, 0, 2)
-    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=9))
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=2, chunk=None, next_offset=9))
     script.read()
     assert script.position(0) == 1
     script.reader.bad.clear()

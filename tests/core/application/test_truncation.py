@@ -20,7 +20,7 @@ class Cut(Script):
         self.assigned(0)
         self.fetched(0, 0, 4)
         self.fetched(0, 4, 8)
-        self.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, chunk=None, next_offset=10))
+        self.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=8, chunk=None, next_offset=10))
 
     def cut(self, offset: int, *, reset: int | None, void_from: int | None = None, fetch_number: int = 0) -> None:
         error = LogTruncationError("cut", topic="t", partition=0, offset=10, divergent_offset=offset)

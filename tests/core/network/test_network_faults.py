@@ -17,7 +17,6 @@ from instride.core.events import (
     Lost,
     Parked,
     Pause,
-    Resume,
     RevokeRequested,
     SetPosition,
 )
@@ -52,39 +51,12 @@ def test_what_a_stopped_partition_has_buffered_stops_no_other(how: str) -> None:
     fetched(script, 0, 0, 10)
     assert "Fetch" not in script.waits(), "ten records are buffered in all"
     if how == "paused":
-        script.do(Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1))
+        script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     else:
         script.heartbeat(REBALANCE_IN_PROGRESS)
         script.rebalance(2, 1)
         assert len(script.take(RevokeRequested)) == 1
     assert {each.partition for each in script.asked(api.Fetch).partitions} == {1}
-
-
-def test_a_parked_partition_that_was_paused_meanwhile_is_tried_again_on_resume(script: NetworkScript) -> None:
-    """The pause makes the Parked event stale, so the application never heard of it."""
-    script.member_of(1, 0)
-    fetch_error(script, 0, 29)
-    assert len(script.take(Parked)) == 1
-    script.do(
-        Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1),
-        Resume(partition=tp(0), epoch=script.epoch(0), fetch_number=2, offset=0),
-    )
-    fetch_error(script, 0, 29)
-    (parked,) = script.take(Parked)
-    assert parked.fetch_number == 2
-
-
-def test_a_parked_partition_without_a_position_looks_for_it_again_on_resume() -> None:
-    script = NetworkScript(auto_offset_reset="none")
-    script.committed_offset = -1
-    script.member_of(1, 0)
-    assert len(script.take(Parked)) == 1
-    script.committed_offset = 7
-    script.do(
-        Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1),
-        Resume(partition=tp(0), epoch=script.epoch(0), fetch_number=2, offset=None),
-    )
-    assert script.asked(api.Fetch).partitions[0].offset == 7
 
 
 def test_questions_about_nothing_are_answered_at_once(script: NetworkScript) -> None:

@@ -70,15 +70,19 @@ def test_read_committed_asks_for_the_last_stable_offset() -> None:
     assert script.asked(api.ListOffsets).read_committed
 
 
-def test_an_answer_from_before_a_pause_is_dropped(script: Ranging) -> None:
+@pytest.mark.rule("14")
+def test_an_answer_that_was_under_way_when_it_was_paused_is_taken(script: Ranging) -> None:
     epoch = script.epoch(0)
-    script.do(Pause(partition=tp(0), epoch=epoch, fetch_number=1))
-    script.do(Resume(partition=tp(0), epoch=epoch, fetch_number=2, offset=0))
+    script.do(Pause(partition=tp(0), epoch=epoch))
     script.ends(p0=10, p1=10)
-    assert script.ranges() == [(1, 0, 10)]
+    assert script.ranges() == [(0, 0, 10), (1, 0, 10)]
+    script.pass_time(1.0)
+    assert set(script.asked(api.ListOffsets).timestamps) == {tp(1)}
+    script.ends(p1=10)
+    script.do(Resume(partition=tp(0), epoch=epoch))
     script.pass_time(1.0)
     script.ends(p0=12, p1=10)
-    assert script.ranges() == [(0, 0, 12)]
+    assert script.ranges() == [(0, 10, 12)]
 
 
 def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:

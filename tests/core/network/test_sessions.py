@@ -78,7 +78,7 @@ def test_a_session_that_a_broker_ends_in_its_answer_begins_anew() -> None:
 def test_what_is_paused_is_forgotten() -> None:
     script = Fetching()
     script.reply(p0=0, p1=0)
-    script.do(Pause(partition=tp(0), epoch=script.epoch(0), fetch_number=1))
+    script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     script.reply()
     assert numbers(script.request().forgotten) == [(0, 0)]
     assert set(script.request().known) == {tp(1)}

@@ -17,7 +17,6 @@ from instride.core.events import (
     Parked,
     Pause,
     Positioned,
-    Resume,
     SetPosition,
 )
 from instride.core.network.actions import Transmit
@@ -157,16 +156,15 @@ def test_an_answer_that_a_seek_overtook_is_ignored() -> None:
     assert script.fetched_from()[0] == 50
 
 
-def test_a_pause_meanwhile_asks_again() -> None:
+@pytest.mark.rule("14")
+def test_a_pause_meanwhile_voids_nothing() -> None:
     script = Validating()
     script.new_leader(7)
     epoch = script.epoch(0)
-    script.do(Pause(partition=tp(0), epoch=epoch, fetch_number=1))
-    script.do(Resume(partition=tp(0), epoch=epoch, fetch_number=2, offset=4))
+    script.do(Pause(partition=tp(0), epoch=epoch))
     script.ended(5, 2)
-    assert script.take(Parked) == [], "that was asked before the pause"
-    script.ended(5, 2)
-    assert script.fetched_from()[0] == 4, "the application had returned up to 4 only"
+    (parked,) = script.take(Parked)
+    assert (parked.fetch_number, parked.void_from) == (0, 5)
 
 
 @pytest.mark.parametrize("code", [3, 6, 74, 75, 7, -1])

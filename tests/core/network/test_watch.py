@@ -195,7 +195,7 @@ def test_the_end_of_the_log_is_no_stall(reading: WatchScript) -> None:
 
 def test_a_paused_partition_does_not_stall(reading: WatchScript) -> None:
     reading.fetched(0, 5, high_watermark=9)
-    reading.do(Pause(partition=tp(0), epoch=1, fetch_number=1))
+    reading.do(Pause(partition=tp(0), epoch=1))
     reading.live_for(30)
     assert reading.noticed(PartitionStalled) == []
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from instride.core.application.inbox import Change, Completion, Data
+from instride.core.application.partition import OwnedPartition
+from instride.core.application.seeking import fetch_again
 from instride.core.application.state import ApplicationState
 from instride.core.events import (
     Answered,
@@ -89,15 +91,22 @@ def _data(state: ApplicationState, event: Data) -> None:
         return  # of an assignment that is over
     match event:
         case Fetched():
-            if not held.arrived(event.fetch_number, event.chunk, event.next_offset):
-                _dropped(state, event)
-            held.high_watermark = max(held.high_watermark, event.high_watermark)
+            _fetched(state, held, event)
         case Positioned():
             held.positioned(event.seek_number, event.offset, event.leader_epoch)
         case Parked():
             held.parked(event)
         case _:
             assert_never(event)
+
+
+def _fetched(state: ApplicationState, held: OwnedPartition, event: Fetched) -> None:
+    held.high_watermark = max(held.high_watermark, event.high_watermark)
+    if not held.awaits(event.fetch_number):
+        _dropped(state, event)
+    elif not held.arrived(event.start, event.chunk, event.next_offset):
+        _dropped(state, event)
+        fetch_again(state, held)
 
 
 def _dropped(state: ApplicationState, event: Fetched) -> None:

@@ -206,26 +206,17 @@ class ApplicationMachine:
         seeking.seek(self._state, self._state.held(partition), offset, leader_epoch)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """What is buffered stays; nothing is returned or fetched until resume."""
+        """Nothing is returned, and no fetch is sent, until resume. What is buffered or in flight stays."""
         for held in self._all_held(partitions):
             if not held.paused:
                 held.paused = True
-                held.drop_arrivals()
-                self._state.post(Pause(partition=held.partition, epoch=held.epoch, fetch_number=held.fetch_number))
+                self._state.post(Pause(partition=held.partition, epoch=held.epoch))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for held in self._all_held(partitions):
             if held.paused:
                 held.paused = False
-                held.drop_arrivals()
-                self._state.post(
-                    Resume(
-                        partition=held.partition,
-                        epoch=held.epoch,
-                        fetch_number=held.fetch_number,
-                        offset=held.fetch_end(),
-                    )
-                )
+                self._state.post(Resume(partition=held.partition, epoch=held.epoch))
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, held in self._state.lists.held.items() if held.paused)

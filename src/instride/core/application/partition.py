@@ -3,9 +3,10 @@
 Laws
 1. `position` is the offset after the last returned record. Only `take`, `put_back`, `seek` and `positioned` move it.
 2. The buffer holds what was fetched and not yet returned, in order; its first entry begins at `position` or later.
-3. seek_number rises with each seek; fetch_number with each seek, pause, resume and giving back. An arrival with
-   an older fetch_number is dropped.
-4. A parked partition gives its error, or its reset, once everything before it was returned, once.
+3. seek_number rises with each seek; fetch_number with each seek, giving back and refusal (law 4). An arrival with
+   an older fetch_number is dropped. A pause voids nothing: what arrives meanwhile is kept.
+4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
+5. A parked partition gives its error, or its reset, once everything before it was returned, once.
 """
 
 from __future__ import annotations
@@ -87,9 +88,13 @@ class OwnedPartition:
             self.position = offset
             self.leader_epoch = leader_epoch
 
-    def arrived(self, fetch_number: int, chunk: RecordChunk | None, next_offset: int) -> bool:
-        """False: it was fetched for an older position and is dropped."""
-        if fetch_number != self.fetch_number or self.state is not Ownership.OWNED:
+    def awaits(self, fetch_number: int) -> bool:
+        """Whether what was fetched under this number is wanted (law 3)."""
+        return fetch_number == self.fetch_number and self.state is Ownership.OWNED
+
+    def arrived(self, start: int, chunk: RecordChunk | None, next_offset: int) -> bool:
+        """False: it is refused (law 4)."""
+        if start != self.fetch_end():
             return False
         self._buffer.append((chunk, next_offset))
         self.buffered += len(chunk) if chunk is not None else 0
@@ -195,6 +200,11 @@ class OwnedPartition:
     def fetch_end(self) -> int | None:
         """Where fetching goes on after what is buffered."""
         return self._buffer[-1][1] if self._buffer else self.position
+
+    def end_epoch(self) -> int:
+        """The leader epoch of the last record before `fetch_end`, or -1."""
+        buffered = (chunk.leader_epoch for chunk, _ in reversed(self._buffer) if chunk is not None)
+        return next(buffered, self.leader_epoch)
 
 
 def _before(chunk: RecordChunk, offset: int) -> RecordChunk:

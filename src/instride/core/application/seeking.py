@@ -4,7 +4,9 @@ Laws
 1. A seek raises the seek number, so that what was finished before it reaches no later commit.
 2. A partition that is out of range is reset by a seek, once all that was fetched before was returned. The reset may
    lead back, and only a higher seek number lets commits go back.
-3. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
+3. What arrived and does not continue the buffer is fetched again from the buffer's end. What is buffered stays, and
+   no seek is needed.
+4. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from instride.core.application.partition import OwnedPartition
 from instride.core.application.state import ApplicationState
 from instride.core.events import SetPosition
 
-__all__ = ["reset_due", "seek", "tell_position"]
+__all__ = ["fetch_again", "reset_due", "seek", "tell_position"]
 
 
 def seek(state: ApplicationState, held: OwnedPartition, offset: int, leader_epoch: int = -1) -> None:
@@ -35,15 +37,23 @@ def reset_due(state: ApplicationState) -> None:
             seek(state, held, reset, held.reset_epoch)
 
 
-def tell_position(state: ApplicationState, held: OwnedPartition) -> None:
-    """Fetch from the position, or from where it is to be found."""
+def fetch_again(state: ApplicationState, held: OwnedPartition) -> None:
+    """Law 3. Whatever else is under way does not continue the buffer either."""
+    held.drop_arrivals()
+    tell_position(state, held, keeps_buffer=True)
+
+
+def tell_position(state: ApplicationState, held: OwnedPartition, *, keeps_buffer: bool = False) -> None:
+    """Fetch from the end of the buffer, or from where the position is to be found."""
+    end = held.fetch_end()
     state.post(
         SetPosition(
             partition=held.partition,
             epoch=held.epoch,
             seek_number=held.seek_number,
             fetch_number=held.fetch_number,
-            offset=held.origin if held.position is None else held.position,
-            leader_epoch=held.leader_epoch,
+            offset=held.origin if end is None else end,
+            leader_epoch=held.end_epoch(),
+            keeps_buffer=keeps_buffer,
         )
     )

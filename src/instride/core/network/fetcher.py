@@ -217,7 +217,7 @@ class Fetcher:
         table = self._held()
         for tp, fetched in result.partitions.items():
             held = table.get(TopicPartition(*tp))
-            if held is not None and stamps.get(held.partition) == held.stamp and held.fetchable:
+            if held is not None and stamps.get(held.partition) == held.stamp and held.awaits_records:
                 self._take(lane[0], held, fetched, now)
 
     def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
@@ -280,7 +280,7 @@ class Fetcher:
         return True
 
     def _deliver(self, held: HeldPartition, fetched: api.FetchedPartition) -> None:
-        held.offset = fetched.next_offset
+        start, held.offset = held.offset, fetched.next_offset
         if fetched.chunk is not None:
             held.records += len(fetched.chunk)
             held.nbytes += fetched.chunk.nbytes
@@ -290,6 +290,7 @@ class Fetcher:
                 partition=held.partition,
                 epoch=held.epoch,
                 fetch_number=held.fetch_number,
+                start=start,
                 chunk=fetched.chunk,
                 next_offset=fetched.next_offset,
                 high_watermark=held.known_end,

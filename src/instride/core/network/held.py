@@ -2,8 +2,8 @@
 
 Laws
 1. `offset` is where to fetch next; it is known in the phase FETCHING only.
-2. What was asked under an older fetch_number (a seek, a pause, a giving back came between), or of a topic that was
-   deleted and made again since, is dropped.
+2. What was asked under an older fetch_number (a seek, a giving back, a refusal came between), or of a topic that was
+   deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
 3. `records` and `nbytes` count what was delivered and has not been consumed yet.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from instride.core.events import COMMITTED, EARLIEST
+from instride.core.events import COMMITTED, EARLIEST, SetPosition
 from instride.core.group.ownership import Ownership
 from instride.core.network.backoff import Backoff
 from instride.records import TopicPartition
@@ -47,7 +47,6 @@ class HeldPartition:
         "listener_done",
         "nbytes",
         "offset",
-        "origin",
         "partition",
         "paused",
         "phase",
@@ -79,8 +78,6 @@ class HeldPartition:
         self.phase = Phase.FIND_COMMITTED
         self.asking = False
         self.timestamp = EARLIEST
-        # What the application side said last: an offset, or where to find one.
-        self.origin = COMMITTED
         self.offset = -1
         self.leader_epoch = -1
         self.seek_number = 0
@@ -104,7 +101,13 @@ class HeldPartition:
 
     @property
     def fetchable(self) -> bool:
-        return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.paused and not self.asking
+        """Whether a fetch of it may be sent."""
+        return self.awaits_records and not self.paused
+
+    @property
+    def awaits_records(self) -> bool:
+        """Whether what a fetch brings is to be taken."""
+        return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.asking
 
     @property
     def lagging(self) -> bool:
@@ -116,39 +119,21 @@ class HeldPartition:
         """What an answer must still agree with: (epoch, fetch_number, topic_number)."""
         return self.epoch, self.fetch_number, self.topic_number
 
-    def set_position(self, offset: int, leader_epoch: int, seek_number: int, fetch_number: int) -> None:
-        self.seek_number = seek_number
-        self.restart(fetch_number)
-        self.leader_epoch = leader_epoch
-        self.reset_number = fetch_number
-        self.records = self.nbytes = 0
+    def set_position(self, event: SetPosition) -> None:
+        self.seek_number, self.fetch_number = event.seek_number, event.fetch_number
+        self.asking = False
+        self.leader_epoch = event.leader_epoch
+        if not event.keeps_buffer:
+            self.reset_number = event.fetch_number
+            self.records = self.nbytes = 0
         self.corrupt_at = -1
         self.backoff.succeeded()
-        self.origin = offset
-        if offset >= 0:
-            self._at(offset, leader_epoch)
-        else:
-            self._find()
-
-    def restart(self, fetch_number: int) -> None:
-        self.fetch_number = fetch_number
-        self.asking = False
-
-    def resume(self, offset: int | None) -> None:
-        """A parked one is tried again: the pause may have made the event stale that told of it."""
-        if self.phase is Phase.PARKED and offset is None:
-            self._find()
-        elif self.phase is Phase.PARKED:
-            self.phase = Phase.FETCHING
-        if offset is not None and self.phase in (Phase.FETCHING, Phase.VALIDATE):
-            self.offset = offset
-            self.checked = -1
-
-    def _find(self) -> None:
-        if self.origin == COMMITTED:
+        if event.offset >= 0:
+            self._at(event.offset, event.leader_epoch)
+        elif event.offset == COMMITTED:
             self.phase = Phase.FIND_COMMITTED
         else:
-            self.find_offset(self.origin)
+            self.find_offset(event.offset)
 
     def find_offset(self, timestamp: int) -> None:
         """timestamp: EARLIEST, LATEST or BY_DURATION."""

@@ -257,13 +257,10 @@ class NetworkMachine:
             return
         match event:
             case SetPosition():
-                held.set_position(event.offset, event.leader_epoch, event.seek_number, event.fetch_number)
+                held.set_position(event)
             case Pause():
                 held.paused = True
-                held.restart(event.fetch_number)
             case Resume():
                 held.paused = False
-                held.restart(event.fetch_number)
-                held.resume(event.offset)
             case _:
                 assert_never(event)

@@ -156,7 +156,7 @@ class RangeFetcher:
         table = self._held()
         for tp, listed in result.offsets.items():
             held = table.get(TopicPartition(*tp))
-            if held is None or stamps.get(held.partition) != held.stamp or not held.fetchable:
+            if held is None or stamps.get(held.partition) != held.stamp or not held.awaits_records:
                 continue
             if listed.error:
                 self._cluster.refresh()
@@ -184,7 +184,7 @@ class RangeFetcher:
             next_offset=listed.offset,
             leader_epoch=listed.leader_epoch,
         )
-        held.offset, held.leader_epoch = listed.offset, listed.leader_epoch
+        held.offset, held.leader_epoch = chunk.next_offset, listed.leader_epoch
         held.backoff.succeeded()
         held.records += len(chunk)
         self._context.deliver(
@@ -192,6 +192,7 @@ class RangeFetcher:
                 partition=held.partition,
                 epoch=held.epoch,
                 fetch_number=held.fetch_number,
+                start=chunk.first_offset,
                 chunk=chunk,  # type: ignore[arg-type]  # its record is a range
                 next_offset=listed.offset,
                 high_watermark=listed.offset,
