@@ -1,4 +1,4 @@
-"""Rule 14: what arrives says where it starts; only what continues the buffer is taken. Pause and resume void nothing."""
+"""Rule 14: only what continues the buffer is taken, and what arrives says where it starts. A pause voids nothing."""
 
 from __future__ import annotations
 
