@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, LATEST, Fetched, Parked, Pause, Resume
+from instride.core.events import EARLIEST, LATEST, Fetched, Parked, Pause, Resume, SetPosition
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.core.network.ranges import RangeChunk
@@ -68,6 +68,15 @@ def test_read_committed_asks_for_the_last_stable_offset() -> None:
     script = Ranging(isolation_level="read_committed")
     script.member_of(1, 0)
     assert script.asked(api.ListOffsets).read_committed
+
+
+def test_an_answer_from_before_a_seek_is_dropped(script: Ranging) -> None:
+    script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=4))
+    script.ends(p0=10, p1=10)
+    assert script.ranges() == [(1, 0, 10)]
+    script.pass_time(1.0)
+    script.ends(p0=12, p1=10)
+    assert script.ranges() == [(0, 4, 12)]
 
 
 @pytest.mark.rule("14")
