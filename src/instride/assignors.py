@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from instride.core.assignors.api import Assignment, Assignor, ClusterView, MemberSubscription
-from instride.core.assignors.claims import Claim, withhold_transferring
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
 from instride.core.assignors.range import RangeAssignor
 from instride.core.assignors.roundrobin import RoundRobinAssignor
-from instride.core.assignors.sticky import StickyAssignor
+from instride.core.assignors.sticky import Claim, CooperativeStickyAssignor, StickyAssignor, withhold_transferring
 from instride.core.group.protocol import RebalanceProtocol
 
 __all__ = [

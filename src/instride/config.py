@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, Type
 
 from instride.config_names import hint_for
 from instride.config_security import check_security
-from instride.core.assignors.api import Assignor
+from instride.core.assignors.assignor import Assignor
 from instride.durations import parse_duration
 from instride.errors import ConfigError
 from instride.telemetry import TelemetryListener

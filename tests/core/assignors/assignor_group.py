@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride.core.assignors.sticky import CooperativeStickyAssignor
 from instride.records import TopicPartition
 
 

@@ -11,10 +11,8 @@ from assignor_group import Group, assert_valid, assignable, cluster, member, siz
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from instride.core.assignors.sticky import StickyAssignor
-from instride.core.assignors.userdata import write_sticky
+from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
 from instride.records import TopicPartition
 
 TOPICS = ["t1", "t2", "t3", "t4"]

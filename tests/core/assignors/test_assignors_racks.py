@@ -10,12 +10,9 @@ from assignor_group import Group, assert_valid, assignable, member, shown, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.assignors.api import Assignment, Assignor, ClusterView, MemberSubscription
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from instride.core.assignors.racks import Racks
+from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription, Racks
 from instride.core.assignors.range import RangeAssignor
-from instride.core.assignors.sticky import StickyAssignor
-from instride.core.assignors.userdata import write_sticky
+from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
 from instride.records import TopicPartition
 
 BOTH = "t1 t2"

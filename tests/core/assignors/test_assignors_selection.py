@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import pytest
 
-from instride.core.assignors.api import Assignment, Assignor, ClusterView, MemberSubscription
+from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
 from instride.core.assignors.selection import ASSIGNORS, common_protocol, pick_assignors
 from instride.core.group.protocol import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError

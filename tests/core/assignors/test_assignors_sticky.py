@@ -9,10 +9,8 @@ from itertools import permutations
 import pytest
 from assignor_group import Group, assert_valid, cluster, member, shown, sizes, tps
 
-from instride.core.assignors.api import Assignment, MemberSubscription
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
-from instride.core.assignors.sticky import StickyAssignor
-from instride.core.assignors.userdata import generation_userdata, write_sticky
+from instride.core.assignors.assignor import Assignment, MemberSubscription
+from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, generation_userdata, write_sticky
 from instride.records import TopicPartition
 
 BOTH = "t1 t2"

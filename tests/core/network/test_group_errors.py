@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride.core.assignors.sticky import CooperativeStickyAssignor
 from instride.core.events import (
     Answered,
     Assigned,

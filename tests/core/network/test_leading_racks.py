@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.assignors.api import ClusterView
+from instride.core.assignors.assignor import ClusterView
 from instride.core.assignors.range import RangeAssignor
 from instride.core.events import RevokeRequested
 from instride.wire import api

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
+from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
 from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevokeRequested, Subscribe
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition

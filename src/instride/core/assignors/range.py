@@ -14,9 +14,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.members import as_assignment, in_order, subscribers
-from instride.core.assignors.racks import Racks
+from instride.core.assignors.assignor import (
+    Assignment,
+    ClusterView,
+    MemberSubscription,
+    Racks,
+    as_assignment,
+    in_order,
+    subscribers,
+)
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
 

@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from instride.core.assignors.api import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.members import as_assignment, in_order, subscribers
+from instride.core.assignors.assignor import (
+    Assignment,
+    ClusterView,
+    MemberSubscription,
+    as_assignment,
+    in_order,
+    subscribers,
+)
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from instride.core.assignors.api import Assignor
-from instride.core.assignors.cooperative_sticky import CooperativeStickyAssignor
+from instride.core.assignors.assignor import Assignor
 from instride.core.assignors.range import RangeAssignor
 from instride.core.assignors.roundrobin import RoundRobinAssignor
-from instride.core.assignors.sticky import StickyAssignor
+from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from instride.core.group.protocol import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError
 

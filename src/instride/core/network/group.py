@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from instride.core.assignors.api import Assignor
+from instride.core.assignors.assignor import Assignor
 from instride.core.events import ErrorRaised
 from instride.core.group.membership import GroupInput, GroupState
 from instride.core.group.protocol import RebalanceProtocol

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from instride.core.assignors.api import Assignor
+from instride.core.assignors.assignor import Assignor
 from instride.core.group.membership import GroupInput, GroupState
 from instride.core.network.book import Book
 from instride.core.network.cluster import Cluster

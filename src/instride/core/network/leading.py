@@ -10,7 +10,7 @@ Laws
 
 from __future__ import annotations
 
-from instride.core.assignors.api import Assignor, ClusterView, MemberSubscription
+from instride.core.assignors.assignor import Assignor, ClusterView, MemberSubscription
 from instride.core.network.cluster import Cluster
 from instride.errors import ProtocolError
 from instride.wire import api

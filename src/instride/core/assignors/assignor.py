@@ -1,10 +1,15 @@
-"""What an assignor is given and what it gives: the contract for ours and for the user's own.
+"""What an assignor is given and what it gives: the contract for ours and for the user's own. What all of ours share.
 
 Laws
 1. An assignor is pure arithmetic on the leader's side: equal input, equal output, on every machine.
 2. It assigns each partition of a topic to exactly one member that subscribes to the topic, or to none.
-3. Under the cooperative protocol none is granted that another member still owns (`claims`).
+3. Under the cooperative protocol it grants no partition that another member still owns (`withhold_transferring`).
 4. Topics that the cluster does not know have no partitions. Every member is in the result, perhaps with none.
+5. Static members come first, by instance id: they keep their place when a restart changes their member id. Dynamic
+   members follow, by member id.
+6. Racks (KIP-881): a member whose rack is unknown is near every partition. A partition whose racks are unknown is
+   near no other member. Racks matter where some member's rack has a replica, and not every partition has one in every
+   rack.
 """
 
 from __future__ import annotations
@@ -17,7 +22,17 @@ from typing import Protocol
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
 
-__all__ = ["Assignment", "Assignor", "ClusterView", "MemberSubscription"]
+__all__ = [
+    "Assignment",
+    "Assignor",
+    "ClusterView",
+    "MemberSubscription",
+    "Racks",
+    "as_assignment",
+    "in_order",
+    "subscribers",
+    "topics_of",
+]
 
 Assignment = dict[str, tuple[TopicPartition, ...]]
 """Member id -> its partitions, sorted."""
@@ -100,3 +115,58 @@ class Assignor(Protocol):
     def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
         """What this member was assigned, after each Sync."""
         ...
+
+
+# -- members
+
+
+def in_order(members: Iterable[MemberSubscription]) -> list[MemberSubscription]:
+    return sorted(members, key=_rank)
+
+
+def _rank(member: MemberSubscription) -> tuple[bool, str]:
+    instance = member.group_instance_id
+    return (True, member.member_id) if instance is None else (False, instance)
+
+
+def topics_of(member: MemberSubscription, cluster: ClusterView) -> frozenset[str]:
+    """The topics of the subscription that have partitions."""
+    return frozenset(topic for topic in member.topics if cluster.partitions.get(topic, 0) > 0)
+
+
+def subscribers(members: Sequence[MemberSubscription], cluster: ClusterView) -> dict[str, list[MemberSubscription]]:
+    """Each subscribed topic that has partitions, by name, with its subscribers in the order of `members`."""
+    found: dict[str, list[MemberSubscription]] = {}
+    for member in members:
+        for topic in topics_of(member, cluster):
+            found.setdefault(topic, []).append(member)
+    return {topic: found[topic] for topic in sorted(found)}
+
+
+def as_assignment(parts: dict[str, list[TopicPartition]]) -> Assignment:
+    return {member_id: tuple(sorted(partitions)) for member_id, partitions in parts.items()}
+
+
+# -- racks
+
+
+class Racks:
+    """The racks of one group's members, and of the cluster's replicas."""
+
+    def __init__(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> None:
+        self._members = {member.member_id: member.rack for member in members}
+        self._replicas = cluster.racks
+
+    def near(self, member_id: str, partition: TopicPartition) -> bool:
+        """Law 6."""
+        rack = self._members.get(member_id)
+        return rack is None or rack in self._replicas.get(partition, ())
+
+    def matter(self, partitions: Collection[TopicPartition], members: Iterable[str]) -> bool:
+        """Law 6."""
+        of_members = {rack for member in members if (rack := self._members.get(member)) is not None}
+        if not of_members:
+            return False
+        of_each = [frozenset(self._replicas.get(each, ())) for each in partitions]
+        everywhere = frozenset().union(*of_each)
+        return bool(of_members & everywhere) and any(each != everywhere for each in of_each)
