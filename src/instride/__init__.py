@@ -1,6 +1,6 @@
 """instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
 
-from instride.commits import CommitEntry, CommitSnapshot
+from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer import Consumer, RangeConsumer
 from instride.consumer_records import Changes, ConsumerRecords
@@ -25,6 +25,7 @@ from instride.wire.sasl.oauthbearer import OAuthToken
 __all__ = [
     "Changes",
     "CommitEntry",
+    "CommitResult",
     "CommitSnapshot",
     "Consumer",
     "ConsumerConfig",

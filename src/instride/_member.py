@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Never, Self, Unpack
 
 from instride import arguments
+from instride.commits import CommitResult
 from instride.config import (
     ConsumerConfig,
     ConsumerSettings,
@@ -169,28 +170,49 @@ class Member:
     # -- commits
 
     def commit(
-        self, offsets: Offsets | None = None, *, timeout: float | None = None, wait_for_rebalance: bool = True
-    ) -> None:
+        self,
+        offsets: Offsets | None = None,
+        *,
+        timeout: float | None = None,
+        wait_for_rebalance: bool = True,
+        allow_rewind: bool = False,
+    ) -> CommitResult:
         """Commit and wait for the answer. None: what the last poll returned, of every partition held, as in Java.
 
+        Returns what the group has now because of it, and of the rest why not: what a snapshot says of an assignment or
+        a seek that is over (StaleCommitError), and what lies behind a later offset that the group has
+        (CommitOvertakenError). Where nothing at all was committed since all of a snapshot is stale, that is raised.
+
+        allow_rewind: send offsets behind those that the group has (else: after a seek only).
         A rebalance is no reason to fail: the commit is sent while the broker takes it, else held and sent with the new
-        generation. RebalanceInProgressError when the timeout ends first, or at once where it is refused and
-        wait_for_rebalance is False (KIP-429). CommitFailedError: a partition is not ours any more. KafkaTimeoutError.
-        ValueError: an offset behind one that was committed before (seek first).
+        generation. Raises RebalanceInProgressError when the timeout ends first, or at once where it is refused and
+        wait_for_rebalance is False (KIP-429); KafkaTimeoutError: it is not known what became of it; what a broker
+        refuses; and for offsets given as a dict CommitFailedError where a partition is not ours (any more), and
+        CommitRewindError where one lies behind what the broker accepted before. Other partitions of a commit that
+        raises may have been committed.
         """
         with self._driver.use():
             limit, what = self._timeout("commit", timeout), arguments.commit_offsets(offsets)
-            self._driver.run(self._application.commit(now(), what, limit, carry_over=wait_for_rebalance))
+            return self._driver.run(
+                self._application.commit(now(), what, limit, carry_over=wait_for_rebalance, allow_rewind=allow_rewind)
+            )
 
-    def commit_async(self, offsets: Offsets | None = None) -> Future[None]:
+    def commit_async(self, offsets: Offsets | None = None, *, allow_rewind: bool = False) -> Future[CommitResult]:
         """Hand a commit over and go on. Sent as soon as possible, with others; carried over a rebalance.
 
-        The future ends as `commit` would. Its callbacks run on the network thread: keep them short.
+        The future ends as `commit` would: with a `CommitResult`, or an error. One that a later commit of the partition
+        overtakes before it is sent ends with that one, and says so. Its callbacks run on the network thread: keep them
+        short.
         """
         with self._driver.use():
-            futures: list[Future[None]] = []
+            futures: list[Future[CommitResult]] = []
             what = arguments.commit_offsets(offsets)
-            self._application.commit_async(now(), what, on_call=lambda call: futures.append(self._driver.future(call)))
+            self._application.commit_async(
+                now(),
+                what,
+                allow_rewind=allow_rewind,
+                on_call=lambda call: futures.append(self._driver.future(call)),
+            )
             return futures[0] if futures else _nothing_to_commit()
 
     def committed(
@@ -395,7 +417,7 @@ class Member:
         return self._driver.run(self._application.poll(now(), wait, immediate=immediate, limit=most, read=read))
 
 
-def _nothing_to_commit() -> Future[None]:
-    done: Future[None] = Future()
-    done.set_result(None)
+def _nothing_to_commit() -> Future[CommitResult]:
+    done: Future[CommitResult] = Future()
+    done.set_result(CommitResult())
     return done

@@ -5,19 +5,21 @@ Laws
 2. Each entry carries its partition's assignment epoch and seek number. Who sends it drops the entries whose
    epoch or seek is over, so that no commit speaks of an earlier one.
 3. Each entry is settled, partition by partition; what failed is the maker's to offer again.
+4. A commit's answer is true: it names what the group has because of it, and why it has the rest not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from instride.errors import KafkaError
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["CommitEntry", "CommitOutcome", "CommitSnapshot", "OnSettled"]
+__all__ = ["CommitEntry", "CommitOutcome", "CommitResult", "CommitSnapshot", "OnSettled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,26 @@ class CommitEntry:
         return OffsetAndMetadata(offset=self.offset, metadata=self.metadata, leader_epoch=self.leader_epoch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What became of one commit. True only where all of it was committed; that of nothing is True.
+
+    committed: what the group has now because of this commit.
+    not_committed: why the group has not the others from it: `StaleCommitError` (an assignment or a seek that is over),
+        `CommitOvertakenError` (the group has a later offset), or what a broker, or the time-out, said.
+    """
+
+    committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    not_committed: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return not self.not_committed
+
+
 class CommitOutcome(Enum):
-    """COMMITTED: the broker has it. FAILED: it has not, try again. STALE: its epoch or seek is over."""
+    """COMMITTED: the group has it, or a later offset of the same assignment and seek. FAILED: it has not, try again.
+    STALE: its epoch or seek is over.
+    """
 
     COMMITTED = "committed"
     FAILED = "failed"
@@ -79,7 +99,8 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
     def settle(self, partition: TopicPartition, entry: CommitEntry, *, committed: bool, stale: bool = False) -> None:
         """Tell the maker what became of one entry. The consumer calls it once for each; thread-safe.
 
-        committed: False when the answer was an error, none came, or the entry was not sent.
+        committed: the group has its offset or a later one. False when the answer was an error, none came, or the
+            entry was not sent.
         stale: it was not sent, and never will be, because its epoch or seek is over.
         """
         if self._on_settled is None:

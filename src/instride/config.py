@@ -118,6 +118,9 @@ class ConsumerConfig:
         takes one (`instride.deserializers`); None leaves bytes.
     interceptors: `ConsumerInterceptor`s, in the order in which they are called.
     enable_auto_commit: commit what earlier polls returned; only for processing that ends before the next poll.
+    commit_start_offsets: when a partition is let go of, commit where it began, if that was at a reset (the latest, or
+        by duration), no seek came since, and nothing else of it was committed: so the next owner misses nothing. None:
+        where this member commits at all, by a verb or by itself.
     session_timeout, heartbeat_interval, max_poll_interval: as Kafka's; max_poll_interval is also the member's
         rebalance time-out and the longest delay of a revoke.
     request_timeout, default_api_timeout, connection_setup_timeout: bounds of a request, of a blocking call
@@ -166,6 +169,7 @@ class ConsumerConfig:
     value_deserializer: Deserializer | None = None
     interceptors: Sequence[Interceptor] = ()
     enable_auto_commit: bool = False
+    commit_start_offsets: bool | None = None
     auto_commit_interval: float = 5.0
     session_timeout: float = 45.0
     heartbeat_interval: float = 3.0
@@ -235,6 +239,7 @@ class ConsumerSettings(TypedDict, total=False):
     value_deserializer: Deserializer | None
     interceptors: Sequence[Interceptor]
     enable_auto_commit: bool
+    commit_start_offsets: bool | None
     auto_commit_interval: float
     session_timeout: float
     heartbeat_interval: float
@@ -301,6 +306,8 @@ def _check_types(config: ConsumerConfig) -> None:
     for name in ("exclude_internal_topics", "enable_auto_commit"):
         if not isinstance(getattr(config, name), bool):
             raise ConfigError(f"{name} must be True or False")
+    if config.commit_start_offsets is not None and not isinstance(config.commit_start_offsets, bool):
+        raise ConfigError("commit_start_offsets must be True, False or None")
     if config.telemetry is not None and not callable(config.telemetry):
         raise ConfigError("telemetry must be callable with one event, or None")
     reset_duration(config.auto_offset_reset)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
+from instride.errors import KafkaError
 from instride.records import TopicPartition
 from instride.telemetry import Blocker, TelemetryEvent
 from instride.wire.chunk import RecordChunk
@@ -160,12 +161,21 @@ class Commit:
 
     carry_over: hold it while the group's rebalance refuses it, and send it with the new generation; else the
         answer is `RebalanceInProgressError` at once.
+    by_hand: a user named these offsets: what would take the group back is an error of the whole commit.
+    allow_rewind: they may lie behind what the group has.
+    dropped: what the application side did not hand over, and why: for the answer.
+    starts: where partitions began: sent only where nothing else of the assignment was or is to be committed.
+    The answer's result is a `CommitResult`.
     """
 
     call: int
     deadline: float
     entries: Mapping[TopicPartition, CommitEntry]
     carry_over: bool = True
+    by_hand: bool = False
+    allow_rewind: bool = False
+    dropped: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+    starts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,13 +384,17 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positioned:
-    """Where a partition begins: its committed offset, or where the reset policy says."""
+    """Where a partition begins: its committed offset, or where the reset policy says.
+
+    reset: the group has no committed offset, and auto_offset_reset found this one: the latest, or by duration.
+    """
 
     partition: TopicPartition
     epoch: int
     seek_number: int
     offset: int
     leader_epoch: int = -1
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,12 +435,15 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The answer to the application event with this call number: a result, or an error."""
+    """The answer to the application event with this call number: a result, or an error.
+
+    committed: of a commit: what became of each partition; None where it was committed as it stands.
+    """
 
     call: int
     result: Any = None
     error: Exception | None = None
-    committed: Mapping[TopicPartition, Exception | None] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, KafkaError | None] = field(default_factory=dict)
 
 
 BackgroundEvent = (

@@ -25,6 +25,9 @@
     │   │   ├── LogTruncationError             the log was cut behind what was read (an unclean leader election)
     │   │   └── TopicRecreatedError            the topic was deleted and made again: the offset is of the old one
     │   └── CommitFailedError                  the group moved on; these offsets were not committed
+    │       ├── StaleCommitError               of an assignment or a seek that is over
+    │       └── CommitOvertakenError           a later commit went in its place: the group has that
+    │           └── CommitRewindError          the group has a later offset already: refused
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
     ├── DeserializationError                   a key or value deserializer raised; names the record
@@ -116,6 +119,7 @@ from instride.errors.broker import (
     UnsupportedVersionCodeError,
     error_for_code,
 )
+from instride.errors.commits import CommitOvertakenError, CommitRewindError, StaleCommitError
 from instride.errors.connection import (
     AuthenticationError,
     CorruptRecordError,
@@ -159,6 +163,8 @@ __all__ = [
     "ChecksumMismatchError",
     "ClusterAuthorizationFailedError",
     "CommitFailedError",
+    "CommitOvertakenError",
+    "CommitRewindError",
     "ConcurrentUseError",
     "ConfigError",
     "ConsumerClosedError",
@@ -220,6 +226,7 @@ __all__ = [
     "SaslAuthenticationFailedError",
     "SinkError",
     "SinkWriteError",
+    "StaleCommitError",
     "TlsError",
     "TopicAuthorizationFailedError",
     "TopicRecreatedError",

@@ -310,7 +310,7 @@ class InconsistentTopicIdError(BrokerResponseError):
 
 
 class CommitFailedError(BrokerResponseError):
-    """The group gave the partitions to another member before these offsets were committed."""
+    """These offsets were not committed: the group gave the partitions to another member before, say."""
 
     code = -1
 

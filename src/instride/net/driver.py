@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
+from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Call
 from instride.core.application.machine import ApplicationMachine
@@ -154,7 +155,7 @@ class Driver:
         """From any thread, at any time."""
         return self.application.metrics(self._network.meter, now())
 
-    def future(self, call: int) -> Future[None]:
+    def future(self, call: int) -> Future[CommitResult]:
         return self._thread.future(call)
 
     def wakeup(self) -> None:

@@ -20,6 +20,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
 from instride.core.network.actions import (
@@ -82,7 +83,7 @@ class NetworkThread:
         self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
-        self._futures: dict[int, Future[None]] = {}
+        self._futures: dict[int, Future[CommitResult]] = {}
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
         # Attempts at a place that came to nothing: each begins with another address of its name.
@@ -112,9 +113,9 @@ class NetworkThread:
         if self._died is not None:  # it died while this was on its way
             self._fail_futures(self._died)
 
-    def future(self, call: int) -> Future[None]:
-        """Resolved, on this thread, when the call is answered. To be asked for before the call is posted."""
-        future: Future[None] = Future()
+    def future(self, call: int) -> Future[CommitResult]:
+        """Resolved, on this thread, when the commit is answered. To be asked for before it is posted."""
+        future: Future[CommitResult] = Future()
         future.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
         self._futures[call] = future
         return future
@@ -337,11 +338,10 @@ class NetworkThread:
         future = self._futures.pop(event.call, None)
         if future is None:
             return
-        error = event.error or next((each for each in event.committed.values() if each is not None), None)
-        if error is not None:
-            future.set_exception(error)
+        if event.error is not None:
+            future.set_exception(event.error)
         else:
-            future.set_result(None)
+            future.set_result(event.result)
 
     def _fail_futures(self, error: BaseException) -> None:
         while self._futures:

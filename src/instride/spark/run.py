@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from instride.commits import CommitResult
 from instride.consumer import RangeConsumer
 from instride.errors import KafkaError, NetworkThreadDiedError, RangeFailedError, WakeupError
 from instride.ledger import OffsetLedger
@@ -85,7 +86,7 @@ class PipelineRun:
         self._jobs: dict[str, Job] = {}
         self._flights: dict[TopicPartition, Flight] = {}
         self._tracked: dict[TopicPartition, OffsetRange] = {}
-        self._commit_call: Future[None] | None = None
+        self._commit_call: Future[CommitResult] | None = None
         self._handed_over: dict[TopicPartition, OffsetAndMetadata] = {}
         self._failure: BaseException | None = None
         self._stop_at: float | None = None

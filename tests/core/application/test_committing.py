@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
+from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.core.application.machine import ApplicationMachine
 from instride.core.events import (
@@ -28,6 +28,7 @@ from instride.errors import (
     CommitFailedError,
     ConfigError,
     IllegalStateError,
+    KafkaError,
     KafkaTimeoutError,
     RebalanceInProgressError,
     WakeupError,
@@ -95,12 +96,14 @@ def test_a_negative_offset_is_refused(owner: Script) -> None:
         owner.machine.commit_async(owner.now, {tp(0): -1})
 
 
-@pytest.mark.rule("full-speed")
-def test_an_offset_goes_back_only_after_a_seek(owner: Script) -> None:
+@pytest.mark.rule("15")
+def test_whether_an_offset_goes_back_is_for_the_network_side_to_say(owner: Script) -> None:
     hand_over(owner, {tp(0): 8})
-    hand_over(owner, {tp(0): 8})
-    with pytest.raises(ValueError, match="seek first"):
-        owner.machine.commit_async(owner.now, {tp(0): 7})
+    again = hand_over(owner, {tp(0): 7})
+    assert (again.entries[tp(0)].offset, again.by_hand, again.allow_rewind) == (7, True, False)
+    owner.machine.commit_async(owner.now, {tp(0): 6}, allow_rewind=True)
+    assert owner.take_posted(Commit)[-1].allow_rewind
+    assert not hand_over(owner, None).by_hand, "what the last poll returned was named by nobody"
     owner.machine.seek(tp(0), 2)
     assert hand_over(owner, {tp(0): 3}).entries[tp(0)].seek_number == 1
 
@@ -147,7 +150,7 @@ def test_lost_and_assigned_again_within_one_poll_is_another_epoch(owner: Script)
 
 
 @pytest.mark.parametrize("error", [None, RebalanceInProgressError("later")])
-def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: Exception | None) -> None:
+def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: KafkaError | None) -> None:
     made = Settled(p0=entry(4), p1=entry(3))
     call = owner.machine.commit_async(owner.now, made.snapshot)
     assert made.outcomes == {}
@@ -207,14 +210,17 @@ def committing(owner: Script, timeout: float = 10.0, **options: Any) -> tuple[An
 @pytest.mark.requirement("threading/4")
 def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
     call, commit = committing(owner)
-    owner.up(Answered(call=commit.call, committed={tp(0): None}))
-    with pytest.raises(StopIteration):
+    result = CommitResult(committed={tp(0): OffsetAndMetadata(offset=4)})
+    owner.up(Answered(call=commit.call, result=result, committed={tp(0): None}))
+    with pytest.raises(StopIteration) as end:
         call.send(owner.now)
+    assert end.value.value is result
 
 
-def test_a_blocking_commit_raises_what_became_of_a_partition(owner: Script) -> None:
+def test_a_blocking_commit_raises_the_error_of_its_answer(owner: Script) -> None:
     call, commit = committing(owner)
-    owner.up(Answered(call=commit.call, committed={tp(0): CommitFailedError("gone")}))
+    gone = CommitFailedError("gone")
+    owner.up(Answered(call=commit.call, error=gone, committed={tp(0): gone}))
     with pytest.raises(CommitFailedError, match="gone"):
         call.send(owner.now)
 

@@ -11,6 +11,7 @@ from instride.core.application.holdings import CHANGES, blocker_of
 from instride.core.events import Answered, Assigned, Commit, DelayExplained, Lost, Noticed, Revoked, RevokeRequested
 from instride.core.group.ownership import TRANSITIONS
 from instride.core.group.protocol import RebalanceProtocol
+from instride.errors import KafkaError
 from instride.records import OffsetRange
 from instride.telemetry import (
     Blocker,
@@ -116,7 +117,7 @@ def test_a_loss_tells_what_may_be_repeated(script: Script) -> None:
     assert (handed_over.at, handed_over.requested_at, handed_over.phases, handed_over.seconds) == (100.5, None, {}, 0.0)
 
 
-def commit(script: Script, partition: int, offset: int, *, error: Exception | None = None) -> None:
+def commit(script: Script, partition: int, offset: int, *, error: KafkaError | None = None) -> None:
     script.machine.commit_async(script.now, {tp(partition): offset})
     (sent,) = script.take_posted(Commit)
     script.up(Answered(call=sent.call, committed={tp(partition): error}))
@@ -131,7 +132,7 @@ def uncommitted(script: Script, partition: int) -> int:
 def test_only_what_the_broker_took_is_committed(script: Script) -> None:
     script.fetched(0, 0, 8)
     script.poll()
-    commit(script, 0, 8, error=RuntimeError("refused"))
+    commit(script, 0, 8, error=KafkaError("refused"))
     assert uncommitted(script, 0) == 8
     commit(script, 0, 8)
     assert uncommitted(script, 0) == 0

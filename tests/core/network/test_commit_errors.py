@@ -6,7 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, Lost, PartitionsAssigned, Unsubscribe
-from instride.errors import CommitFailedError, KafkaTimeoutError, RebalanceInProgressError
+from instride.errors import CommitFailedError, CommitOvertakenError, KafkaTimeoutError, RebalanceInProgressError
 from instride.wire import api
 
 ILLEGAL_GENERATION = 22
@@ -116,7 +116,7 @@ def test_who_does_not_wait_for_a_rebalance_is_refused_at_once_while_commits_are_
     script.rebalance(2, 0)
     script.pass_time(1.0)
     assert script.committed() == {0: 6}, "for who waits; the newest offset goes with it, since it is as true"
-    assert outcome(script, patient) is None
+    assert isinstance(outcome(script, patient), CommitOvertakenError)
 
 
 @pytest.mark.rule("full-speed")

@@ -11,7 +11,7 @@ Laws
 from __future__ import annotations
 
 from instride.core.application.calls import Call, Wait
-from instride.core.application.committing import GRACE, auto_commit
+from instride.core.application.committing import GRACE, commit_before_release
 from instride.core.application.drain import drain
 from instride.core.application.polling import run_revoked_listener
 from instride.core.application.state import ApplicationState
@@ -63,11 +63,11 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     drain(state)
     _take_losses(state, errors)
     if state.assigned_by_hand:
-        auto_commit(state, now, state.lists.held)
+        commit_before_release(state, now, state.lists.held)
         return True
     before = dict.fromkeys(state.lists.held)
     completing = state.lists.let_go(before)
-    auto_commit(state, now, completing)
+    commit_before_release(state, now, completing)
     if completing:
         state.post(CompleteRevoke(partitions=completing, leaving=True))
     while state.lists.held and now < deadline:

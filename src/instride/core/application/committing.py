@@ -3,26 +3,45 @@
 Laws
 1. A snapshot's entry of an older epoch or seek number is dropped, settled as stale, and nothing else happens.
 2. Offsets given by hand speak of the present assignment; a partition that is not held is `CommitFailedError`.
-3. Within an epoch and seek number an offset never goes back: ValueError, since only `seek` says that it is meant.
+3. Whether an offset goes back is for the network side to say: it knows what the broker accepted (rule 15).
 4. A partition that completes its revoke takes commits only while its listener runs.
-5. Every entry is settled once: by the broker's answer, or as dropped.
+5. Every entry is settled once: by the broker's answer, or as dropped. What is dropped is told with the answer.
+6. A member that commits at all commits where a partition began, before it lets go of it (rule 18): where that was at a
+   reset, and no seek came since. The network side sends it only where nothing else of it was committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from instride.commits import CommitEntry, CommitSnapshot
+from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.state import ApplicationState
 from instride.core.events import Answered, Commit
 from instride.core.group.ownership import Ownership
-from instride.errors import CommitFailedError, IllegalStateError, KafkaTimeoutError, WakeupError
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    StaleCommitError,
+    WakeupError,
+)
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["Offsets", "auto_commit", "auto_commit_due", "await_answer", "commit", "next_auto_commit", "start_commit"]
+__all__ = [
+    "Offsets",
+    "auto_commit",
+    "auto_commit_due",
+    "await_answer",
+    "commit",
+    "commit_before_release",
+    "next_auto_commit",
+    "start_commit",
+]
 
 Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
 
@@ -31,15 +50,20 @@ GRACE = 0.5
 
 
 def commit(
-    state: ApplicationState, now: float, offsets: Offsets | None, timeout: float, *, carry_over: bool
-) -> Call[None]:
+    state: ApplicationState,
+    now: float,
+    offsets: Offsets | None,
+    timeout: float,
+    *,
+    carry_over: bool,
+    allow_rewind: bool = False,
+) -> Call[CommitResult]:
     """A blocking commit. Raises what the broker or the group answered."""
     deadline = now + timeout
-    call = start_commit(state, offsets, deadline, carry_over=carry_over)
+    call = start_commit(state, offsets, deadline, carry_over=carry_over, allow_rewind=allow_rewind)
     answer = yield from await_answer(state, call, now, deadline, "commit")
-    for error in answer.committed.values():
-        if error is not None:
-            raise error
+    result: CommitResult = answer.result
+    return result
 
 
 def start_commit(
@@ -48,6 +72,7 @@ def start_commit(
     deadline: float,
     *,
     carry_over: bool = True,
+    allow_rewind: bool = False,
     on_call: Callable[[int], None] | None = None,
 ) -> int:
     """Hand a commit over; the number of its answer is returned, and told to `on_call` before anything is sent.
@@ -57,17 +82,29 @@ def start_commit(
     if state.config.group_id is None:
         raise IllegalStateError("commit needs a group_id")
     drain(state)
+    state.commits = True
     snapshot = offsets if isinstance(offsets, CommitSnapshot) else None
-    entries = _current(state, snapshot) if snapshot is not None else _by_hand(state, offsets)
+    dropped: dict[TopicPartition, KafkaError] = {}
+    entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets)
     call = state.next_call()
-    if not entries:
-        state.queue.append(Answered(call=call))  # nothing to send: answered here
+    if not entries and not dropped:
+        state.queue.append(Answered(call=call, result=CommitResult()))  # nothing to send: answered here
         return call
     _hear(state, call, entries, snapshot)
     if on_call is not None:
         on_call(call)
     state.holdings.commit_sent(call, entries)
-    state.post(Commit(call=call, deadline=deadline, entries=entries, carry_over=carry_over))
+    state.post(
+        Commit(
+            call=call,
+            deadline=deadline,
+            entries=entries,
+            carry_over=carry_over,
+            by_hand=offsets is not None and snapshot is None,
+            allow_rewind=allow_rewind,
+            dropped=dropped,
+        )
+    )
     return call
 
 
@@ -113,32 +150,72 @@ def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicP
         return
     held = (state.lists.held[tp] for tp in partitions)
     entries = {each.partition: _entry_at_position(each) for each in held if each.position is not None}
+    state.auto_committed.update(entries)
+    _commit_unasked(state, now, entries)
+
+
+def commit_before_release(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
+    """These are about to be let go of: auto-commit's last, and law 6."""
+    wanted = list(partitions)
+    auto_commit(state, now, wanted)
+    setting = state.config.commit_start_offsets
+    if state.config.group_id is None or not (state.commits if setting is None else setting):
+        return
+    starts = {}
+    for tp in wanted:
+        held = state.lists.held[tp]
+        if held.began is not None:
+            offset, leader_epoch = held.began
+            starts[tp] = CommitEntry(
+                offset=offset, epoch=held.epoch, seek_number=held.seek_number, leader_epoch=leader_epoch
+            )
+    _commit_unasked(state, now, starts, starts=True)
+
+
+def _commit_unasked(
+    state: ApplicationState, now: float, entries: Mapping[TopicPartition, CommitEntry], *, starts: bool = False
+) -> None:
     if entries:
-        state.auto_committed.update(entries)
         call, deadline = state.next_call(), now + state.config.default_api_timeout
         _hear(state, call, entries)
         state.holdings.commit_sent(call, entries)
-        state.post(Commit(call=call, deadline=deadline, entries=entries))
+        state.post(Commit(call=call, deadline=deadline, entries=entries, starts=starts))
 
 
-def _current(state: ApplicationState, snapshot: CommitSnapshot) -> dict[TopicPartition, CommitEntry]:
+def _current(
+    state: ApplicationState, snapshot: CommitSnapshot, dropped: dict[TopicPartition, KafkaError]
+) -> dict[TopicPartition, CommitEntry]:
     """Law 1."""
     current = {}
     for tp, entry in snapshot.entries.items():
         held = state.lists.held.get(tp)
         if held is None or not _speaks_of(entry, held):
             snapshot.settle(tp, entry, committed=False, stale=True)
+            dropped[tp] = _stale(tp, entry, held)
         elif _takes_commits(state, held):
             current[tp] = entry
         else:
             snapshot.settle(tp, entry, committed=False)
+            dropped[tp] = CommitFailedError(
+                f"offset {entry.offset} of {tp} was not committed: the revoke of the partition is completing"
+            )
     return current
+
+
+def _stale(tp: TopicPartition, entry: CommitEntry, held: OwnedPartition | None) -> StaleCommitError:
+    if held is None:
+        why = "the partition is not this consumer's any more (revoked, lost, or never assigned)"
+    elif held.epoch != entry.epoch:
+        why = "the partition was lost or revoked since, and assigned anew"
+    else:
+        why = "the partition was sought elsewhere since"
+    return StaleCommitError(f"offset {entry.offset} of {tp} was not committed: {why}")
 
 
 def _by_hand(
     state: ApplicationState, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
 ) -> dict[TopicPartition, CommitEntry]:
-    """Laws 2 and 3. None means what the last poll returned, as in Java."""
+    """Law 2. None means what the last poll returned, as in Java."""
     if offsets is None:
         held = state.lists.held.values()
         return {
@@ -146,10 +223,7 @@ def _by_hand(
             for each in held
             if each.position is not None and _takes_commits(state, each)
         }
-    entries = {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
-    for tp, entry in entries.items():
-        state.handed_over[tp] = (entry.epoch, entry.seek_number, entry.offset)
-    return entries
+    return {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
 
 
 def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata | int) -> CommitEntry:
@@ -161,11 +235,6 @@ def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata
     offset = OffsetAndMetadata(offset=value) if isinstance(value, int) else value
     if offset.offset < 0:
         raise ValueError(f"offset {offset.offset} of {tp} is negative")
-    epoch, seek_number, newest = state.handed_over.get(tp, (-1, -1, -1))
-    if (epoch, seek_number) == (held.epoch, held.seek_number) and offset.offset < newest:
-        raise ValueError(
-            f"commit of {tp} at {offset.offset} would go back behind {newest}; seek first if that is meant"
-        )
     return CommitEntry(
         offset=offset.offset,
         epoch=held.epoch,
@@ -215,4 +284,7 @@ def _hear(
 def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], answer: Answered) -> None:
     for tp, entry in entries.items():
         error = answer.committed.get(tp, answer.error)
-        snapshot.settle(tp, entry, committed=error is None and tp in answer.committed)
+        # Overtaken: the group has a later offset of the same epoch and seek, so this one needs no commit any more.
+        reached = error is None and tp in answer.committed
+        reached |= isinstance(error, CommitOvertakenError)
+        snapshot.settle(tp, entry, committed=reached, stale=isinstance(error, StaleCommitError))

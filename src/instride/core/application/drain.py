@@ -93,7 +93,7 @@ def _data(state: ApplicationState, event: Data) -> None:
         case Fetched():
             _fetched(state, held, event)
         case Positioned():
-            held.positioned(event.seek_number, event.offset, event.leader_epoch)
+            held.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
         case Parked():
             held.parked(event)
         case _:

@@ -13,6 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.core.application import asking, closing, committing, seeking, subscribing
 from instride.core.application.calls import Call, Wait
@@ -91,7 +92,9 @@ class ApplicationMachine:
         wanted = [TopicPartition(*tp) for tp in partitions]
         held = state.lists.held
         gone = [tp for tp in held if tp not in set(wanted)]
-        committing.auto_commit(state, state.holdings.now, gone)  # no revoke and no later poll will (as in Java)
+        committing.commit_before_release(
+            state, state.holdings.now, gone
+        )  # no revoke and no later poll will (as in Java)
         state.holdings.dropped(gone, lost=False)
         for tp in gone:
             del held[tp]
@@ -257,19 +260,36 @@ class ApplicationMachine:
 
     # -- the group's and the brokers' offsets
 
-    def commit(self, now: float, offsets: committing.Offsets | None, timeout: float, *, carry_over: bool) -> Call[None]:
+    def commit(
+        self,
+        now: float,
+        offsets: committing.Offsets | None,
+        timeout: float,
+        *,
+        carry_over: bool,
+        allow_rewind: bool = False,
+    ) -> Call[CommitResult]:
         self._at(now)
         try:
-            yield from committing.commit(self._state, now, offsets, timeout, carry_over=carry_over)
+            return (
+                yield from committing.commit(
+                    self._state, now, offsets, timeout, carry_over=carry_over, allow_rewind=allow_rewind
+                )
+            )
         finally:
             self._state.holdings.meter.commit_seconds += self._state.holdings.now - now
 
     def commit_async(
-        self, now: float, offsets: committing.Offsets | None, *, on_call: Callable[[int], None] | None = None
+        self,
+        now: float,
+        offsets: committing.Offsets | None,
+        *,
+        allow_rewind: bool = False,
+        on_call: Callable[[int], None] | None = None,
     ) -> int:
         """Hand a commit over. on_call: hears the number of its answer before anything is sent."""
         deadline = now + self._config.default_api_timeout
-        return committing.start_commit(self._state, offsets, deadline, on_call=on_call)
+        return committing.start_commit(self._state, offsets, deadline, allow_rewind=allow_rewind, on_call=on_call)
 
     def committed(
         self, now: float, partitions: Iterable[TopicPartition], timeout: float

@@ -43,6 +43,7 @@ class OwnedPartition:
 
     __slots__ = (
         "_buffer",
+        "began",
         "buffered",
         "deadline",
         "epoch",
@@ -71,6 +72,8 @@ class OwnedPartition:
         # Where the network side is to look for a position that is not known.
         self.origin = COMMITTED
         self.leader_epoch = -1
+        # Where a reset by policy found the beginning (rule 18): offset, leader epoch. None otherwise, and after a seek.
+        self.began: tuple[int, int] | None = None
         self.high_watermark = -1
         self.paused = False
         self.deadline = float("inf")
@@ -82,11 +85,12 @@ class OwnedPartition:
         self.buffered = 0
         self._buffer: deque[tuple[RecordChunk | None, int]] = deque()
 
-    def positioned(self, seek_number: int, offset: int, leader_epoch: int) -> None:
+    def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool) -> None:
         """The network side found where the partition begins."""
         if seek_number == self.seek_number and self.position is None:
             self.position = offset
             self.leader_epoch = leader_epoch
+            self.began = (offset, leader_epoch) if reset else None
 
     def awaits(self, fetch_number: int) -> bool:
         """Whether what was fetched under this number is wanted (law 3)."""
@@ -183,6 +187,7 @@ class OwnedPartition:
         """offset: a number, or below zero where only the network side can find it (earliest, latest)."""
         self.restart_fetch()
         self.seek_number += 1
+        self.began = None
         self.position = offset if offset >= 0 else None
         self.origin = offset
         self.leader_epoch = leader_epoch

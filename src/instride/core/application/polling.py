@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from instride.core.application.calls import Call, Wait
-from instride.core.application.committing import auto_commit, auto_commit_due, next_auto_commit
+from instride.core.application.committing import auto_commit_due, commit_before_release, next_auto_commit
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion, split_change
 from instride.core.application.partition import Delivery
@@ -126,7 +126,7 @@ class Poller:
             completing = state.lists.step()
             self._stepped = True
             if completing:
-                auto_commit(state, now, completing)
+                commit_before_release(state, now, completing)
                 state.post(CompleteRevoke(partitions=completing))
             self._tell_lost(lost)
         else:
@@ -216,7 +216,7 @@ class Poller:
             self._news = True
             return
         completing = state.lists.let_go(asked)
-        auto_commit(state, now, completing)
+        commit_before_release(state, now, completing)
         state.post(CompleteRevoke(partitions=completing))
         self._awaited.update(completing)
 

@@ -66,8 +66,8 @@ class ApplicationState:
         self.next_auto_commit = 0.0
         # The newest that was handed over by itself.
         self.auto_committed: dict[TopicPartition, CommitEntry] = {}
-        # The newest offset handed over for each partition, as (epoch, seek_number, offset): commits never rewind.
-        self.handed_over: dict[TopicPartition, tuple[int, int, int]] = {}
+        # Whether this member commits at all (rule 18).
+        self.commits = config.enable_auto_commit
         self._calls = 0
 
     @property

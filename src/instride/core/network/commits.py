@@ -2,8 +2,9 @@
 
 Laws
 1. One OffsetCommit is under way for the group; what is handed over meanwhile goes with the next (aggregated).
-2. The newest offset of a partition wins. Within an epoch and seek number it never goes back; an older epoch never
-   replaces a newer one.
+2. The newest offset of a partition wins, and who waited for an older one is told with it. Within an epoch and seek
+   number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset behind it
+   is refused. What the broker refused is no bar. An older epoch never replaces a newer one.
 3. A rebalance is no reason to refuse: while the broker accepts the present generation it is sent; from the answered
    join to the answered sync it is held, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
@@ -13,29 +14,27 @@ Laws
 6. Nothing is sent without a lease.
 7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
    coordinator for a while: one that has just started may not know its topics yet.
+8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
+9. Where a partition began is sent only where no other commit of its epoch was accepted or waits, and bars none
+   (rule 18).
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from instride.commits import CommitEntry
-from instride.core.events import Answered, Commit
+from instride.core.events import Commit
 from instride.core.network.cluster import MISSING_GRACE, UNKNOWN_TOPIC, Cluster
 from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from instride.core.network.commit_waiters import Waiter, Waiters, told
 from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.refused_commits import final_error, not_held
-from instride.errors import (
-    CommitFailedError,
-    KafkaError,
-    KafkaTimeoutError,
-    RebalanceInProgressError,
-    error_for_code,
-)
+from instride.core.network.refused_commits import abandoned, final_error
+from instride.errors import KafkaError, KafkaTimeoutError, RebalanceInProgressError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -43,6 +42,8 @@ __all__ = ["CommitGroup", "Commits"]
 
 _REDISCOVER = frozenset({7, 15, 16})
 _UNKNOWN_TOPIC_ID = 100
+_OFFSET_METADATA_TOO_LARGE = 12
+_NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
 _RETRY = frozenset({3, 7, 14, 15, 16, _UNKNOWN_TOPIC_ID})
 
 
@@ -67,21 +68,17 @@ class CommitBook(Protocol):
     def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool: ...
 
 
-@dataclass(slots=True, kw_only=True)
-class _Asker:
-    """An application event that waits for its answer."""
-
-    event: Commit
-    waiting: set[TopicPartition]
-    results: dict[TopicPartition, Exception | None] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Entry:
-    """An offset to commit, and who wants to hear of it."""
+    """What of one partition is to be committed next, and who wants to hear of it, by call.
+
+    rewind: it may lie behind what the group has. start: nobody's work, but where the partition began (law 9).
+    """
 
     commit: CommitEntry
-    askers: list[_Asker]
+    rewind: bool
+    start: bool
+    waiters: dict[int, Waiter]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,10 +96,13 @@ class Commits:
         self._cluster = cluster
         self._coordinator = coordinator
         self._backoff = context.backoff()
+        self._waiters = Waiters(context)
         self._queued: dict[TopicPartition, _Entry] = {}
+        # Law 9: until it is known that no other commit of the partition waits.
+        self._starts: dict[TopicPartition, _Entry] = {}
         self._flight: _Flight | None = None
-        self._askers: list[_Asker] = []
-        self._newest: dict[TopicPartition, CommitEntry] = {}
+        # What the broker accepted last of each partition.
+        self._accepted: dict[TopicPartition, CommitEntry] = {}
         self._unknown_since: dict[TopicPartition, float] = {}
         # Held until more syncs than these were answered (law 4).
         self._held_syncs = -1
@@ -112,13 +112,16 @@ class Commits:
     # -- what others ask
 
     def outstanding(self, partition: TopicPartition) -> bool:
-        return partition in self._queued or self.in_flight(partition)
+        return partition in self._queued or partition in self._starts or self.in_flight(partition)
 
     def in_flight(self, partition: TopicPartition) -> bool:
-        return self._flight is not None and partition in self._flight.entries
+        return self._flying(partition) is not None
+
+    def _flying(self, partition: TopicPartition) -> _Entry | None:
+        return self._flight.entries.get(partition) if self._flight is not None else None
 
     def anything_outstanding(self) -> bool:
-        return bool(self._queued) or self._flight is not None
+        return bool(self._queued) or bool(self._starts) or self._flight is not None
 
     def held_back(self) -> bool:
         """Whether a commit waits for the next sync."""
@@ -130,56 +133,53 @@ class Commits:
 
     def abandon(self, partition: TopicPartition, why: str) -> None:
         """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
-        entry = self._queued.pop(partition, None)
-        if entry is not None:
-            error = CommitFailedError(f"offset {entry.commit.offset} of {partition} was not committed: {why}")
-            self._context.log(logging.WARNING, str(error))
-            self._settle(partition, entry, error)
+        for table in (self._queued, self._starts):
+            entry = table.pop(partition, None)
+            if entry is not None:
+                self._abandon(partition, entry, why)
 
-    def close(self, error: Exception) -> None:
+    def close(self, error: KafkaError) -> None:
         """The consumer has closed: who waits still hears of it now."""
-        for asker in list(self._askers):
-            self._give_up(asker, error)
+        for waiter in self._waiters.everybody():
+            self._give_up(waiter, error)
 
     # -- handing over
 
     def add(self, event: Commit, now: float) -> None:
-        asker = _Asker(event=event, waiting=set(event.entries))
-        self._askers.append(asker)
+        waiter = self._waiters.add(event)
         for tp, commit in event.entries.items():
-            self._queue(tp, commit, asker)
+            self._queue(tp, commit, waiter)
         if not event.carry_over and self.group.sync_pending:
-            self._refuse(asker, "a rebalance is under way")
-        self._answer_done(asker)
+            self._refuse(waiter, "a rebalance is under way")
+        self._waiters.answer_done(waiter)
         self._context.touch()
 
-    def _queue(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
+    def _queue(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
+        event = waiter.event
         if not self.book.holds(tp, commit.epoch, commit.seek_number):
-            self._settle(tp, _Entry(commit=commit, askers=[asker]), not_held(tp))
+            self._waiters.settle(waiter, tp, abandoned(tp, commit, _NOT_HELD))
             return
-        queued = self._queued.get(tp)
-        if queued is None:
-            self._queue_first(tp, self._not_back(tp, commit), asker)
+        flying, queued = self._flying(tp), self._queued.get(tp)
+        if queued is None and flying is not None and flying.commit == commit:
+            flying.waiters[event.call] = waiter  # a ledger offers what is on its way until it is answered
             return
-        if queued.commit.epoch < commit.epoch:
+        if queued is not None and queued.commit.epoch < commit.epoch:
             self.abandon(tp, "the partition was assigned anew")
-            self._queued[tp] = _Entry(commit=commit, askers=[asker])
+        self._note_what_is_further(tp, commit, waiter)
+        entry = _Entry(commit=commit, rewind=event.allow_rewind, start=event.starts, waiters={event.call: waiter})
+        table = self._starts if event.starts else self._queued
+        table[tp] = _merged(table[tp], entry) if tp in table else entry
+
+    def _note_what_is_further(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
+        if waiter.event.allow_rewind:
             return
-        queued.askers.append(asker)
-        if not _older(commit, queued.commit):
-            queued.commit = commit
-
-    def _queue_first(self, tp: TopicPartition, commit: CommitEntry, asker: _Asker) -> None:
-        flying = self._flight.entries.get(tp) if self._flight is not None else None
-        if flying is not None and flying.commit == commit:
-            flying.askers.append(asker)  # a ledger offers what is on its way until it is answered
-        else:
-            self._queued[tp] = _Entry(commit=commit, askers=[asker])
-
-    def _not_back(self, tp: TopicPartition, commit: CommitEntry) -> CommitEntry:
-        """Law 2: an offset behind one that was sent already is replaced by that one."""
-        newest = self._newest.get(tp)
-        return newest if newest is not None and _older(commit, newest) else commit
+        pending = (self._flying(tp), self._queued.get(tp))
+        before = [entry.commit for entry in pending if entry is not None and not entry.start]
+        if tp in self._accepted:
+            before.append(self._accepted[tp])
+        further = [each.offset for each in before if _older(commit, each)]
+        if further:
+            waiter.behind[tp] = min(further)
 
     # -- sending
 
@@ -187,12 +187,13 @@ class Commits:
         self._refuse_the_impatient()
         wake = self._send_queued(now)
         self._expire(now)  # who gave no time at all has asked all the same
-        return min([wake, *(asker.event.deadline for asker in self._askers)])
+        return min(wake, self._waiters.next_deadline())
 
     def _send_queued(self, now: float) -> float:
         """Returns when to try again, where only time has to pass."""
         if self._flight is None:
-            self._drop_not_held()
+            self._queue_starts()
+            self._drop_hopeless()
         if self._flight is not None or not self._queued:
             return float("inf")
         if not self._coordinator.need():
@@ -208,8 +209,6 @@ class Commits:
         entries, self._queued = self._queued, {}
         flight = _Flight(entries=entries, generation=self.group.generation, syncs=self.group.syncs)
         self._flight = flight
-        for tp, entry in entries.items():
-            self._newest[tp] = entry.commit
         request = api.OffsetCommit(
             group_id=self._context.config.group_id or "",
             generation=flight.generation,
@@ -240,15 +239,28 @@ class Commits:
         held = all(self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
         return held and self._same(flight) and self.group.may_commit(now)
 
-    def _drop_not_held(self) -> None:
+    def _queue_starts(self) -> None:
+        """Law 9, while nothing is under way."""
+        for tp in [tp for tp in self._starts if tp not in self._queued]:
+            entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
+            if accepted is not None and accepted.epoch == entry.commit.epoch:
+                self._settle_accepted(tp, entry, accepted)
+            else:
+                self._queued[tp] = entry
+
+    def _drop_hopeless(self) -> None:
+        """What is not held any more, and what lies behind what the broker accepted (law 2)."""
         for tp, entry in list(self._queued.items()):
+            accepted = self._accepted.get(tp)
             if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
-                self.abandon(tp, "it is not this consumer's any more")
+                self.abandon(tp, _NOT_HELD)
+            elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
+                self._settle_accepted(tp, self._queued.pop(tp), accepted)
 
     def _settle_all(self, error: Exception) -> None:
-        entries, self._queued = self._queued, {}
-        for tp, entry in entries.items():
-            self._settle(tp, entry, error)
+        for table in (self._queued, self._starts):
+            while table:
+                self._settle(*table.popitem(), error)
         self._context.touch()
 
     # -- answers
@@ -300,17 +312,28 @@ class Commits:
     def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int, now: float) -> None:
         entry, gone = flight.entries[tp], self._is_gone(tp, code, now)
         if code == 0:
-            self._settle(tp, entry, None)
+            if not entry.start:
+                self._accepted[tp] = entry.commit
+            self._settle_accepted(tp, entry, entry.commit)
         elif self._means_not_yet(code, flight):
+            impatient = [each for each in self._waiters.impatient() if each.event.call in entry.waiters]
             self._requeue(tp, entry)
-            for asker in [asker for asker in entry.askers if not asker.event.carry_over]:
-                self._refuse(asker, "the broker is rebalancing the group")
+            for waiter in impatient:
+                self._refuse(waiter, "the broker is rebalancing the group")
         elif code in _RETRY and not gone:
             self._requeue(tp, entry)
         else:
-            error = final_error(tp, entry.commit, code)
-            self._context.log(logging.WARNING, str(error))
-            self._settle(tp, entry, error)
+            self._refused(tp, entry, code)
+
+    def _refused(self, tp: TopicPartition, entry: _Entry, code: int) -> None:
+        """For good. Whose metadata is shorter than what was too long may have its own offset committed still."""
+        self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code)))
+        other = _other_metadata(tp, entry) if code == _OFFSET_METADATA_TOO_LARGE else None
+        if other is not None:
+            self._requeue(tp, other)
+        for call, waiter in entry.waiters.items():
+            if other is None or call not in other.waiters:
+                self._waiters.settle(waiter, tp, final_error(tp, waiter.event.entries[tp], code))
 
     def _is_gone(self, tp: TopicPartition, code: int, now: float) -> bool:
         """Law 7."""
@@ -330,67 +353,101 @@ class Commits:
         return flight.generation == self.group.generation and flight.syncs == self.group.syncs
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
-        """Law 2: only where nothing newer was handed over meanwhile."""
-        if not entry.askers:
+        """Law 2: what was handed over meanwhile is the newer."""
+        if not entry.waiters:
             return  # everybody who wanted it gave up
         if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
-            self._settle(tp, entry, not_held(tp))
+            self._abandon(tp, entry, _NOT_HELD)
             return
         queued = self._queued.get(tp)
-        if queued is None:
-            self._queued[tp] = entry
-        else:
-            queued.askers.extend(entry.askers)  # of the same epoch, as both are held
+        self._queued[tp] = entry if queued is None else _merged(entry, queued)
 
-    # -- askers
+    # -- who waits
 
-    def _settle(self, tp: TopicPartition, entry: _Entry, error: Exception | None) -> None:
-        for asker in entry.askers:
-            asker.waiting.discard(tp)
-            asker.results[tp] = error
-            self._answer_done(asker)
+    def _settle(self, tp: TopicPartition, entry: _Entry, error: Exception) -> None:
+        for waiter in entry.waiters.values():
+            self._waiters.settle(waiter, tp, error if isinstance(error, KafkaError) else KafkaError(repr(error)))
 
-    def _answer_done(self, asker: _Asker) -> None:
-        if not asker.waiting and asker in self._askers:
-            self._askers.remove(asker)
-            self._context.deliver(Answered(call=asker.event.call, committed=asker.results))
+    def _settle_accepted(self, tp: TopicPartition, entry: _Entry, accepted: CommitEntry) -> None:
+        for waiter in entry.waiters.values():
+            self._waiters.settle(waiter, tp, told(tp, waiter, accepted))
+
+    def _abandon(self, tp: TopicPartition, entry: _Entry, why: str) -> None:
+        self._context.log(logging.WARNING, str(abandoned(tp, entry.commit, why)))
+        for waiter in entry.waiters.values():
+            self._waiters.settle(waiter, tp, abandoned(tp, waiter.event.entries[tp], why))
 
     def _expire(self, now: float) -> None:
-        for asker in [asker for asker in self._askers if now >= asker.event.deadline]:
+        for waiter in self._waiters.due(now):
             if self.group.sync_pending or self.held_back():
-                self._refuse(asker, "the rebalance did not end within the commit's timeout")
+                self._refuse(waiter, "the rebalance did not end within the commit's timeout")
             else:
-                self._give_up(asker, KafkaTimeoutError("the commit was not answered within its timeout"))
+                self._give_up(waiter, KafkaTimeoutError("the commit was not answered within its timeout"))
 
     def _refuse_the_impatient(self) -> None:
         """Who does not wait for a rebalance hears of it at once, unless its commit is on its way already."""
         if not (self.group.sync_pending or self.held_back()):
             return
-        for entry in list(self._queued.values()):
-            for asker in [each for each in entry.askers if not each.event.carry_over]:
-                self._refuse(asker, "a rebalance is under way")
+        for waiter in self._waiters.impatient():
+            queued = [self._queued[tp] for tp in waiter.waiting if tp in self._queued]
+            if any(waiter.event.call in entry.waiters for entry in queued):
+                self._refuse(waiter, "a rebalance is under way")
 
-    def _refuse(self, asker: _Asker, why: str) -> None:
+    def _refuse(self, waiter: Waiter, why: str) -> None:
         self._give_up(
-            asker, RebalanceInProgressError(f"{why}; poll, then commit what is still assigned and not committed yet")
+            waiter, RebalanceInProgressError(f"{why}; poll, then commit what is still assigned and not committed yet")
         )
 
-    def _give_up(self, asker: _Asker, error: Exception) -> None:
-        """Answer now. What only this asker wanted is not sent any more."""
-        for tp in asker.waiting:
-            asker.results[tp] = error
-        flying = self._flight.entries if self._flight is not None else {}
-        for entry in (*self._queued.values(), *flying.values()):
-            entry.askers = [each for each in entry.askers if each is not asker]
-        for tp in [tp for tp, entry in self._queued.items() if not entry.askers]:
-            del self._queued[tp]
-        asker.waiting.clear()
-        self._answer_done(asker)
+    def _give_up(self, waiter: Waiter, error: KafkaError) -> None:
+        """Answer now. What only this one wanted is not sent any more."""
+        for tp in waiter.waiting:
+            waiter.results[tp] = error
+            flying = self._flying(tp)
+            if flying is not None:
+                flying.waiters.pop(waiter.event.call, None)
+            for table in (self._queued, self._starts):
+                entry = table.get(tp)
+                if entry is not None and waiter.event.call in entry.waiters:
+                    del entry.waiters[waiter.event.call]
+                    if not entry.waiters:
+                        del table[tp]
+        waiter.waiting.clear()
+        self._waiters.answer_done(waiter)
         self._context.touch()
 
 
 def _older(one: CommitEntry, other: CommitEntry) -> bool:
     """Whether `one` would take back what `other` says."""
-    if (one.epoch, one.seek_number) != (other.epoch, other.seek_number):
-        return (one.epoch, one.seek_number) < (other.epoch, other.seek_number)
+    if _place(one) != _place(other):
+        return _place(one) < _place(other)
     return one.offset < other.offset
+
+
+def _place(commit: CommitEntry) -> tuple[int, int]:
+    return commit.epoch, commit.seek_number
+
+
+def _merged(older: _Entry, newer: _Entry) -> _Entry:
+    """Law 2: both as one; `older` was handed over first. The longer list of who waits is never copied (law 8)."""
+    same = _place(older.commit) == _place(newer.commit)
+    goes_on = older.start or (same and newer.rewind) or not _older(newer.commit, older.commit)
+    first = newer if goes_on else older
+    more, fewer = older.waiters, newer.waiters
+    if len(more) < len(fewer):
+        more, fewer = fewer, more
+    more.update(fewer)
+    rewind = first.rewind or (same and older.rewind)
+    return _Entry(commit=first.commit, rewind=rewind, start=first.start, waiters=more)
+
+
+def _other_metadata(tp: TopicPartition, refused: _Entry) -> _Entry | None:
+    """The newest of those that went along, among them whose metadata is shorter."""
+    others = {
+        call: waiter
+        for call, waiter in refused.waiters.items()
+        if len(waiter.event.entries[tp].metadata) < len(refused.commit.metadata)
+    }
+    if not others:
+        return None
+    newest = max(others.values(), key=lambda each: (not each.event.starts, each.event.entries[tp].offset))
+    return _Entry(commit=newest.event.entries[tp], rewind=refused.rewind, start=newest.event.starts, waiters=others)

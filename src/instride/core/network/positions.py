@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from instride.core.events import BY_DURATION, LATEST, Parked, Positioned
+from instride.core.events import BY_DURATION, COMMITTED, EARLIEST, LATEST, Parked, Positioned
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.backoff import Backoff
@@ -193,7 +193,8 @@ class Positions:
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:
-                self._found(held, found.offset, found.leader_epoch)
+                reset = held.origin == COMMITTED and held.timestamp != EARLIEST
+                self._found(held, found.offset, found.leader_epoch, reset=reset)
 
     def _not_listed(self, held: HeldPartition, code: int, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
@@ -255,7 +256,7 @@ class Positions:
             held.find_offset(where)
         self._context.touch()
 
-    def _found(self, held: HeldPartition, offset: int, leader_epoch: int) -> None:
+    def _found(self, held: HeldPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         held.found(offset, leader_epoch)
         self._context.deliver(
             Positioned(
@@ -264,6 +265,7 @@ class Positions:
                 seek_number=held.seek_number,
                 offset=offset,
                 leader_epoch=leader_epoch,
+                reset=reset,
             )
         )
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from instride.commits import CommitEntry
 from instride.core.network.codes import ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID
-from instride.errors import CommitFailedError, error_for_code
+from instride.errors import CommitFailedError, KafkaError, StaleCommitError, error_for_code
 from instride.records import TopicPartition
 
-__all__ = ["final_error", "not_held"]
+__all__ = ["abandoned", "final_error"]
 
 
-def not_held(tp: TopicPartition) -> CommitFailedError:
+def abandoned(tp: TopicPartition, commit: CommitEntry, why: str) -> StaleCommitError:
     """It is lost, revoked, or was sought elsewhere since."""
-    return CommitFailedError(f"{tp} is not this consumer's any more; its offset was not committed")
+    return StaleCommitError(f"offset {commit.offset} of {tp} was not committed: {why}")
 
 
-def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> Exception:
+def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> KafkaError:
     """What a broker's code says that no retry mends."""
     if code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID):
         return CommitFailedError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from instride.commits import CommitSnapshot
+from instride.commits import CommitResult, CommitSnapshot
 from instride.core.application.calls import Call
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.machine import ApplicationMachine
@@ -119,10 +119,10 @@ class WatchedApplication:
         self._machine.seek(partition, *arguments, **named)
         self._say("seek", TopicPartition(*partition))
 
-    def commit(self, now: float, offsets: Any, *arguments: Any, **named: Any) -> Call[None]:
+    def commit(self, now: float, offsets: Any, *arguments: Any, **named: Any) -> Call[CommitResult]:
         self._tell_own(offsets)
         try:
-            yield from self._machine.commit(now, offsets, *arguments, **named)
+            return (yield from self._machine.commit(now, offsets, *arguments, **named))
         except WakeupError:
             raise  # it is not known yet what became of it, and its caller asks again
         except KafkaError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from typing import TypeVar
 
-from instride.commits import CommitSnapshot
+from instride.commits import CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.calls import Call, Wait
@@ -126,7 +126,7 @@ class SimulatedConsumer:
     def paused(self) -> frozenset[TopicPartition]:
         return self._application.paused()
 
-    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> Call[None]:
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> Call[CommitResult]:
         limit = self._config.default_api_timeout if timeout is None else timeout
         return self._application.commit(self._now, offsets, limit, carry_over=True)
 

@@ -1,0 +1,405 @@
+"""Rule 15: a commit's answer tells what the group has; one high-water mark, moved by what the broker accepted."""
+
+from __future__ import annotations
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.commits import CommitEntry, CommitResult
+from instride.core.events import Answered, Commit
+from instride.errors import (
+    BrokerResponseError,
+    CommitOvertakenError,
+    CommitRewindError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
+    StaleCommitError,
+    TransportError,
+)
+from instride.records import OffsetAndMetadata
+from instride.wire import api
+
+METADATA_TOO_LARGE = 12
+NOT_AUTHORIZED = 29
+LOADING = 14
+REBALANCE_IN_PROGRESS = 27
+
+
+@pytest.fixture
+def script() -> NetworkScript:
+    made = NetworkScript()
+    made.member_of(1, 0, 1)
+    return made
+
+
+def answers(script: NetworkScript) -> dict[int, Answered]:
+    found = script.take(Answered)
+    assert len({each.call for each in found}) == len(found), "each call is answered once"
+    return {each.call: each for each in found}
+
+
+def error_of(script: NetworkScript, call: int) -> KafkaError | None:
+    return answers(script)[call].committed[tp(0)]
+
+
+def sent(script: NetworkScript) -> bool:
+    return "OffsetCommit" in script.waits()
+
+
+@pytest.mark.rule("15")
+def test_what_the_broker_accepted_is_in_the_result(script: NetworkScript) -> None:
+    call = script.commit({0: 5, 1: 6})
+    script.committed()
+    answer = answers(script)[call]
+    result = CommitResult(committed={tp(0): OffsetAndMetadata(offset=5), tp(1): OffsetAndMetadata(offset=6)})
+    assert answer.result == result
+    assert answer.result
+    assert answer.error is None
+
+
+@pytest.mark.rule("15")
+def test_one_behind_a_commit_that_the_broker_accepted_is_refused(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    script.committed()
+    script.take(Answered)
+    call = script.commit({0: 50}, by_hand=True)
+    assert not sent(script)
+    answer = answers(script)[call]
+    assert isinstance(answer.error, CommitRewindError)
+    assert (answer.error.offset, answer.error.committed) == (50, 100)
+    assert not answer.result
+    again = script.commit({0: 100}, by_hand=True)
+    assert script.committed() == {0: 100}, "the very same is no step back"
+    assert error_of(script, again) is None
+
+
+@pytest.mark.rule("15")
+@pytest.mark.parametrize("options", [{"seek_number": 1}, {"allow_rewind": True}])
+def test_after_a_seek_or_where_it_may_go_back_it_is_sent(script: NetworkScript, options: dict[str, int]) -> None:
+    script.commit({0: 100})
+    script.committed()
+    call = script.commit({0: 50}, by_hand=True, **options)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+    script.commit({0: 60}, seek_number=options.get("seek_number", 0))
+    assert script.committed() == {0: 60}, "the mark went back, too"
+
+
+@pytest.mark.rule("15")
+@pytest.mark.parametrize("code", [METADATA_TOO_LARGE, NOT_AUTHORIZED])
+def test_one_behind_a_commit_that_the_broker_refused_is_sent(script: NetworkScript, code: int) -> None:
+    high = script.commit({0: 100}, by_hand=True)
+    waiting = script.commit({0: 50}, by_hand=True)
+    script.committed(code)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+    late = script.commit({0: 40}, by_hand=True)
+    found = answers(script)
+    assert isinstance(found[high].error, BrokerResponseError)
+    assert found[waiting].error is None
+    assert isinstance(found[late].error, CommitRewindError), "behind 50"
+
+
+@pytest.mark.rule("15")
+def test_one_behind_a_commit_that_is_under_way_waits_for_its_answer(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    call = script.commit({0: 50}, by_hand=True)
+    assert script.take(Answered) == []
+    script.committed()
+    assert not sent(script)
+    assert isinstance(answers(script)[call].error, CommitRewindError)
+
+
+@pytest.mark.rule("15")
+def test_one_that_a_later_commit_overtook_says_so_and_is_no_error(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    overtaken = script.commit({0: 5}, by_hand=True)
+    newest = script.commit({0: 6}, by_hand=True)
+    script.committed()
+    assert script.committed() == {0: 6}
+    found = answers(script)
+    error = found[overtaken].result.not_committed[tp(0)]
+    assert type(error) is CommitOvertakenError
+    assert (error.offset, error.committed) == (5, 6)
+    assert (found[overtaken].error, found[overtaken].result.committed) == (None, {})
+    assert found[newest].result
+
+
+@pytest.mark.rule("15")
+def test_what_was_to_go_back_takes_what_waits_with_it(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    script.committed()
+    script.commit({1: 1})
+    overtaken, back, on = script.commit({0: 120}), script.commit({0: 50}, allow_rewind=True), script.commit({0: 60})
+    behind = script.commit({0: 55})
+    script.committed()
+    assert script.committed() == {0: 60}, "50 may lie behind 100, so what follows it may, too"
+    found = answers(script)
+    kinds = [type(found[call].committed[tp(0)]) for call in (overtaken, back, on, behind)]
+    assert kinds == [CommitOvertakenError, CommitOvertakenError, type(None), CommitRewindError]
+
+
+@pytest.mark.rule("15")
+def test_who_was_behind_one_that_was_refused_may_be_overtaken_by_another(script: NetworkScript) -> None:
+    script.commit({0: 100})
+    call = script.commit({0: 50})
+    script.commit({0: 70})
+    script.committed(NOT_AUTHORIZED)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 70}
+    assert type(error_of(script, call)) is CommitOvertakenError, "100 never was the group's"
+
+
+@pytest.mark.rule("15")
+def test_a_commit_whose_connection_broke_is_sent_again_with_what_came_meanwhile(script: NetworkScript) -> None:
+    first = script.commit({0: 100})
+    behind = script.commit({0: 50})
+    further = script.commit({1: 7})
+    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.pass_time(2.0)
+    assert script.committed() == {0: 100, 1: 7}
+    found = answers(script)
+    assert found[first].result
+    assert isinstance(found[behind].committed[tp(0)], CommitRewindError)
+    assert found[further].result
+
+
+@pytest.mark.rule("15")
+def test_a_seek_makes_what_waits_stale(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    before = script.commit({0: 100}, by_hand=True)
+    script.commit({0: 20}, seek_number=1)
+    script.committed()
+    assert script.committed() == {0: 20}
+    answer = answers(script)[before]
+    assert isinstance(answer.error, StaleCommitError)
+    assert "the group has 20" in str(answer.error)
+
+
+# --- snapshots, positions and auto-commit: what nobody named --------------------------------------------------
+
+
+@pytest.mark.rule("15")
+def test_what_a_ledger_names_behind_the_mark_is_told_and_raises_nothing(script: NetworkScript) -> None:
+    script.commit({0: 100}, by_hand=True)
+    script.committed()
+    script.take(Answered)
+    call = script.commit({0: 50})
+    answer = answers(script)[call]
+    assert answer.error is None
+    assert isinstance(answer.result.not_committed[tp(0)], CommitRewindError)
+
+
+def hand_over(script: NetworkScript, call: int, *entries: CommitEntry) -> Answered:
+    """A snapshot's, of partition 0; partition 1 was stale."""
+    dropped = {tp(1): StaleCommitError("offset 9 of t-1 was not committed: sought elsewhere")}
+    offsets = {tp(0): entry for entry in entries}
+    script.do(Commit(call=call, deadline=script.now + 60, entries=offsets, dropped=dropped))
+    if sent(script):
+        script.committed()
+    return answers(script)[call]
+
+
+@pytest.mark.rule("15")
+def test_stale_entries_are_told_beside_what_was_committed(script: NetworkScript) -> None:
+    entry = CommitEntry(offset=5, epoch=script.epoch(0), seek_number=0)
+    answer = hand_over(script, 1, entry)
+    assert answer.error is None
+    assert not answer.result
+    assert answer.result.committed == {tp(0): OffsetAndMetadata(offset=5)}
+    assert isinstance(answer.result.not_committed[tp(1)], StaleCommitError)
+
+
+@pytest.mark.rule("15")
+def test_a_commit_of_which_all_is_stale_is_no_success(script: NetworkScript) -> None:
+    answer = hand_over(script, 1)
+    assert isinstance(answer.error, StaleCommitError)
+    assert answer.result.committed == {}
+    lost = script.commit({0: 5}, epoch=99)
+    assert isinstance(answers(script)[lost].error, StaleCommitError), "let go of before it came down"
+
+
+# --- refused for its metadata ----------------------------------------------------------------------------------
+
+
+def with_metadata(script: NetworkScript, call: int, offset: int, metadata: str) -> int:
+    entry = CommitEntry(offset=offset, epoch=script.epoch(0), seek_number=0, metadata=metadata)
+    script.do(Commit(call=call, deadline=script.now + 60, entries={tp(0): entry}, by_hand=True))
+    return call
+
+
+@pytest.mark.rule("15")
+def test_who_went_along_with_too_long_a_metadata_is_sent_by_itself(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    low, plain = with_metadata(script, 1, 30, ""), with_metadata(script, 2, 50, "")
+    middle = with_metadata(script, 3, 60, "x" * 6000)
+    long = with_metadata(script, 4, 100, "x" * 5000)
+    script.committed()
+    assert script.committed(METADATA_TOO_LARGE) == {0: 100}
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+    found = answers(script)
+    assert found[plain].result
+    assert isinstance(found[low].committed[tp(0)], CommitOvertakenError)
+    for call, offset in ((middle, 60), (long, 100)):
+        assert isinstance(found[call].error, OffsetMetadataTooLargeError)
+        assert f"offset {offset} of t-0" in str(found[call].error)
+    assert not sent(script)
+
+
+# --- where a partition began (rule 18) -------------------------------------------------------------------------
+
+
+def start(script: NetworkScript, call: int, offset: int, *, epoch: int | None = None) -> int:
+    entry = CommitEntry(offset=offset, epoch=script.epoch(0) if epoch is None else epoch, seek_number=0)
+    script.do(Commit(call=call, deadline=script.now + 60, entries={tp(0): entry}, starts=True))
+    return call
+
+
+@pytest.mark.rule("18")
+def test_a_start_is_sent_where_nothing_else_was_and_bars_nothing(script: NetworkScript) -> None:
+    call = start(script, 1, 50)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+    script.commit({0: 10}, by_hand=True)
+    assert script.committed() == {0: 10}, "a user's own offset is what counts"
+
+
+@pytest.mark.rule("18")
+def test_a_start_never_replaces_a_commit(script: NetworkScript) -> None:
+    script.commit({0: 10})
+    script.committed()
+    call = start(script, 1, 50)
+    assert not sent(script)
+    assert isinstance(error_of(script, call), CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+def test_a_start_waits_for_what_is_under_way_and_gives_way_to_it(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    user = script.commit({0: 10})
+    call = start(script, 1, 50)
+    script.committed()
+    assert script.committed() == {0: 10}
+    assert not sent(script)
+    found = answers(script)
+    assert found[user].result
+    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+def test_a_start_is_sent_when_the_users_own_commit_is_refused(script: NetworkScript) -> None:
+    script.commit({0: 60})
+    call = start(script, 1, 50)
+    script.committed(METADATA_TOO_LARGE)
+    script.pass_time(2.0)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+
+
+@pytest.mark.rule("18")
+def test_a_users_commit_takes_the_place_of_a_start_that_waits(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    call = start(script, 1, 50)
+    script.committed(LOADING)
+    assert start(script, 2, 50) == 2, "once more is nothing else"
+    user, further = script.commit({0: 10}), script.commit({0: 60})
+    script.pass_time(2.0)
+    assert script.committed() == {0: 60, 1: 1}
+    found = answers(script)
+    kinds = [type(found[each].committed[tp(0)]) for each in (call, 2, user, further)]
+    assert kinds == [CommitOvertakenError, CommitOvertakenError, CommitOvertakenError, type(None)]
+
+
+@pytest.mark.rule("18")
+def test_a_start_under_way_holds_up_a_revoke_and_is_given_up_with_the_partition(script: NetworkScript) -> None:
+    script.commit({1: 1})
+    call = start(script, 1, 50)
+    script.complete(0)
+    assert script.committed() == {1: 1}
+    assert script.machine.deadline() > script.now
+    assert script.committed() == {0: 50}
+    assert answers(script)[call].result
+    gone = start(script, 3, 50, epoch=1)
+    assert isinstance(error_of(script, gone), StaleCommitError)
+
+
+@pytest.mark.rule("18")
+def test_a_start_that_waits_ends_when_the_coordinator_refuses_us_and_at_its_deadline() -> None:
+    script = NetworkScript()
+    script.member_of(1, 0, 1)
+    script.commit({1: 1}, timeout=500.0)
+    entry = CommitEntry(offset=50, epoch=script.epoch(0), seek_number=0)
+    script.do(Commit(call=1, deadline=script.now + 2, entries={tp(0): entry}, starts=True))
+    script.pass_time(3.0)
+    assert isinstance(error_of(script, 1), KafkaError)
+    start(script, 2, 50)
+    script.coordinator_error = 30
+    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.pass_time(3.0)
+    assert isinstance(error_of(script, 2), KafkaError)
+
+
+# --- the work of a turn follows the partitions (rule 20) ---------------------------------------------------------
+
+
+class Counted(float):
+    """A deadline that counts how often somebody looks at it."""
+
+    looks = 0
+
+    def _look(self) -> None:
+        Counted.looks += 1
+
+    def __lt__(self, other: float) -> bool:
+        self._look()
+        return super().__lt__(other)
+
+    def __le__(self, other: float) -> bool:
+        self._look()
+        return super().__le__(other)
+
+    def __gt__(self, other: float) -> bool:
+        self._look()
+        return super().__gt__(other)
+
+    def __ge__(self, other: float) -> bool:
+        self._look()
+        return super().__ge__(other)
+
+
+def counted_commits(script: NetworkScript, first: int, number: int) -> None:
+    for call in range(first, first + number):
+        entries = {tp(each): CommitEntry(offset=call, epoch=script.epoch(each), seek_number=0) for each in (0, 1)}
+        script.machine.handle(Commit(call=call, deadline=Counted(script.now + 60), entries=entries), script.now)
+
+
+@pytest.mark.rule("15")
+def test_the_work_of_a_turn_in_an_outage_follows_the_partitions_and_not_the_calls(script: NetworkScript) -> None:
+    script.commit({0: 1, 1: 1}, timeout=5000.0)
+    counted_commits(script, 2000, 20_000)
+    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.settle()
+    for _ in range(20):
+        Counted.looks = 0
+        script.pass_time(0.2)
+        if sent(script):
+            script.committed(LOADING)
+        assert Counted.looks < 200, "a few looks for each tick, whoever waits"
+    script.pass_time(1.1)
+    assert script.committed() == {0: 21_999, 1: 21_999}
+    found = answers(script)
+    assert len(found) == 20_001
+    overtaken = [each for each in found.values() if isinstance(each.committed[tp(0)], CommitOvertakenError)]
+    assert len(overtaken) == 20_000
+
+
+def test_deadlines_of_what_was_answered_are_forgotten(script: NetworkScript) -> None:
+    for number in range(1, 200):
+        script.commit({0: number}, timeout=5000.0)
+        script.committed()
+    script.take(Answered)
+    waiting = script.commit({0: 3000}, timeout=50.0)
+    script.pass_time(51.0)
+    assert isinstance(error_of(script, waiting), KafkaTimeoutError)

@@ -1,0 +1,177 @@
+"""Rule 15, over random sequences of commits, seeks, answers and refusals: each answer is true of a model broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from network_script import NetworkScript, tp
+
+from instride.commits import CommitEntry
+from instride.core.events import Answered, Commit
+from instride.errors import (
+    BrokerResponseError,
+    CommitFailedError,
+    CommitOvertakenError,
+    CommitRewindError,
+    KafkaError,
+    StaleCommitError,
+    TransportError,
+)
+from instride.wire import api
+
+PARTITIONS = (0, 1)
+REFUSED = (12, 29)
+LATER = (14, 27)
+
+
+@dataclass(slots=True)
+class World:
+    """The real machine, what was handed over, and a broker that keeps what it accepts."""
+
+    script: NetworkScript
+    commits: dict[int, Commit] = field(default_factory=dict)
+    # Of each partition: (offset, metadata, seek number of the newest commit that names it), in the order of acceptance.
+    group: dict[int, list[tuple[int, str, int]]] = field(default_factory=lambda: {0: [], 1: []})
+    seeks: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    calls: int = 0
+    answered: set[int] = field(default_factory=set)
+
+    def commit(self, offsets: dict[int, int], metadata: str, *, by_hand: bool, allow_rewind: bool) -> None:
+        self.calls += 1
+        entries = {
+            tp(each): CommitEntry(
+                offset=offset, epoch=self.script.epoch(each), seek_number=self.seeks[each], metadata=metadata
+            )
+            for each, offset in offsets.items()
+        }
+        self.commits[self.calls] = event = Commit(
+            call=self.calls,
+            deadline=self.script.now + 500.0,
+            entries=entries,
+            by_hand=by_hand,
+            allow_rewind=allow_rewind,
+        )
+        self.script.do(event)
+        self.judge()
+
+    def respond(self, code: int) -> None:
+        """Of a request with two partitions the second is always accepted."""
+        request = next(
+            (each.request for each in self.script.waiting if isinstance(each.request, api.OffsetCommit)), None
+        )
+        if request is None:
+            self.script.pass_time(1.5)
+            self.judge()
+            return
+        if code < 0:
+            self.script.answer(api.OffsetCommit, TransportError("gone"))
+            self.judge()
+            return
+        codes = {each: code if at == 0 else 0 for at, each in enumerate(sorted(request.offsets))}
+        for each, found in request.offsets.items():
+            if codes[each] == 0:
+                self.take(each[1], found.offset, found.metadata)
+        self.script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=codes))
+        if code == 27:
+            self.script.rebalance(2, *PARTITIONS)
+        self.judge()
+
+    def take(self, partition: int, offset: int, metadata: str) -> None:
+        named = [
+            each.entries[tp(partition)]
+            for each in self.commits.values()
+            if tp(partition) in each.entries
+            and (each.entries[tp(partition)].offset, each.entries[tp(partition)].metadata) == (offset, metadata)
+        ]
+        assert named, "nobody asked for this"
+        self.group[partition].append((offset, metadata, max(each.seek_number for each in named)))
+
+    # -- what is true
+
+    def judge(self) -> None:
+        for answer in self.script.take(Answered):
+            assert answer.call not in self.answered, "once"
+            self.answered.add(answer.call)
+            event = self.commits[answer.call]
+            assert answer.committed.keys() == event.entries.keys()
+            for partition, error in answer.committed.items():
+                self._judge(event, partition[1], error)
+            self._judge_whole(event, answer)
+
+    def _judge(self, event: Commit, partition: int, error: KafkaError | None) -> None:
+        own, has = event.entries[tp(partition)], self.group[partition]
+        if error is None:
+            assert has[-1][:2] == (own.offset, own.metadata), "the group has something else"
+        elif isinstance(error, CommitOvertakenError):
+            assert error.offset == own.offset
+            assert error.committed == has[-1][0], "the group has something else"
+            self._judge_order(event, partition, error)
+        elif isinstance(error, StaleCommitError):
+            assert own.seek_number < self.seeks[partition]
+        else:
+            assert isinstance(error, BrokerResponseError), error
+
+    def _judge_order(self, event: Commit, partition: int, error: CommitOvertakenError) -> None:
+        own = event.entries[tp(partition)]
+        before = [each for call, each in self.commits.items() if call < event.call and tp(partition) in each.entries]
+        after = [each for call, each in self.commits.items() if call > event.call and tp(partition) in each.entries]
+        if isinstance(error, CommitRewindError):
+            assert not event.allow_rewind
+            assert error.committed > own.offset
+            assert any(each.entries[tp(partition)].offset > own.offset for each in before)
+        else:
+            assert any(each.entries[tp(partition)].offset == error.committed for each in after)
+
+    def _judge_whole(self, event: Commit, answer: Answered) -> None:
+        errors = [error for error in answer.committed.values() if error is not None]
+        assert answer.result.committed == {
+            tp: event.entries[tp].to_offset_and_metadata() for tp, error in answer.committed.items() if error is None
+        }
+        assert list(answer.result.not_committed.values()) == errors
+        if event.by_hand and any(isinstance(each, CommitRewindError | StaleCommitError) for each in errors):
+            assert isinstance(answer.error, CommitFailedError | BrokerResponseError)
+        if not errors:
+            assert answer.error is None
+
+    def judge_marks(self) -> None:
+        """What the group has goes back only by a seek, or where some commit allowed it."""
+        for partition, taken in self.group.items():
+            may = any(each.allow_rewind and tp(partition) in each.entries for each in self.commits.values())
+            for before, after in pairwise(taken):
+                assert may or after[2] > before[2] or after[0] >= before[0]
+
+
+some_offsets = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 6), min_size=1)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), some_offsets, st.sampled_from(["", "", "mm"]), st.booleans(), st.integers(0, 4)),
+        st.tuples(st.just("respond"), st.sampled_from([0, 0, 0, -1, *REFUSED, *LATER])),
+        st.tuples(st.just("seek"), st.sampled_from(PARTITIONS)),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.hypothesis
+@pytest.mark.rule("15")
+@given(steps)
+def test_each_answer_is_true_of_the_broker(plan: list[Any]) -> None:
+    world = World(NetworkScript())
+    world.script.member_of(1, *PARTITIONS)
+    for step in plan:
+        match step:
+            case "commit", offsets, metadata, by_hand, rewind:
+                world.commit(offsets, metadata, by_hand=by_hand, allow_rewind=rewind == 0)
+            case "respond", code:
+                world.respond(code)
+            case "seek", partition:
+                world.seeks[partition] += 1
+    for _ in range(60):
+        world.respond(0)
+    assert world.answered == world.commits.keys()
+    world.judge_marks()
