@@ -14,7 +14,15 @@ import confluent_kafka
 import numpy
 import pytest
 
-from instride import Consumer, OffsetAndMetadata, OffsetLedger, RangeConsumer, RebalanceListener, TopicPartition
+from instride import (
+    Consumer,
+    ConsumerRecords,
+    OffsetAndMetadata,
+    OffsetLedger,
+    RangeConsumer,
+    RebalanceListener,
+    TopicPartition,
+)
 from instride.core.events import FetchCommitted, SetPosition
 
 TP = TopicPartition("t", 0)
@@ -45,6 +53,25 @@ WRONG: dict[str, Wrong] = {
     "a topic of bytes": wrong(lambda c: c.lag((b"t", 0)), TypeError, "lag", "(b't', 0)"),
     "an empty topic": wrong(lambda c: c.lag(("", 0)), ValueError, "lag", "empty"),
     "a number as text": wrong(lambda c: c.lag(("t", "0")), TypeError, "lag", "whole number", "'0'"),
+    "a number as text, of records": wrong(
+        lambda _: ConsumerRecords().records(("t", "0")),
+        TypeError,
+        "records",
+        "whole number",
+        "'0'",  # type: ignore[arg-type]
+    ),
+    "a number as text, in a ledger": wrong(
+        lambda _: OffsetLedger().in_flight(TopicPartition("t", "0")),
+        TypeError,
+        "in_flight",
+        "'0'",  # type: ignore[arg-type]
+    ),
+    "a number as text, of the oldest": wrong(
+        lambda _: OffsetLedger().oldest(TopicPartition("t", "0")),
+        TypeError,
+        "oldest",
+        "'0'",  # type: ignore[arg-type]
+    ),
     "a number as truth": wrong(lambda c: c.lag(("t", True)), TypeError, "lag", "whole number", "True"),
     "a negative number": wrong(lambda c: c.lag(("t", -1)), ValueError, "lag", "0 or more", "-1"),
     "what is not assigned": wrong(lambda c: c.lag(OTHER), ValueError, "t-1", "not assigned"),

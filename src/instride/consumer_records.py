@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from instride import arguments
 from instride.core.application.partition import Delivery
 from instride.records import TopicPartition
 
@@ -47,9 +48,10 @@ class ConsumerRecords:
 
     def records(self, partition: TopicPartition) -> list[ConsumerRecord]:
         """Those of one partition."""
+        wanted = arguments.partition("records", partition)
         found: list[ConsumerRecord] = []
         for each in self._deliveries:
-            if each.partition == partition:
+            if each.partition == wanted:
                 found += _records(each)
         return found
 

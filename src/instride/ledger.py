@@ -229,13 +229,13 @@ class OffsetLedger:
         with self._lock:
             if partition is None:
                 return self._under_way
-            run = self._runs.get(partition)
+            run = self._runs.get(arguments.partition("in_flight", partition))
             return 0 if run is None else run.under_way
 
     def oldest(self, partition: tuple[str, int]) -> Any:
         """The record that the partition's next commit waits for: the first that is not finished, or None."""
         with self._lock:
-            run = self._runs.get(partition)
+            run = self._runs.get(arguments.partition("oldest", partition))
             return None if run is None else next(run.records(UNDER_WAY, FAILED, CANCELLED), None)
 
     def __repr__(self) -> str:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from application_script import Script, tp
 
-from instride.core.events import Commit
+from instride.core.events import Answered, Commit
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    CommitRewindError,
+    KafkaError,
+    StaleCommitError,
+)
 from instride.ledger import OffsetLedger
 from instride.records import OffsetRange
 
@@ -54,3 +62,59 @@ def test_what_was_finished_in_an_older_epoch_is_dropped() -> None:
     script.machine.commit_async(script.now, ledger.committable())
     assert not any(commit.entries for commit in script.take_posted(Commit))
     assert not ledger.committable()
+
+
+@pytest.mark.rule("15")
+def test_what_is_stale_goes_along_so_that_the_answer_tells_it() -> None:
+    script, ledger = Script(), OffsetLedger()
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    finished(ledger, ranged(0, 5))
+    snapshot = ledger.committable()
+
+    def dropped() -> str:
+        script.machine.commit_async(script.now, snapshot)
+        (commit,) = script.take_posted(Commit)
+        assert commit.entries == {}
+        assert isinstance(commit.dropped[tp(0)], StaleCommitError)
+        return str(commit.dropped[tp(0)])
+
+    script.machine.seek(tp(0), 90)
+    assert "sought elsewhere" in dropped()
+    script.lost(0)
+    script.poll()
+    assert "not this consumer's any more" in dropped()
+    script.assigned(0, epoch=2)
+    script.poll()
+    assert "assigned anew" in dropped()
+
+
+def ledger_after(error: KafkaError) -> OffsetLedger:
+    script, ledger = Script(), OffsetLedger()
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    finished(ledger, ranged(0, 5))
+    script.machine.commit_async(script.now, ledger.committable())
+    (commit,) = script.take_posted(Commit)
+    script.up(Answered(call=commit.call, committed={tp(0): error}))
+    script.poll()
+    return ledger
+
+
+@pytest.mark.rule("15")
+@pytest.mark.parametrize("kind", [CommitOvertakenError, CommitRewindError])
+def test_a_ledger_is_done_with_what_a_later_offset_of_the_group_covers(kind: type[CommitOvertakenError]) -> None:
+    ledger = ledger_after(kind("the group has 9", offset=5, committed=9))
+    assert not ledger.committable()
+    assert ledger.uncommitted([tp(0)]) == set()
+
+
+@pytest.mark.rule("15")
+def test_a_ledger_offers_what_was_refused_again_and_never_what_is_stale() -> None:
+    refused = ledger_after(CommitFailedError("refused"))
+    assert refused.committable()
+    stale = ledger_after(StaleCommitError("lost meanwhile"))
+    assert not stale.committable()
+    assert stale.uncommitted([tp(0)]) == set()

@@ -177,6 +177,22 @@ def test_a_seek_makes_what_waits_stale(script: NetworkScript) -> None:
     assert "the group has 20" in str(answer.error)
 
 
+@pytest.mark.rule("15")
+def test_who_waits_for_several_partitions_is_told_what_the_group_has_at_the_end(script: NetworkScript) -> None:
+    script.commit({0: 5})
+    both = script.commit({0: 5, 1: 9})
+    kept = script.commit({0: 4, 1: 8}, by_hand=True)
+    script.commit({0: 6})
+    script.committed()
+    script.committed()
+    found = answers(script)
+    error = found[both].result.not_committed[tp(0)]
+    assert type(error) is CommitOvertakenError, "5 was the group's, and is not any more"
+    assert error.committed == 6
+    assert found[both].result.committed == {tp(1): OffsetAndMetadata(offset=9)}
+    assert isinstance(found[kept].error, CommitRewindError)
+
+
 # --- snapshots, positions and auto-commit: what nobody named --------------------------------------------------
 
 

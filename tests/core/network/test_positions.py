@@ -306,3 +306,28 @@ def test_a_seek_to_the_end_again_while_it_is_looked_for_finds_it() -> None:
     script.listed(90) if "ListOffsets" in script.waits() else None
     (event,) = script.take(Positioned)
     assert (event.offset, event.seek_number) == (90, 2)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("policy", "told"), [("earliest", False), ("latest", True), ("by_duration:PT1H", True)])
+def test_a_beginning_that_a_later_reset_would_pass_is_told_as_one(policy: str, told: bool) -> None:
+    script = Finding(auto_offset_reset=policy)
+    script.member_of(1, 0)
+    script.found(-1)
+    script.listed(-1 if policy.startswith("by") else 40)
+    if policy.startswith("by"):
+        script.listed(40)  # nothing was written since: the end
+    (event,) = script.take(Positioned)
+    assert (event.offset, event.reset) == (40, told)
+
+
+@pytest.mark.rule("18")
+def test_a_seek_to_an_end_is_no_reset_nor_is_a_committed_offset(script: Finding) -> None:
+    script.found(7)
+    script.do(
+        SetPosition(
+            partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=LATEST, leader_epoch=-1
+        )
+    )
+    script.listed(40)
+    assert [each.reset for each in script.take(Positioned)] == [False, False]

@@ -4,7 +4,7 @@ Laws
 1. Each is answered once: when all of its partitions are settled, at its deadline at the latest.
 2. What is told is true of the group: a partition is committed only where the broker accepted this very offset. A later
    one of the same assignment and seek overtook it; an earlier-handed one that is further refuses it; what speaks of
-   another assignment or seek is stale.
+   another assignment or seek is stale. Who waited for several partitions is told what the group has at the end.
 3. An error of the whole is what its user must see: a refusal, the time-out, and a commit of which nothing is committed
    since it is stale. What a ledger, auto-commit or the positions name may be stale or overtaken in part: the result
    tells.
@@ -13,7 +13,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -42,10 +42,11 @@ class Waiter:
 
 
 class Waiters:
-    """Not thread-safe: the network machine owns it."""
+    """Not thread-safe: the network machine owns it. accepted: what the broker accepted last, as it is at any time."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, accepted: Mapping[TopicPartition, CommitEntry]) -> None:
         self._context = context
+        self._accepted = accepted
         self._by_call: dict[int, Waiter] = {}
         # Those that do not wait for a rebalance.
         self._impatient: dict[int, Waiter] = {}
@@ -73,6 +74,8 @@ class Waiters:
         call = waiter.event.call
         if not waiter.waiting and self._by_call.pop(call, None) is not None:
             self._impatient.pop(call, None)
+            for tp, error in waiter.results.items() if len(waiter.results) > 1 else ():
+                waiter.results[tp] = _by_now(tp, waiter, error, self._accepted.get(tp))
             self._context.deliver(_answer(waiter))
 
     def impatient(self) -> list[Waiter]:
@@ -105,15 +108,30 @@ def told(partition: TopicPartition, waiter: Waiter, accepted: CommitEntry) -> Ka
             f"elsewhere, since; the group has {accepted.offset}"
         )
     behind = waiter.behind.get(partition)
-    if behind is not None and accepted.offset >= behind:
-        return CommitRewindError(
-            f"offset {own.offset} of {partition} was not committed: the group has {accepted.offset}; seek first, or "
-            "commit with allow_rewind=True, if it is to go back",
-            offset=own.offset,
-            committed=accepted.offset,
-        )
-    return CommitOvertakenError(
-        f"offset {own.offset} of {partition} was overtaken by a later commit: the group has {accepted.offset}",
+    return _overtaken(partition, own, accepted, refused=behind is not None and accepted.offset >= behind)
+
+
+def _by_now(
+    partition: TopicPartition, waiter: Waiter, error: KafkaError | None, accepted: CommitEntry | None
+) -> KafkaError | None:
+    """What was true when the partition was settled, as it is now that the last one is."""
+    if accepted is None or not (error is None or isinstance(error, CommitOvertakenError)):
+        return error
+    own = waiter.event.entries[partition]
+    if own == accepted:
+        return None
+    refused = isinstance(error, CommitRewindError) and own.offset < accepted.offset
+    return _overtaken(partition, own, accepted, refused=refused)
+
+
+def _overtaken(partition: TopicPartition, own: CommitEntry, accepted: CommitEntry, *, refused: bool) -> KafkaError:
+    if refused:
+        why = "was not committed; seek first, or commit with allow_rewind=True, if it is to go back"
+    else:
+        why = "was overtaken by a later commit"
+    kind = CommitRewindError if refused else CommitOvertakenError
+    return kind(
+        f"offset {own.offset} of {partition} {why}: the group has {accepted.offset}",
         offset=own.offset,
         committed=accepted.offset,
     )

@@ -96,13 +96,13 @@ class Commits:
         self._cluster = cluster
         self._coordinator = coordinator
         self._backoff = context.backoff()
-        self._waiters = Waiters(context)
         self._queued: dict[TopicPartition, _Entry] = {}
         # Law 9: until it is known that no other commit of the partition waits.
         self._starts: dict[TopicPartition, _Entry] = {}
         self._flight: _Flight | None = None
         # What the broker accepted last of each partition.
         self._accepted: dict[TopicPartition, CommitEntry] = {}
+        self._waiters = Waiters(context, self._accepted)
         self._unknown_since: dict[TopicPartition, float] = {}
         # Held until more syncs than these were answered (law 4).
         self._held_syncs = -1
@@ -279,6 +279,9 @@ class Commits:
             self._backoff.succeeded()
         for code in {code for code in codes.values() if code}:
             self._react(code, flight, now)
+        # All marks move before anybody is told: who waits for several partitions is told of all of them.
+        taken = {tp: flight.entries[tp] for tp, code in codes.items() if not code}
+        self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
         for tp, code in codes.items():
             self._settle_code(tp, flight, code, now)
 
@@ -312,8 +315,6 @@ class Commits:
     def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int, now: float) -> None:
         entry, gone = flight.entries[tp], self._is_gone(tp, code, now)
         if code == 0:
-            if not entry.start:
-                self._accepted[tp] = entry.commit
             self._settle_accepted(tp, entry, entry.commit)
         elif self._means_not_yet(code, flight):
             impatient = [each for each in self._waiters.impatient() if each.event.call in entry.waiters]

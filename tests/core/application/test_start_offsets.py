@@ -1,0 +1,126 @@
+"""Rule 18: where a partition began at a reset is committed before it is let go of, by a member that commits at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from application_script import Script, epochs, tp
+
+from instride.core.events import Assigned, Close, Commit, CompleteRevoke, Positioned
+from instride.core.group.protocol import RebalanceProtocol
+
+
+def member(protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE, **settings: Any) -> Script:
+    """Partition 0 began at a reset, at 40; partition 1 at a committed offset."""
+    script = Script(protocol=protocol, auto_offset_reset="latest", **settings)
+    script.subscribe()
+    script.up(Assigned(generation=1, partitions=epochs(0, 1)))
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=40, leader_epoch=3, reset=True))
+    script.up(Positioned(partition=tp(1), epoch=1, seek_number=0, offset=7))
+    script.poll()
+    return script
+
+
+def starts(script: Script) -> dict[int, int]:
+    found = [each for each in script.take_posted(Commit) if each.starts]
+    return {at.partition: entry.offset for each in found for at, entry in each.entries.items()}
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("immediate", [False, True])
+@pytest.mark.parametrize("protocol", [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER])
+def test_it_goes_before_the_revoke_is_completed(protocol: RebalanceProtocol, immediate: bool) -> None:
+    script = member(protocol)
+    script.immediate = immediate
+    script.machine.commit_async(script.now, {})
+    script.asked_for(0, 1)
+    script.poll()
+    script.poll()
+    kinds = [type(each) for each in script.posted if isinstance(each, Commit | CompleteRevoke)]
+    assert kinds == [Commit, CompleteRevoke]
+    (commit,) = script.take_posted(Commit)
+    assert commit.starts
+    (entry,) = commit.entries.values()
+    assert (entry.offset, entry.epoch, entry.seek_number, entry.leader_epoch) == (40, 1, 0, 3)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("verb", ["close", "unsubscribe"])
+def test_it_goes_before_the_group_is_left(verb: str) -> None:
+    script = member()
+    script.machine.commit_async(script.now, None)
+    script.posted.clear()
+    call: Any = (
+        script.machine.close(script.now, 5.0, leave=None)
+        if verb == "close"
+        else script.machine.unsubscribe(script.now, 5.0)
+    )
+    script.start(call)
+    assert starts(script) == {0: 40}
+    assert script.take_posted(CompleteRevoke)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(
+    ("settings", "commits", "expected"),
+    [
+        ({}, False, {}),
+        ({}, True, {0: 40}),
+        ({"enable_auto_commit": True}, False, {0: 40}),
+        ({"commit_start_offsets": True}, False, {0: 40}),
+        ({"commit_start_offsets": False}, True, {}),
+    ],
+)
+def test_a_member_that_commits_at_all_does_it(settings: Any, commits: bool, expected: Any) -> None:
+    script = member(**settings)
+    if commits:
+        script.machine.commit_async(script.now, {})
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    assert starts(script) == expected
+
+
+@pytest.mark.rule("18")
+def test_not_after_a_seek() -> None:
+    script = member(commit_start_offsets=True)
+    script.machine.seek(tp(0), 40)
+    script.asked_for(0)
+    script.poll()
+    script.poll()
+    assert starts(script) == {}
+
+
+@pytest.mark.rule("18")
+def test_nothing_of_what_was_lost() -> None:
+    script = member(commit_start_offsets=True)
+    script.lost(0, 1)
+    script.poll()
+    script.start(script.machine.close(script.now, 5.0, leave=None))
+    assert starts(script) == {}
+
+
+@pytest.mark.rule("18")
+def test_by_hand_it_goes_before_another_assignment_and_at_close() -> None:
+    script = Script(auto_offset_reset="latest", commit_start_offsets=True)
+    script.machine.assign([tp(0), tp(1)])
+    for number in (0, 1):
+        script.up(Positioned(partition=tp(number), epoch=number + 1, seek_number=0, offset=40 + number, reset=True))
+    script.poll()
+    script.machine.assign([tp(1)])
+    assert starts(script) == {0: 40}
+    script.start(script.machine.close(script.now, 5.0, leave=None))
+    kinds = [type(each) for each in script.posted if isinstance(each, Commit | Close)]
+    assert kinds == [Commit, Close]
+    assert starts(script) == {1: 41}
+
+
+@pytest.mark.rule("18")
+def test_without_a_group_there_is_nothing_to_commit_to() -> None:
+    script = Script(group_id=None, auto_offset_reset="latest", commit_start_offsets=True)
+    script.machine.assign([tp(0)])
+    script.up(Positioned(partition=tp(0), epoch=1, seek_number=0, offset=40, reset=True))
+    script.poll()
+    script.machine.assign([])
+    assert starts(script) == {}
