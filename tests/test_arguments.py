@@ -27,6 +27,7 @@ from instride.core.events import FetchCommitted, SetPosition
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
+TEXTUAL: Any = TopicPartition("t", "0")  # type: ignore[arg-type]
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -54,24 +55,10 @@ WRONG: dict[str, Wrong] = {
     "an empty topic": wrong(lambda c: c.lag(("", 0)), ValueError, "lag", "empty"),
     "a number as text": wrong(lambda c: c.lag(("t", "0")), TypeError, "lag", "whole number", "'0'"),
     "a number as text, of records": wrong(
-        lambda _: ConsumerRecords().records(("t", "0")),
-        TypeError,
-        "records",
-        "whole number",
-        "'0'",  # type: ignore[arg-type]
+        lambda _: ConsumerRecords().records(TEXTUAL), TypeError, "records", "whole number", "'0'"
     ),
-    "a number as text, in a ledger": wrong(
-        lambda _: OffsetLedger().in_flight(TopicPartition("t", "0")),
-        TypeError,
-        "in_flight",
-        "'0'",  # type: ignore[arg-type]
-    ),
-    "a number as text, of the oldest": wrong(
-        lambda _: OffsetLedger().oldest(TopicPartition("t", "0")),
-        TypeError,
-        "oldest",
-        "'0'",  # type: ignore[arg-type]
-    ),
+    "a number as text, in a ledger": wrong(lambda _: OffsetLedger().in_flight(TEXTUAL), TypeError, "in_flight", "'0'"),
+    "a number as text, of the oldest": wrong(lambda _: OffsetLedger().oldest(TEXTUAL), TypeError, "oldest", "'0'"),
     "a number as truth": wrong(lambda c: c.lag(("t", True)), TypeError, "lag", "whole number", "True"),
     "a negative number": wrong(lambda c: c.lag(("t", -1)), ValueError, "lag", "0 or more", "-1"),
     "what is not assigned": wrong(lambda c: c.lag(OTHER), ValueError, "t-1", "not assigned"),

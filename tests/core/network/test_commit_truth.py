@@ -411,11 +411,19 @@ def test_the_work_of_a_turn_in_an_outage_follows_the_partitions_and_not_the_call
     assert len(overtaken) == 20_000
 
 
-def test_deadlines_of_what_was_answered_are_forgotten(script: NetworkScript) -> None:
-    for number in range(1, 200):
-        script.commit({0: number}, timeout=5000.0)
-        script.committed()
-    script.take(Answered)
-    waiting = script.commit({0: 3000}, timeout=50.0)
-    script.pass_time(51.0)
-    assert isinstance(error_of(script, waiting), KafkaTimeoutError)
+def test_deadlines_of_what_was_answered_are_forgotten() -> None:
+    script = NetworkScript(session_timeout=1800.0, request_timeout=1000.0)
+    script.member_of(1, 0, 1)
+    deadline = script.now + 400.0
+    stuck = script.commit({1: 1}, timeout=400.0)
+    for number in range(1, 90):
+        script.commit({0: number}, timeout=deadline - script.now)
+        request = script.asked(api.OffsetCommit)
+        errors = {each: LOADING if each == tp(1) else 0 for each in request.offsets}
+        script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=errors))
+        script.pass_time(2.0)
+    assert len(script.take(Answered)) == 88, "the last one waits with the one that is stuck"
+    script.pass_time(deadline - script.now)
+    found = answers(script)
+    assert len(found) == 2
+    assert isinstance(found[stuck].committed[tp(1)], KafkaTimeoutError)
