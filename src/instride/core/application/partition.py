@@ -85,7 +85,7 @@ class OwnedPartition:
         self.buffered = 0
         self._buffer: deque[tuple[RecordChunk | None, int]] = deque()
 
-    def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool) -> None:
+    def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         """The network side found where the partition begins."""
         if seek_number == self.seek_number and self.position is None:
             self.position = offset

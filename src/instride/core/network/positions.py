@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from instride.core.events import BY_DURATION, COMMITTED, EARLIEST, LATEST, Parked, Positioned
+from instride.core.events import BY_DURATION, EARLIEST, LATEST, Parked, Positioned
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.backoff import Backoff
@@ -193,7 +193,7 @@ class Positions:
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:
-                reset = held.origin == COMMITTED and held.timestamp != EARLIEST
+                reset = held.timestamp != EARLIEST and not held.seek_number
                 self._found(held, found.offset, found.leader_epoch, reset=reset)
 
     def _not_listed(self, held: HeldPartition, code: int, now: float) -> None:
