@@ -17,8 +17,9 @@ from collections.abc import Callable
 import cramjam
 from crc32c import crc32c
 
+from instride.wire.chunk import RecordChunk
 from instride.wire.decoder import COMPILED
-from instride.wire.record_set import RecordSetChunk, decode_record_set
+from instride.wire.record_set import decode_record_set
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -65,15 +66,15 @@ def record_set(rows: int, size: int, codec: str) -> memoryview:
     return memoryview(b"".join((n * rows).to_bytes(8, "big") + one[8:] for n in range(count)))
 
 
-def decode(data: memoryview) -> RecordSetChunk:
-    chunk, _, error = decode_record_set(data, topic="flights", partition=0, fetch_offset=0)
-    if chunk is None or error is not None:
-        raise RuntimeError(f"the benchmark's own records cannot be read: {error}")
-    return chunk
+def decode(data: memoryview) -> RecordChunk:
+    (piece,) = decode_record_set(data, topic="flights", partition=0, fetch_offset=0)
+    if piece.chunk is None or piece.corrupt is not None:
+        raise RuntimeError(f"the benchmark's own records cannot be read: {piece.corrupt}")
+    return piece.chunk
 
 
-def polls(chunk: RecordSetChunk) -> None:
-    rest: RecordSetChunk = chunk
+def polls(chunk: RecordChunk) -> None:
+    rest = chunk
     while len(rest) > POLL:
         first, rest = rest.split(POLL)
         first.records(epoch=1, seek_number=0)

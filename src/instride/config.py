@@ -108,7 +108,7 @@ class ConsumerConfig:
     fetch_fairness: "greedy" round-robin, or "proportional": an equal share of each partition (KIP-41).
     prefetch: fetch a partition again when its buffer is under its share of fetch_buffer_bytes ("bytes"), and
         besides only while under max_poll_records are buffered in all ("total") or of its share ("partition").
-    fetch_buffer_bytes: bound on what is buffered for all partitions together.
+    fetch_buffer_bytes: bound on what is held for all partitions together, compressed and decompressed.
     fetch_min_bytes, fetch_max_wait, fetch_max_bytes, max_partition_fetch_bytes: as Kafka's.
     revoke_mode: "two-step" (KIP-983), or "immediate": as before the KIP.
     commit_budget: seconds kept free before a revoke's deadline so that the last commit arrives; twice the coordinator's
@@ -130,7 +130,7 @@ class ConsumerConfig:
     client_dns_lookup: "use_all_dns_ips" tries every address of a name, a new connection another one first;
         "resolve_canonical_bootstrap_servers_only" goes by the canonical names of a bootstrap server's addresses.
     max_frame_bytes: a longer answer of a broker is refused before anything is allocated.
-    max_decompressed_bytes: a record batch that decompresses to more is refused.
+    max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
     telemetry: hears of rebalances, hand-overs and stalls, on the application's thread (`instride.telemetry`).
     stalled_after: an owned partition that is behind and does not move for so long is warned of.

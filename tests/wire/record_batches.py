@@ -11,8 +11,9 @@ import cramjam
 from crc32c import crc32c
 
 from instride.errors import CorruptRecordError
+from instride.wire.chunk import RecordChunk
 from instride.wire.decoder import ConsumerRecord
-from instride.wire.record_set import RecordSetChunk, decode_record_set
+from instride.wire.record_set import decode_record_set
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -133,11 +134,31 @@ def plain(*offsets: int) -> list[Rec]:
     return [Rec(offset=offset, key=b"k%d" % offset, value=b"v%d" % offset) for offset in offsets]
 
 
-def decode(data: bytes, fetch_offset: int = 0, **options: Any) -> tuple[RecordSetChunk | None, int, Any]:
-    return decode_record_set(memoryview(data), topic="t", partition=3, fetch_offset=fetch_offset, **options)
+class Chunks:
+    """What several pieces brought, as if it were one."""
+
+    def __init__(self, chunks: Sequence[RecordChunk]) -> None:
+        self.chunks = chunks
+
+    def __len__(self) -> int:
+        return sum(map(len, self.chunks))
+
+    def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
+        return [each for chunk in self.chunks for each in chunk.records(epoch=epoch, seek_number=seek_number)]
 
 
-def records_of(chunk: RecordSetChunk | None) -> list[ConsumerRecord]:
+def decode(data: bytes, fetch_offset: int = 0, **options: Any) -> tuple[Any, int, Any]:
+    """All pieces together: their chunk or `Chunks` or None, where to go on, and what is wrong there."""
+    pieces = list(decode_record_set(memoryview(data), topic="t", partition=3, fetch_offset=fetch_offset, **options))
+    chunks = [each.chunk for each in pieces if each.chunk is not None]
+    assert [each.corrupt for each in pieces[:-1]] == [None] * (len(pieces) - 1)
+    whole: Any = None
+    if chunks:
+        whole = chunks[0] if len(chunks) == 1 else Chunks(chunks)
+    return whole, pieces[-1].next_offset if pieces else fetch_offset, pieces[-1].corrupt if pieces else None
+
+
+def records_of(chunk: RecordChunk | Chunks | None) -> list[ConsumerRecord]:
     return [] if chunk is None else chunk.records(epoch=1, seek_number=2)
 
 

@@ -51,7 +51,8 @@ def _body(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top
     """A response as kio writes it. partitions: by topic and number, the fields that are not zero."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, partition), fields in partitions.items():
-        topics.setdefault(topic, []).append({"partition_index": partition, "records": None, **fields})
+        ends = {"high_watermark": 1 << 50, "last_stable_offset": 1 << 50}
+        topics.setdefault(topic, []).append({"partition_index": partition, "records": None, **ends, **fields})
     responses = [{"topic": name, "topic_id": IDS.get(name), "partitions": each} for name, each in topics.items()]
     schema = _classes("response", version).FetchResponse
     out = io.BytesIO()
@@ -60,7 +61,21 @@ def _body(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top
 
 
 def _answer(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> FetchAnswer:
-    return decode_fetch(memoryview(_body(version, partitions, **top)), version, REQUEST)
+    return decoded(decode_fetch(memoryview(_body(version, partitions, **top)), version, REQUEST))
+
+
+def decoded(answer: FetchAnswer) -> FetchAnswer:
+    """With what can be decoded at once."""
+    partitions = {}
+    for key, each in answer.partitions.items():
+        partitions[key] = each
+        if each.undecoded is not None:
+            piece = each.undecoded.decode(1 << 20, 1 << 20, alone=True)
+            assert piece is not None
+            partitions[key] = replace(
+                each, undecoded=None, chunk=piece.chunk, next_offset=piece.next_offset, corrupt=piece.corrupt
+            )
+    return replace(answer, partitions=partitions)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -156,13 +171,13 @@ def test_aborted_transactions_are_skipped(version: int) -> None:
 
 
 def test_records_stay_where_they_were_received() -> None:
-    """The value's bytes are changed under the chunk: a record made after it shows the change."""
-    body = bytearray(_body(16, {("flights", 0): {"records": batch(plain(10))}}))
-    answer = decode_fetch(memoryview(body), 16, REQUEST)
-    body[:] = body.replace(b"v10", b"new")
+    """Where they are most of it. The value's bytes are changed under the chunk: a record made after it shows that."""
+    body = bytearray(_body(16, {("flights", 0): {"records": batch([Rec(offset=10, value=b"v" * 500)])}}))
+    answer = decoded(decode_fetch(memoryview(body), 16, REQUEST))
+    body[:] = body.replace(b"v" * 500, b"n" * 500)
     chunk = answer.partitions["flights", 0].chunk
     assert chunk is not None
-    assert chunk.records(epoch=0, seek_number=0)[0].value == b"new"
+    assert chunk.records(epoch=0, seek_number=0)[0].value == b"n" * 500
 
 
 def test_a_corrupt_partition_leaves_the_others() -> None:
@@ -186,9 +201,10 @@ def test_the_request_bounds_decompression() -> None:
     body = memoryview(
         _body(16, {("flights", 0): {"records": batch([Rec(offset=10, value=bytes(5000))], codec="zstd")}})
     )
-    assert decode_fetch(body, 16, REQUEST).partitions["flights", 0].corrupt is None
-    corrupt = decode_fetch(body, 16, replace(REQUEST, max_decompressed_bytes=4999)).partitions["flights", 0].corrupt
-    assert "a zstd batch holds over 4999 bytes" in str(corrupt)
+    assert decoded(decode_fetch(body, 16, REQUEST)).partitions["flights", 0].corrupt is None
+    bounded = replace(REQUEST, max_decompressed_bytes=5000)
+    corrupt = decoded(decode_fetch(body, 16, bounded)).partitions["flights", 0].corrupt
+    assert "a zstd batch holds over 4964 bytes" in str(corrupt), "its index takes the rest"
 
 
 def test_what_was_not_asked_for_is_ignored() -> None:
@@ -211,6 +227,56 @@ def test_a_session_s_answer_leaves_out_what_has_nothing_new() -> None:
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
 def test_an_error_of_the_whole_answer(version: int) -> None:
     assert _answer(version, {}, error_code=70) == FetchAnswer(error=70)
+
+
+def test_a_partition_that_is_listed_twice_is_a_protocol_error() -> None:
+    """Its batches would be decompressed as often as it is listed."""
+    schema = _classes("response", 16).FetchResponse
+    partition = {"partition_index": 0, "records": batch(plain(10))}
+    out = io.BytesIO()
+    topic = {"topic_id": IDS["flights"], "partitions": [partition] * 300}
+    entity_writer(schema)(out, build(schema, {"responses": [topic]}))
+    with pytest.raises(ProtocolError, match="partition 0 of topic 'flights' is listed twice"):
+        decode_fetch(memoryview(out.getvalue()), 16, REQUEST)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_batch_beyond_the_end_that_the_response_states_is_corrupt(committed: bool) -> None:
+    """The checksum does not cover the base offset."""
+    ends = {"high_watermark": 12, "last_stable_offset": 11}
+    asked = replace(REQUEST, read_committed=committed)
+    good = {("flights", 0): {**ends, "records": batch(plain(10)) + batch(plain(11))}}
+    answer = decoded(decode_fetch(memoryview(_body(16, good)), 16, asked)).partitions["flights", 0]
+    assert (answer.next_offset, answer.corrupt is not None) == (11 if committed else 12, committed)
+    bad = {("flights", 0): {**ends, "records": batch(plain(10), base_offset=10 | 1 << 40)}}
+    answer = decoded(decode_fetch(memoryview(_body(16, bad)), 16, asked)).partitions["flights", 0]
+    assert (answer.chunk, answer.next_offset) == (None, 10)
+    assert "beyond the end of the log" in str(answer.corrupt)
+
+
+@pytest.mark.parametrize("tags", [False, True])
+def test_aborted_transactions_cost_nothing_before_there_is_room(tags: bool) -> None:
+    count = 20_000
+    body = bytearray(_body(16, {("flights", 0): {"records": batch(plain(10)), "aborted_transactions": []}}))
+    at = body.index(b"\1", body.index((1 << 50).to_bytes(8, "big") * 2) + 24)
+    entry = (7).to_bytes(8, "big") + (10).to_bytes(8, "big") + (b"\1\0\0" if tags else b"\0")
+    listed = bytearray()
+    for _ in range(count):
+        listed += entry
+    number = count + 1
+    size = bytes([number & 127 | 128, number >> 7 & 127 | 128, number >> 14])
+    body[at : at + 1] = size + listed
+    if tags:
+        with pytest.raises(ProtocolError, match="20000 aborted transactions with tags"):
+            decode_fetch(memoryview(body), 16, REQUEST)
+        return
+    undecoded = decode_fetch(memoryview(body), 16, REQUEST).partitions["flights", 0].undecoded
+    assert undecoded is not None
+    before = undecoded.nbytes
+    assert undecoded.decode(1 << 20, 1 << 20) is None, "20,000 entries take 2.7 MB"
+    piece = undecoded.decode(1 << 20, 4 << 20)
+    assert piece is not None
+    assert undecoded.nbytes - before == 136 * count
 
 
 def test_unknown_error_codes_pass() -> None:
@@ -249,7 +315,7 @@ def test_damaged_bytes_give_an_answer_or_a_protocol_error(version: int, data: st
         answer = decode_fetch(memoryview(body), version, REQUEST)
     except ProtocolError:
         return
-    assert isinstance(answer, FetchAnswer)
+    assert isinstance(decoded(answer), FetchAnswer)
 
 
 @given(version=st.sampled_from(VERSIONS), body=st.binary(max_size=200))

@@ -81,11 +81,15 @@ def read_all(client: Client, topic: str, end: int, *, with_id: bool = True, **op
         wanted = api.FetchPartition(topic=topic, partition=0, offset=offset, topic_id=topic_id, max_bytes=20_000)
         request = api.Fetch(partitions=(wanted,), max_wait=0.2, min_bytes=1, max_bytes=1 << 24, **options)
         found = client.ask(request).partitions[topic, 0]
-        assert (found.error, found.corrupt) == (0, None)
-        if found.chunk is not None:
-            records += found.chunk.records(epoch=1, seek_number=1)
-            assert found.chunk.to_arrow().num_rows == len(found.chunk)
-        offset = found.next_offset
+        assert found.error == 0
+        while found.undecoded is not None and not found.undecoded.done:
+            piece = found.undecoded.decode(1 << 20, 1 << 20, alone=True)
+            assert piece is not None
+            assert piece.corrupt is None
+            if piece.chunk is not None:
+                records += piece.chunk.records(epoch=1, seek_number=1)
+                assert piece.chunk.to_arrow().num_rows == len(piece.chunk)
+            offset = piece.next_offset
     return records
 
 

@@ -23,7 +23,7 @@ bodies = st.lists(st.tuples(payload, payload, header_lists), min_size=1, max_siz
 def _chunk(data: bytes, fetch_offset: int = 0) -> RecordSetChunk:
     chunk, _, error = decode(data, fetch_offset)
     assert error is None
-    assert chunk is not None
+    assert isinstance(chunk, RecordSetChunk)
     return chunk
 
 

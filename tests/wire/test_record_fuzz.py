@@ -67,9 +67,10 @@ def check(data: bytes, fetch_offset: int, **options: Any) -> list[int]:
     assert offsets == sorted(set(offsets))
     assert all(fetch_offset <= offset < next_offset for offset in offsets)
     assert next_offset > fetch_offset or error is not None or not data
-    if chunk is not None:
-        assert chunk.to_arrow().column("value").to_pylist() == [each.value for each in records]
-        assert chunk.next_offset == next_offset
+    chunks = [] if chunk is None else getattr(chunk, "chunks", [chunk])
+    values = [value for each in chunks for value in each.to_arrow().column("value").to_pylist()]
+    assert values == [each.value for each in records]
+    assert all(each.next_offset <= next_offset for each in chunks)
     return offsets
 
 
@@ -82,7 +83,7 @@ def test_mutations(codec: str, seed: int) -> None:
         if rng.random() < 0.7:
             bad = sealed(bad)
         offsets = check(GOOD + bad + GOOD, 0, read_committed=rng.random() < 0.5, aborted=[(1, 0)])
-        assert offsets[:2] == [0, 1]
+        assert offsets[:2] in ([0, 1], []), "none, where what follows makes the first one doubtful"
         check(bad, 2)
 
 

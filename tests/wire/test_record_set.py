@@ -40,7 +40,11 @@ def test_nothing_at_all_is_nothing() -> None:
 def test_records_below_the_fetch_offset_are_dropped() -> None:
     data = batch(plain(0, 1, 2, 3)) + batch(plain(4, 5))
     assert read(data, 2) == ([2, 3, 4, 5], 6)
-    assert read(data, 5) == ([5], 6)
+    assert read(data[_first_length(data) :], 5) == ([5], 6)
+
+
+def _first_length(data: bytes) -> int:
+    return 12 + int.from_bytes(data[8:12], "big")
 
 
 def test_a_batch_that_is_cut_off_at_the_end_is_no_error() -> None:
@@ -59,7 +63,7 @@ def test_a_set_without_a_complete_batch_is_corrupt(length: int) -> None:
 def test_a_set_that_ends_before_the_fetch_offset_is_corrupt() -> None:
     """Or it would be fetched again and again."""
     _, error = corrupt(batch(plain(0, 1)), 2)
-    assert "up to offset 1 only" in str(error)
+    assert "lies before the offset that was asked for, 2" in str(error)
 
 
 def test_control_batches_are_never_returned() -> None:
@@ -248,14 +252,14 @@ def test_the_parts_of_a_chunk_account_for_all_of_it(
             offset += len(records)
     if not data:
         return
-    rest, _, _ = decode(data)
-    assert rest is not None
-    whole, taken = rest.nbytes, 0
-    while len(rest) > most:
-        part, rest = rest.split(most)
-        assert part.nbytes > 0
-        taken += part.nbytes
-    assert taken + rest.nbytes == whole
+    chunk, _, _ = decode(data)
+    for rest in getattr(chunk, "chunks", [chunk]):
+        whole, taken = rest.nbytes, 0
+        while len(rest) > most:
+            part, rest = rest.split(most)  # noqa: PLW2901
+            assert part.nbytes > 0
+            taken += part.nbytes
+        assert taken + rest.nbytes == whole
 
 
 def _of(size: int | None) -> bytes | None:

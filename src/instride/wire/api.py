@@ -16,7 +16,7 @@ from uuid import UUID
 from instride.wire.sasl import messages as sasl
 
 if TYPE_CHECKING:
-    from instride.wire.chunk import RecordChunk
+    from instride.wire.chunk import RecordChunk, UndecodedRecords
 
 __all__ = [
     "ANSWERS",
@@ -394,6 +394,8 @@ class FetchedPartition:
     chunk: its records from the fetch offset on, or None where there are none to return.
     next_offset: where to fetch next (after the last complete batch, also when no record of it is returned).
     corrupt: set where the bytes after `chunk` cannot be read; the partition is to be parked.
+    undecoded: what comes from `next_offset` on and is not decoded yet. (Of a real response nothing is; simulated ones
+        have a chunk instead.)
     """
 
     error: int = 0
@@ -404,6 +406,7 @@ class FetchedPartition:
     chunk: RecordChunk | None = None
     next_offset: int = -1
     corrupt: Exception | None = None
+    undecoded: UndecodedRecords | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 
-__all__ = ["COMPILED", "Batch", "BatchError", "BatchReader"]
+__all__ = ["COMPILED", "Batch", "BatchError", "BatchReader", "OverlapError"]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -57,6 +57,10 @@ _ROW = struct.Struct("=9q")
 
 class BatchError(ValueError):
     """A batch that cannot be read. Never leaves `wire`: `record_set` makes it a CorruptRecordError."""
+
+
+class OverlapError(BatchError):
+    """The offsets of two batches do not rise: one of them is wrong, nobody knows which."""
 
 
 @cython.cfunc
@@ -199,7 +203,7 @@ class BatchReader:
             raise BatchError(f"a batch claims the offset {batch.base_offset} and {batch.last_offset} more")
         batch.last_offset += batch.base_offset
         if batch.base_offset < self._least_offset:
-            raise BatchError(f"{batch.describe()} comes after offset {self._least_offset - 1}")
+            raise OverlapError(f"{batch.describe()} comes after offset {self._least_offset - 1}")
         if batch.count < 0:
             raise BatchError(f"{batch.describe()} states {batch.count} records")
         if batch.codec > _LAST_CODEC:

@@ -7,6 +7,9 @@ COMPILED: Final[bool]
 class BatchError(ValueError):
     """A batch that cannot be read. Never leaves `wire`: `record_set` makes it a CorruptRecordError."""
 
+class OverlapError(BatchError):
+    """The offsets of two batches do not rise: one of them is wrong, nobody knows which."""
+
 @final
 class Batch:
     """A batch whose checksum holds. Immutable; made by `BatchReader` only.

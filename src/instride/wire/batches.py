@@ -1,10 +1,13 @@
-"""Which batches of a record set hold records to return, and their records in one buffer.
+"""Which batches of a record set hold records to return, one after another.
 
 Laws
 1. Aborted transactions are skipped as Java's consumer does it: those that begin at or before a batch's end
    are open, and the producer's next abort marker closes them.
 2. Control batches are never returned, in either isolation level.
 3. Before anything is allocated for a batch's records, their count is compared with the bytes that hold them.
+4. The checksum does not cover the base offset. So a batch that lies wholly before the fetch offset, or reaches beyond
+   the end of the log that the response states, is bad; and where offsets do not rise from one batch to the next, both
+   are: nobody knows which of them is wrong.
 """
 
 from __future__ import annotations
@@ -13,23 +16,29 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from instride.wire.batch_reader import Batch, BatchError, BatchReader
+from instride.wire.batch_reader import Batch, BatchError, BatchReader, OverlapError
 from instride.wire.compression import CompressionError, Sections
 from instride.wire.decoder import index_batches
-from instride.wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
+from instride.wire.record_index import MIN_RECORD_BYTES
 
-__all__ = ["BatchWalk", "place"]
+__all__ = ["HEADER_BYTES", "INDEX_BYTES", "BatchWalk", "check_count", "check_index"]
+
+HEADER_BYTES: Final = 61
+"""Of a batch, before its records."""
+INDEX_BYTES: Final = 36
+"""What the index of one record takes."""
 
 _CONTROL_KEY: Final = Struct(">hh")  # version, type
 _ABORT: Final = 0
-
-Placed = tuple[memoryview, bytearray, tuple[int, str | None] | None]
+_LARGEST_MARKER: Final = 1 << 16
 
 
 class BatchWalk:
-    """Walks once over a record set. `batches` are those with records to return; `next_offset` is past all.
+    """Walks once over a record set. next_offset: past all that `next` has gone over.
 
+    failure: what is wrong with the batch at next_offset, once `next` has given None.
     aborted: (producer id, first offset) of each aborted transaction, or None to read uncommitted data too.
+    end: of the log as far as it may be read, or -1 where that is unknown.
     """
 
     def __init__(
@@ -37,41 +46,71 @@ class BatchWalk:
         data: memoryview,
         fetch_offset: int,
         aborted: Sequence[tuple[int, int]] | None,
-        max_decompressed_bytes: int,
+        end: int,
     ) -> None:
-        self.batches: list[Batch] = []
         self.next_offset = fetch_offset
-        self._data = data
+        self.failure: str | None = None
         self._fetch_offset = fetch_offset
         self._read_committed = aborted is not None
         self._aborted = sorted(aborted or (), key=_first_offset, reverse=True)
         self._open: set[int] = set()
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._end = end
+        self._begin(data)
 
-    def run(self) -> str | None:
-        """Says what is wrong with the first batch that cannot be read, if there is one."""
-        reader = BatchReader(self._data)
-        last_offset = -1
-        try:
-            while (batch := reader.next(self.next_offset)) is not None:
-                last_offset = batch.last_offset
-                if not self._skips(batch):
-                    self.batches.append(batch)
-                if last_offset >= self.next_offset:
-                    self.next_offset = last_offset + 1
-        except BatchError as error:
-            return str(error)
-        if reader.at == 0 and self._data:
-            return f"{len(self._data)} bytes came, but no complete batch"
-        if self._data and last_offset < self._fetch_offset:
-            return f"the broker answered with records up to offset {last_offset} only"
+    def _begin(self, data: memoryview) -> None:
+        self._data = data
+        self._reader = BatchReader(data)
+        # The batch that comes next was read already: only with its successor is it known to be good (law 4).
+        self._ahead: Batch | None = None
+        self._ahead_failure: str | None = None
+        self._read_ahead()
+        if self._ahead is None and self._ahead_failure is None and data:
+            self._ahead_failure = f"{len(data)} bytes came, but no complete batch"
+
+    def move(self, data: memoryview, batch: Batch) -> None:
+        """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
+        self.next_offset = batch.position
+        self._begin(data)
+
+    def next(self) -> Batch | None:
+        """The next batch with records to return, or None at the end or before one that is bad."""
+        while (batch := self._ahead) is not None:
+            try:
+                self._read_ahead()
+                skipped = self._skips(batch)
+            except BatchError as error:
+                self._ahead, self._ahead_failure = None, str(error)
+                break
+            self.next_offset = batch.last_offset + 1
+            if not skipped:
+                return batch
+        self.failure = self._ahead_failure
         return None
+
+    def _read_ahead(self) -> None:
+        """Raises OverlapError where that makes the batch before it doubtful as well."""
+        before, self._ahead = self._ahead, None
+        try:
+            batch = self._reader.next(self.next_offset if before is None else before.last_offset + 1)
+            if batch is not None:
+                self._check_place(batch)
+            self._ahead = batch
+        except OverlapError:
+            raise
+        except BatchError as error:
+            self._ahead_failure = str(error)
+
+    def _check_place(self, batch: Batch) -> None:
+        if batch.last_offset < self._fetch_offset:
+            raise BatchError(f"{batch.describe()} lies before the offset that was asked for, {self._fetch_offset}")
+        if 0 <= self._end <= batch.last_offset:
+            raise BatchError(f"{batch.describe()} reaches beyond the end of the log, {self._end}")
 
     def _skips(self, batch: Batch) -> bool:
         """Whether none of its records is to be returned. Keeps account of the aborted transactions."""
         if self._read_committed and batch.producer_id >= 0 and self._skips_transaction(batch):
             return True
-        return batch.control or batch.last_offset < self._fetch_offset or _is_empty(batch)
+        return batch.control or _is_empty(batch)
 
     def _skips_transaction(self, batch: Batch) -> bool:
         while self._aborted and self._aborted[-1][1] <= batch.last_offset:
@@ -86,13 +125,35 @@ class BatchWalk:
         """Whether a control batch is an abort marker. Compaction may have left an empty one."""
         if batch.count == 0:
             return False
-        base, table, unread = place(self._data, [batch], self._max_decompressed_bytes)
-        columns = index_batches(base, table, 0)
-        key = columns.key(0) if columns.rows > 0 else None
-        if unread is not None or key is None or len(key) < _CONTROL_KEY.size:
+        key = self._control_key(batch)
+        if key is None or len(key) < _CONTROL_KEY.size:
             raise BatchError(f"{batch.describe()} is a broken control batch")
         version, kind = _CONTROL_KEY.unpack_from(key)
         return bool(version >= 0 and kind == _ABORT)
+
+    def _control_key(self, batch: Batch) -> bytes | None:
+        section = Sections(0)
+        try:
+            start, end = section.append(batch.codec, self._data[batch.start : batch.end], _LARGEST_MARKER)
+            check_count(batch, end - start)
+        except (CompressionError, BatchError):
+            return None
+        if batch.count > 1:
+            return None
+        columns = index_batches(memoryview(section.finish()), bytearray(batch.row(start, end)), 0)
+        return columns.key(0) if columns.rows > 0 else None
+
+
+def check_count(batch: Batch, nbytes: int) -> None:
+    """Law 3. nbytes: of its records. Raises BatchError."""
+    if batch.count * MIN_RECORD_BYTES > nbytes:
+        raise BatchError(f"{batch.count} records cannot be in {nbytes} bytes")
+
+
+def check_index(batch: Batch, most_bytes: int) -> None:
+    """What is to be allocated for its index. Raises BatchError."""
+    if batch.count * INDEX_BYTES > most_bytes:
+        raise BatchError(f"the index of {batch.count} records takes over {most_bytes} bytes (max_decompressed_bytes)")
 
 
 def _is_empty(batch: Batch) -> bool:
@@ -102,39 +163,3 @@ def _is_empty(batch: Batch) -> bool:
 
 def _first_offset(aborted: tuple[int, int]) -> int:
     return aborted[1]
-
-
-def place(data: memoryview, batches: Sequence[Batch], max_decompressed_bytes: int) -> Placed:
-    """One buffer with the records of all batches, the table of where they are, and what stopped it.
-
-    Without compression the buffer is `data` itself. What stopped it: the offset to fetch from next, and what
-    is wrong there, or None where only the bound of a set was reached.
-    """
-    sections = None
-    if any(batch.codec for batch in batches):
-        sections = Sections(min(max_decompressed_bytes, 4 * len(data)))
-    table = bytearray()
-    stopped: tuple[int, str | None] | None = None
-    for batch in batches:
-        used = 0 if sections is None else sections.used
-        limit = min(max_decompressed_bytes, LARGEST_BASE - used)
-        if used >= max_decompressed_bytes:
-            stopped = batch.position, None
-            break
-        try:
-            table += _row(batch, data, sections, limit)
-        except (CompressionError, BatchError) as error:
-            # In the next fetch the batch stands first and has all the room, so its own fault will show then.
-            why = f"{error} (in {batch.describe()})" if limit == max_decompressed_bytes or not used else None
-            stopped = batch.position, why
-            break
-    return data if sections is None else memoryview(sections.finish()), table, stopped
-
-
-def _row(batch: Batch, data: memoryview, sections: Sections | None, limit: int) -> bytes:
-    start, end = batch.start, batch.end
-    if sections is not None:
-        start, end = sections.append(batch.codec, data[start:end], limit)
-    if batch.count * MIN_RECORD_BYTES > end - start:
-        raise BatchError(f"{batch.count} records cannot be in {end - start} bytes")
-    return batch.row(start, end)

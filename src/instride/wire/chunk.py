@@ -10,6 +10,7 @@ Laws
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from instride.wire.decoder import ConsumerRecord
 
-__all__ = ["RecordChunk"]
+__all__ = ["Piece", "RecordChunk", "UndecodedRecords"]
 
 
 class RecordChunk(Protocol):
@@ -55,4 +56,43 @@ class RecordChunk(Protocol):
 
     def to_arrow(self) -> pa.RecordBatch:
         """Columns topic, partition, offset, timestamp, timestamp_type, key, value, headers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What was decoded of a partition's part of a response.
+
+    chunk: None where there is no record to return. next_offset: after it. nbytes: all the memory that the chunk keeps,
+    until none of its parts is left. corrupt: what comes after it cannot be read.
+    """
+
+    chunk: RecordChunk | None = None
+    next_offset: int
+    nbytes: int = 0
+    corrupt: Exception | None = None
+
+
+class UndecodedRecords(Protocol):
+    """A partition's part of a response. `wire.record_set` has the real one."""
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps."""
+        ...
+
+    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
+        """The next records, about `target` bytes within `room` bytes. None: there is too little room.
+
+        alone: one batch may take max_decompressed_bytes whatever the room; then there is a piece always.
+        """
+        ...
+
+    def detach(self) -> None:
+        """Copy out what is left, where much more than that is kept for it."""
         ...

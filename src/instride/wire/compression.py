@@ -11,7 +11,7 @@ from typing import Final
 
 import cramjam
 
-__all__ = ["CODECS", "CompressionError", "Sections"]
+__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError"]
 
 # The three low bits of a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -35,14 +35,22 @@ class CompressionError(ValueError):
     """Compressed bytes are broken, of an unknown codec, or more than the bound when decompressed."""
 
 
-class Sections:
-    """The records of several batches, decompressed, one after another in one buffer."""
+class TooLargeError(CompressionError):
+    """They are more than the bound when decompressed; with a larger one they may be well."""
 
-    __slots__ = ("_buffer", "_used")
+
+class Sections:
+    """The records of several batches, decompressed, one after another in one buffer.
+
+    kept: once it is finished, how much memory the buffer keeps.
+    """
+
+    __slots__ = ("_buffer", "_used", "kept")
 
     def __init__(self, expected_bytes: int) -> None:
         self._buffer = bytearray(expected_bytes)
         self._used = 0
+        self.kept = 0
 
     @property
     def used(self) -> int:
@@ -54,15 +62,17 @@ class Sections:
         room = min(limit, max(len(self._buffer) - start, len(data)))
         while not self._fits(codec, data, room):
             if room >= limit:
-                raise CompressionError(f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)")
+                raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)")
             # By half of what is there at least: so few batches are tried twice.
             room = min(limit, max(2 * room, len(self._buffer) // 2, _SMALLEST_STEP))
         return start, self._used
 
     def finish(self) -> bytes | bytearray:
         """The buffer, cut to what is used. Nothing can be added after it."""
+        self.kept = len(self._buffer)
         spare = len(self._buffer) - self._used
         if spare * 4 > self._used:
+            self.kept = self._used
             return bytes(memoryview(self._buffer)[: self._used])
         del self._buffer[self._used :]
         return self._buffer

@@ -1,12 +1,14 @@
 """The Fetch request and response, versions 4 to 18: the hot path, so written out by hand.
 
 Laws
-1. Record bytes are not copied: chunks (of uncompressed batches) point into the response's body.
+1. Record bytes are neither copied nor looked at: `FetchedPartition.undecoded` points into the response's body.
 2. What the broker leaves out of its answer gets UNKNOWN_SERVER_ERROR, but in an incremental fetch of a
    session, where nothing is said of what has nothing new, and in the empty answer of a broker that throttles.
    What was not asked for is ignored.
 3. Any body gives an answer or a ProtocolError. Record batches that cannot be read are no error of the
-   message: they are `FetchedPartition.corrupt`, and the other partitions flow.
+   message: to decode them tells, and the other partitions flow.
+4. A partition that is listed twice is a ProtocolError. Of the lists of aborted transactions nothing is made before the
+   batches are decoded.
 
 What the versions brought: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack and preferred replica,
 12 compact types and tags, 13 topic ids in place of names, 15 no replica id, 16 to 18 tagged fields only.
@@ -20,9 +22,10 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from instride.errors import ProtocolError
 from instride.wire.api import NO_TOPIC_ID, Fetch, FetchAnswer, FetchedPartition, FetchPartition, Partition
 from instride.wire.reader import Reader
-from instride.wire.record_set import decode_record_set
+from instride.wire.record_set import RecordSet
 
 __all__ = ["FETCH_VERSIONS", "decode_fetch", "encode_fetch"]
 
@@ -46,6 +49,8 @@ _SIZES: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation lev
 _SESSION: Final = Struct(">ii")
 
 _NO_TAGS: Final = b"\x00"
+# Of aborted transactions: there are no such tags yet. Each is read in a loop.
+_MOST_WITH_TAGS: Final = 10_000
 _INT32_MAX: Final = (1 << 31) - 1
 
 
@@ -124,12 +129,30 @@ def _uvarint(value: int) -> bytes:
 
 
 def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchAnswer:
-    """The answer in a response's body. The body must not change afterwards: chunks point into it.
+    """The answer in a response's body. The body must not change afterwards: what is undecoded points into it.
 
     request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets, and
     the bound of decompression. Raises ProtocolError.
     """
     return _Reading(body, version, request).answer()
+
+
+@dataclass(frozen=True, slots=True)
+class _Aborted:
+    """The list of a partition's aborted transactions, which is not read before there is room for it."""
+
+    data: memoryview
+    count: int
+    compact: bool
+
+    def read(self) -> tuple[tuple[int, int], ...]:
+        reader = Reader(self.data)
+        found = []
+        for _ in range(self.count):
+            found.append((reader.int64(), reader.int64()))
+            if self.compact:
+                reader.tagged_fields()
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +164,7 @@ class _Head:
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: tuple[tuple[int, int], ...]
+    aborted: _Aborted
     preferred_read_replica: int
 
 
@@ -149,6 +172,7 @@ class _Reading:
     """Reads one response in one version."""
 
     def __init__(self, body: memoryview, version: int, request: Fetch) -> None:
+        self._body = body
         self._reader = Reader(body)
         self._version = version
         self._compact = version >= _COMPACT_FROM
@@ -180,8 +204,13 @@ class _Reading:
             head, records = self._head(), self._records()
             self._skip_tags()
             asked = None if topic is None else self._asked.get((topic, head.partition))
-            if asked is not None:
-                partitions[asked.topic, asked.partition] = self._decoded(asked, head, records)
+            if asked is None:
+                continue
+            if (asked.topic, asked.partition) in partitions:
+                raise ProtocolError(
+                    f"partition {asked.partition} of topic {asked.topic!r} is listed twice in a response"
+                )
+            partitions[asked.topic, asked.partition] = self._fetched(asked, head, records)
         self._skip_tags()
 
     def _topic_name(self) -> str | None:
@@ -202,37 +231,50 @@ class _Reading:
             preferred_read_replica=reader.int32() if self._version >= _RACK_FROM else -1,
         )
 
-    def _aborted(self) -> tuple[tuple[int, int], ...]:
-        found = []
-        for _ in range(self._count(smallest=16)):
-            found.append((self._reader.int64(), self._reader.int64()))
-            self._skip_tags()
-        return tuple(found)
+    def _aborted(self) -> _Aborted:
+        reader, count = self._reader, self._count(smallest=17 if self._compact else 16)
+        start = reader.position
+        if not self._compact:
+            reader.take(16 * count)
+        elif count and not any(self._body[start + 16 : start + 17 * count : 17]):
+            reader.take(17 * count)  # none has tags, as usual: no loop over millions
+        elif count > _MOST_WITH_TAGS:
+            raise ProtocolError(f"a response has {count} aborted transactions with tags")
+        else:
+            for _ in range(count):
+                reader.take(16)
+                reader.tagged_fields()
+        return _Aborted(self._body[start : reader.position], count, self._compact)
 
     def _records(self) -> memoryview:
         reader = self._reader
         view = reader.compact_nullable_bytes_view() if self._compact else reader.nullable_bytes_view()
         return memoryview(b"") if view is None else view
 
-    def _decoded(self, asked: FetchPartition, head: _Head, records: memoryview) -> FetchedPartition:
-        chunk, next_offset, corrupt = decode_record_set(
-            memoryview(b"") if head.error else records,
-            topic=asked.topic,
-            partition=asked.partition,
-            fetch_offset=asked.offset,
-            read_committed=self._request.read_committed,
-            aborted=head.aborted,
-            max_decompressed_bytes=self._request.max_decompressed_bytes,
-        )
+    def _fetched(self, asked: FetchPartition, head: _Head, records: memoryview) -> FetchedPartition:
+        undecoded = None
+        if records and not head.error:
+            committed = self._request.read_committed
+            undecoded = RecordSet(
+                records,
+                topic=asked.topic,
+                partition=asked.partition,
+                fetch_offset=asked.offset,
+                read_committed=committed,
+                aborted=head.aborted.read,
+                aborted_count=head.aborted.count,
+                end=head.last_stable_offset if committed else head.high_watermark,
+                frame_bytes=len(self._body),
+                max_decompressed_bytes=self._request.max_decompressed_bytes,
+            )
         return FetchedPartition(
             error=head.error,
             high_watermark=head.high_watermark,
             last_stable_offset=head.last_stable_offset,
             log_start_offset=head.log_start_offset,
             preferred_read_replica=head.preferred_read_replica,
-            chunk=chunk,
-            next_offset=next_offset,
-            corrupt=corrupt,
+            next_offset=asked.offset,
+            undecoded=undecoded,
         )
 
     def _count(self, *, smallest: int) -> int:

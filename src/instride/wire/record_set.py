@@ -1,4 +1,4 @@
-"""A record set (the batches that one fetch brought of one partition) to a chunk of decoded records.
+"""A record set (the batches that one fetch brought of one partition) to chunks of decoded records, piece by piece.
 
 Laws
 1. What is good before the first bad batch is returned; the bad batch becomes one `CorruptRecordError`, and
@@ -6,34 +6,44 @@ Laws
 2. A cut-off batch at the end is how brokers keep to size limits, and no error; unless it is the only one.
 3. Control batches, aborted transactions (for readers of committed data) and records below the fetch offset
    are never returned, but `next_offset` goes past them.
-4. One set takes at most about twice `max_decompressed_bytes` and its index; more is fetched again.
+4. Nothing is decompressed or indexed that is larger than the room given, before it is there; but for one batch,
+   `alone`, of at most max_decompressed_bytes with its index.
+5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
+   piece that nobody consumes would keep all of a response.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from instride.errors import CorruptRecordError
 from instride.records import TopicPartition
-from instride.wire.batches import BatchWalk, place
+from instride.wire.batch_reader import Batch, BatchError
+from instride.wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count, check_index
+from instride.wire.chunk import Piece
+from instride.wire.compression import CompressionError, Sections, TooLargeError
 from instride.wire.decoder import RecordColumns, index_batches
+from instride.wire.record_index import LARGEST_BASE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from instride.wire.decoder import ConsumerRecord
 
-__all__ = ["MAX_DECOMPRESSED_BYTES", "RecordSetChunk", "decode_record_set"]
+__all__ = ["MAX_DECOMPRESSED_BYTES", "RecordSet", "RecordSetChunk", "decode_record_set"]
 
 MAX_DECOMPRESSED_BYTES: Final = 64 << 20
 """What one batch may decompress to, unless told otherwise. Brokers take batches of 1 MiB by default."""
 
+# Of one aborted transaction: a tuple and two numbers.
+_ABORTED_BYTES: Final = 136
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSetChunk:
-    """The rows [start, stop) of an index: the real `RecordChunk`. It keeps the answer it came in alive."""
+    """The rows [start, stop) of an index: the real `RecordChunk`."""
 
     topic_partition: TopicPartition
     columns: RecordColumns
@@ -94,6 +104,206 @@ class RecordSetChunk:
         )
 
 
+class RecordSet:
+    """Record batches of one partition as a response brought them. Not thread-safe.
+
+    data: not copied; it must not change. frame_bytes: how much memory it keeps, being a part of more.
+    aborted: (producer id, first offset) of the transactions to skip, looked at if `read_committed`; a function, since
+        they may be many and are not to be there before there is room. aborted_count: how many.
+    end: of the log, as far as it may be read; -1 where that is unknown.
+    max_decompressed_bytes: bound of one batch, decompressed and indexed.
+    """
+
+    def __init__(
+        self,
+        data: memoryview,
+        *,
+        topic: str,
+        partition: int,
+        fetch_offset: int,
+        read_committed: bool = False,
+        aborted: Callable[[], Sequence[tuple[int, int]]] = tuple,
+        aborted_count: int = 0,
+        end: int = -1,
+        frame_bytes: int = 0,
+        max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self._name = TopicPartition(topic, partition)
+        self._data = data
+        self._frame_bytes = max(frame_bytes, len(data))
+        self._fetch_offset = fetch_offset
+        self._read_committed = read_committed
+        self._aborted = aborted
+        self._aborted_bytes = aborted_count * _ABORTED_BYTES if read_committed else 0
+        self._end = end
+        self._most_bytes = max_decompressed_bytes
+        self._walk: BatchWalk | None = None
+        self._pending: Batch | None = None
+        # What the pending batch needs at least, as far as is known: it was tried with less.
+        self._least_room = 0
+        self.done = False
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps."""
+        return self._frame_bytes + (self._aborted_bytes if self._walk is not None else 0)
+
+    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
+        """The next records: batches up to about `target` bytes, within `room` bytes. None: there is too little room.
+
+        alone: the first batch may take max_decompressed_bytes whatever the room. Raises nothing for any bytes.
+        """
+        most = max(room, self._most_bytes) if alone else room
+        if self._walk is None and self._aborted_bytes > most:
+            return self._failed_at(self._fetch_offset, "too many aborted transactions are listed") if alone else None
+        walk = self._begin()
+        if self._pending is None:
+            self._pending = walk.next()
+        if self._pending is None:
+            return self._end_piece(walk)
+        if self._least_room > most and not alone:
+            return None
+        try:
+            return (
+                self._plain(target, LARGEST_BASE if alone else most)
+                if self._pending.codec == 0
+                else self._compressed(target, room, most)
+            )
+        except (CompressionError, BatchError) as error:
+            return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
+
+    def detach(self) -> None:
+        """Copy out what is left, where much more than that is kept for it."""
+        if self.done or self._walk is None or self._pending is None:
+            at, batch = 0, None
+        else:
+            at, batch = self._pending.start - HEADER_BYTES, self._pending
+        left = len(self._data) - at
+        if self.done or self._frame_bytes - left <= left // 8:
+            return
+        self._data = memoryview(bytes(self._data[at:]))
+        self._frame_bytes = left
+        if self._walk is not None and batch is not None:
+            self._walk.move(self._data, batch)
+            self._pending = None
+
+    def _begin(self) -> BatchWalk:
+        if self._walk is None:
+            aborted = self._aborted() if self._read_committed else None
+            self._walk = BatchWalk(self._data, self._fetch_offset, aborted, self._end)
+        return self._walk
+
+    def _plain(self, target: int, most: int) -> Piece | None:
+        """Uncompressed batches are used where they are, if they are most of the response."""
+        first = self._pending
+        assert first is not None
+        batches: list[Batch] = []
+        count = 0
+        while (batch := self._pending) is not None and batch.codec == 0:
+            try:
+                check_count(batch, batch.end - batch.start)
+                check_index(batch, self._most_bytes)
+            except BatchError:
+                if batches:
+                    break  # it is told of when it comes first
+                raise
+            needs = batch.end - first.start + (count + batch.count) * INDEX_BYTES
+            if needs > (target if batches else most):
+                break
+            batches.append(batch)
+            count += batch.count
+            self._pending = self._next()
+        if not batches:
+            self._least_room = first.end - first.start + first.count * INDEX_BYTES
+            return None
+        start, end = first.start, batches[-1].end
+        kept = end - start
+        if 2 * kept >= self._frame_bytes:
+            base, start, kept = self._data, 0, self._frame_bytes
+        else:
+            base = memoryview(bytes(self._data[start:end]))
+        table = bytearray().join(each.row(each.start - start, each.end - start) for each in batches)
+        return self._piece(base, table, batches, kept + count * INDEX_BYTES)
+
+    def _compressed(self, target: int, room: int, most: int) -> Piece | None:
+        first = self._pending
+        assert first is not None
+        sections = Sections(min(most, self._most_bytes, target, 4 * (len(self._data) - first.start)))
+        table = bytearray()
+        batches: list[Batch] = []
+        count = 0
+        while (batch := self._pending) is not None:
+            index = (count + batch.count) * INDEX_BYTES
+            allowed = (room if batches else most) - index - sections.used
+            full = self._most_bytes - batch.count * INDEX_BYTES
+            limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
+            try:
+                check_index(batch, self._most_bytes)
+                start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
+                check_count(batch, end - start)
+            except TooLargeError:
+                if not batches and allowed >= full:
+                    raise
+                self._least_room = 0 if batches else min(2 * most, self._most_bytes)
+                break
+            except (CompressionError, BatchError):
+                if not batches:
+                    raise
+                break  # it is told of when it comes first
+            table += batch.row(start, end)
+            batches.append(batch)
+            count += batch.count
+            self._pending = self._next()
+            if sections.used + count * INDEX_BYTES >= target:
+                break
+        if not batches:
+            return None
+        base = memoryview(sections.finish())
+        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES)
+
+    def _next(self) -> Batch | None:
+        assert self._walk is not None
+        self._least_room = 0
+        return self._walk.next()
+
+    def _piece(self, base: memoryview, table: bytearray, batches: Sequence[Batch], nbytes: int) -> Piece:
+        columns = index_batches(base, table, self._fetch_offset)
+        if columns.failed_batch >= 0:
+            bad = batches[columns.failed_batch]
+            failure = f"{columns.failure} (in {bad.describe()})"
+            return self._failed_at(bad.position, failure, self._chunk(columns, bad.position), nbytes)
+        if self._pending is None:
+            assert self._walk is not None
+            chunk = self._chunk(columns, self._walk.next_offset)
+            return replace(self._end_piece(self._walk), chunk=chunk, nbytes=nbytes)
+        at = self._pending.position
+        return Piece(chunk=self._chunk(columns, at), next_offset=at, nbytes=nbytes)
+
+    def _chunk(self, columns: RecordColumns, next_offset: int) -> RecordSetChunk | None:
+        if columns.first == columns.rows:
+            return None
+        return RecordSetChunk(
+            topic_partition=self._name,
+            columns=columns,
+            start=columns.first,
+            stop=columns.rows,
+            next_offset=next_offset,
+        )
+
+    def _end_piece(self, walk: BatchWalk) -> Piece:
+        if walk.failure is not None:
+            return self._failed_at(walk.next_offset, walk.failure)
+        self.done = True
+        return Piece(next_offset=walk.next_offset)
+
+    def _failed_at(self, offset: int, failure: str, chunk: RecordSetChunk | None = None, nbytes: int = 0) -> Piece:
+        self.done = True
+        tp = self._name
+        text = f"partition {tp} cannot be read at offset {offset}: {failure}. Seek past it to go on."
+        error = CorruptRecordError(text, topic=tp.topic, partition=tp.partition, offset=offset)
+        return Piece(chunk=chunk, next_offset=offset, nbytes=nbytes, corrupt=error)
+
+
 def decode_record_set(
     data: memoryview,
     *,
@@ -102,40 +312,22 @@ def decode_record_set(
     fetch_offset: int,
     read_committed: bool = False,
     aborted: Sequence[tuple[int, int]] = (),
+    end: int = -1,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
-) -> tuple[RecordSetChunk | None, int, CorruptRecordError | None]:
-    """The records from `fetch_offset` on, where to fetch next, and what is wrong with the rest (or None).
-
-    data: batches as a fetch brought them, not copied; the chunk keeps them alive.
-    aborted: (producer id, first offset) of the transactions to skip; looked at if `read_committed`.
-    max_decompressed_bytes: bound of one batch.
-    Raises nothing for any bytes.
-    """
-    walk = BatchWalk(data, fetch_offset, aborted if read_committed else None, max_decompressed_bytes)
-    failure = walk.run()
-    next_offset = walk.next_offset
-    base, table, unread = place(data, walk.batches, max_decompressed_bytes)
-    if unread is not None:
-        next_offset, failure = unread
-    columns = index_batches(base, table, fetch_offset)
-    if columns.failed_batch >= 0:
-        bad = walk.batches[columns.failed_batch]
-        next_offset, failure = bad.position, f"{columns.failure} (in {bad.describe()})"
-    chunk = None
-    name = TopicPartition(topic, partition)
-    if columns.first < columns.rows:
-        chunk = RecordSetChunk(
-            topic_partition=name,
-            columns=columns,
-            start=columns.first,
-            stop=columns.rows,
-            next_offset=next_offset,
-        )
-    return chunk, next_offset, _error(failure, name, next_offset)
-
-
-def _error(failure: str | None, name: TopicPartition, offset: int) -> CorruptRecordError | None:
-    if failure is None:
-        return None
-    text = f"partition {name} cannot be read at offset {offset}: {failure}. Seek past it to go on."
-    return CorruptRecordError(text, topic=name.topic, partition=name.partition, offset=offset)
+    room: int = LARGEST_BASE,
+) -> Iterator[Piece]:
+    """All pieces of a record set; parameters as of `RecordSet`. room: of a piece. Raises nothing for any bytes."""
+    records = RecordSet(
+        data,
+        topic=topic,
+        partition=partition,
+        fetch_offset=fetch_offset,
+        read_committed=read_committed,
+        aborted=lambda: aborted,
+        end=end,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    while not records.done:
+        piece = records.decode(room, room, alone=True)
+        assert piece is not None, "alone it always has room"
+        yield piece

@@ -66,7 +66,7 @@ def test_a_fetch_at_the_end_that_leaves_one_out_waits_briefly() -> None:
     script = NetworkScript(fetch_buffer_bytes=100, max_partition_fetch_bytes=100)
     script.member_of(1, 0, 1)
     answer(script, Role.TAIL, p0=(60, 60))
-    assert fetches(script) == {Role.TAIL: [1]}, "0 is full: half of 100 bytes is its share"
+    assert fetches(script) == {Role.TAIL: [1]}, "0 is full: a quarter of 100 bytes is its share"
     assert wait_of(script, Role.TAIL) < script.config.fetch_max_wait
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 60, 60)}))
     answer(script, Role.TAIL)

@@ -317,7 +317,8 @@ def test_partitions_take_turns_at_the_head_of_a_request(script: NetworkScript) -
 @pytest.mark.requirement("threading/30")
 @pytest.mark.rule("M")
 def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> None:
-    script = NetworkScript(fetch_buffer_bytes=100)
+    """A half of the bound is for what is buffered, the other half for what is on its way."""
+    script = NetworkScript(fetch_buffer_bytes=200)
     script.member_of(1, 0, 1)
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=5, nbytes=60)
     answered = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
@@ -403,10 +404,10 @@ def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
 @pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.rule("M")
 def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
-    script = NetworkScript(fetch_buffer_bytes=1000, max_partition_fetch_bytes=600)
+    script = NetworkScript(fetch_buffer_bytes=2000, max_partition_fetch_bytes=600)
     script.member_of(1, 0)
     assert script.asked(api.Fetch).partitions[0].max_bytes == 600
-    script = NetworkScript(fetch_buffer_bytes=1000, max_partition_fetch_bytes=600)
+    script = NetworkScript(fetch_buffer_bytes=2000, max_partition_fetch_bytes=600)
     script.member_of(1, 0, 1)
     assert script.asked(api.Fetch).partitions[0].max_bytes == 500
 

@@ -81,8 +81,12 @@ class NetworkMeter:
         self.throttled.record(answer.throttle_time * 1000, now)
         chunks = [each.chunk for each in answer.partitions.values() if each.chunk is not None]
         if chunks:
-            self.fetch_bytes.record(sum(chunk.nbytes for chunk in chunks), now)
-            self.fetch_records.record(sum(len(chunk) for chunk in chunks), now)
+            self.decoded(sum(len(chunk) for chunk in chunks), sum(chunk.nbytes for chunk in chunks), now)
+
+    def decoded(self, records: int, nbytes: int, now: float) -> None:
+        """All that came with one response."""
+        self.fetch_bytes.record(nbytes, now)
+        self.fetch_records.record(records, now)
 
     def read_from(self, partition: TopicPartition, follower: int | None) -> None:
         """Which node has just answered for it; None: its leader."""

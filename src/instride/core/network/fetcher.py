@@ -16,25 +16,30 @@ Laws
 7. Where the leader names a replica in our rack (KIP-392), that one is asked, for metadata_max_age, unless it fails,
    does not have the offset, or the leader changes: then the leader decides again.
 8. A broker that throttles is not asked before its time (KIP-219).
+9. What came is decoded when there is room for it (`room`), of each partition in turn, and so much in one turn of the
+   machine that heartbeats are never late.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from instride.core.events import Fetched
+from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
-from instride.core.network.held import HeldPartition
+from instride.core.network.held import Arrival, HeldPartition, Phase, Undecoded
 from instride.core.network.positions import Positions, Stamps
-from instride.core.network.room import most_bytes, with_room
+from instride.core.network.room import DecodingRoom, decoding_room, most_bytes, with_room
 from instride.core.network.sessions import FetchSession, Said
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
+from instride.wire.chunk import RecordChunk
 
 __all__ = ["Fetcher"]
 
@@ -45,6 +50,10 @@ _STALE_METADATA = frozenset({3, 5, 6, 9, 56, 74, 78, 100, 103})
 _UNKNOWN_SERVER_ERROR = -1
 _RETRY = frozenset({7, 75, _UNKNOWN_SERVER_ERROR})
 _BRIEFLY = 0.05
+# What is decoded in one turn, about: some milliseconds' work.
+_TURN_BYTES = 4 << 20
+# What a piece counts for besides its bytes.
+_PIECE_BYTES = 4 << 10
 
 # Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
 Lane = tuple[int, Role]
@@ -70,12 +79,13 @@ class Fetcher:
         self._sessions: dict[Lane, FetchSession] = {}
         self._throttled: dict[int, float] = {}
         self._turn = 0
+        self._decoding_turn = 0
         self._ended = False
 
     def poll(self, now: float) -> float:
-        wake = float("inf")
         if self._ended:
-            return wake
+            return float("inf")
+        wake = self._decode(now)
         ready: dict[Lane, list[HeldPartition]] = {}
         for held in with_room(self._context.config, self._held().values()):
             if self._under_way(held):
@@ -108,6 +118,8 @@ class Fetcher:
     def end(self, now: float) -> None:
         """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody waits for the answers."""
         self._ended = True
+        for held in self._held().values():
+            held.undecoded = None
         for (node_id, role), session in self._sessions.items():
             key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
             if session.established and broker is not None and self._context.connections.is_ready(key):
@@ -214,11 +226,20 @@ class Fetcher:
         self._unreadable.discard(lane[0])
         if result.throttle_time > 0:
             self._throttled[lane[0]] = now + result.throttle_time
-        table = self._held()
+        table, arrival = self._held(), Arrival()
+        undecoded = []
         for tp, fetched in result.partitions.items():
             held = table.get(TopicPartition(*tp))
             if held is not None and stamps.get(held.partition) == held.stamp and held.awaits_records:
-                self._take(lane[0], held, fetched, now)
+                self._take(lane[0], held, fetched, arrival, now)
+                if held.undecoded is not None:
+                    undecoded.append(held)
+        ready = [each for each in undecoded if each.fetchable]
+        if ready:
+            self._decode_some(ready, now)
+        for held in undecoded:
+            if held.undecoded is not None:
+                held.undecoded.records.detach()
 
     def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         error = _error_of(result)
@@ -245,7 +266,9 @@ class Fetcher:
 
     # -- one partition's answer
 
-    def _take(self, node_id: int, held: HeldPartition, fetched: api.FetchedPartition, now: float) -> None:
+    def _take(
+        self, node_id: int, held: HeldPartition, fetched: api.FetchedPartition, arrival: Arrival, now: float
+    ) -> None:
         follower = held.replica is not None and held.replica[0] == node_id
         self._context.connections.meter.read_from(held.partition, node_id if follower else None)
         if fetched.error:
@@ -259,10 +282,12 @@ class Fetcher:
             self._use_replica(held, fetched.preferred_read_replica, now)
         stable = self._context.config.isolation_level == "read_committed"
         held.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
-        if fetched.next_offset > held.offset:
-            self._deliver(held, fetched)
+        self._deliver(held, fetched.chunk, fetched.next_offset)
         if fetched.corrupt is not None:
             self._corrupt(held, fetched.corrupt, now)
+        elif fetched.undecoded is not None:
+            arrival.partitions += 1
+            held.undecoded = Undecoded(records=fetched.undecoded, arrival=arrival)
 
     def _use_replica(self, held: HeldPartition, node_id: int, now: float) -> None:
         """Law 7. One that the metadata does not know is looked for: the leader gives nothing out meanwhile."""
@@ -279,23 +304,76 @@ class Fetcher:
         held.replica = None
         return True
 
-    def _deliver(self, held: HeldPartition, fetched: api.FetchedPartition) -> None:
-        start, held.offset = held.offset, fetched.next_offset
-        if fetched.chunk is not None:
-            held.records += len(fetched.chunk)
-            held.nbytes += fetched.chunk.nbytes
-            held.leader_epoch = fetched.chunk.leader_epoch
+    def _deliver(self, held: HeldPartition, chunk: RecordChunk | None, next_offset: int, kept: int = 0) -> None:
+        """kept: the memory that the chunk keeps, where that is more than what it counts for."""
+        if next_offset <= held.offset:
+            return
+        start, held.offset = held.offset, next_offset
+        if chunk is not None:
+            held.delivered(len(chunk), chunk.nbytes, max(kept, chunk.nbytes))
+            held.leader_epoch = chunk.leader_epoch
         self._context.deliver(
             Fetched(
                 partition=held.partition,
                 epoch=held.epoch,
                 fetch_number=held.fetch_number,
                 start=start,
-                chunk=fetched.chunk,
-                next_offset=fetched.next_offset,
+                chunk=chunk,
+                next_offset=next_offset,
                 high_watermark=held.known_end,
             )
         )
+
+    # -- decoding
+
+    def _decode(self, now: float) -> float:
+        """Law 9. Returns when to be asked again: at once, where only the turn is over."""
+        waiting = []
+        for held in self._held().values():
+            if held.undecoded is not None and (held.state is not Ownership.OWNED or held.phase is Phase.PARKED):
+                held.undecoded = None
+            elif held.undecoded is not None and held.fetchable:
+                waiting.append(held)
+        return now if waiting and self._decode_some(waiting, now) else float("inf")
+
+    def _decode_some(self, partitions: Sequence[HeldPartition], now: float) -> bool:
+        """Whether the turn is over before these are."""
+        room, left = decoding_room(self._context.config, self._held().values()), _TURN_BYTES
+        self._decoding_turn += 1
+        start = self._decoding_turn % len(partitions)
+        todo = deque([*partitions[start:], *partitions[:start]])
+        while todo and left > 0:
+            held = todo.popleft()
+            if held.undecoded is None:
+                continue
+            took = self._decode_piece(held, held.undecoded, room, now)
+            left -= took
+            if took:
+                todo.append(held)
+        return bool(todo)
+
+    def _decode_piece(self, held: HeldPartition, undecoded: Undecoded, room: DecodingRoom, now: float) -> int:
+        """Returns what the work counts for, or 0: there is no room."""
+        free, alone = room.of(held)
+        target = min(room.share - held.nbytes, _TURN_BYTES)
+        piece = undecoded.records.decode(target, free, alone=alone) if target > 0 else None
+        if piece is None:
+            return 0
+        if undecoded.records.done:
+            held.undecoded = None
+            undecoded.arrival.partitions -= 1
+            self._context.touch()
+        if piece.chunk is not None:
+            room.took(piece.nbytes)
+            undecoded.arrival.records += len(piece.chunk)
+            undecoded.arrival.nbytes += piece.chunk.nbytes
+        self._deliver(held, piece.chunk, piece.next_offset, piece.nbytes)
+        if piece.corrupt is not None:
+            self._corrupt(held, piece.corrupt, now)
+        arrival = undecoded.arrival
+        if not arrival.partitions and arrival.records:
+            self._context.connections.meter.decoded(arrival.records, arrival.nbytes, now)
+        return piece.nbytes + _PIECE_BYTES
 
     def _corrupt(self, held: HeldPartition, error: Exception, now: float) -> None:
         """Law 4: the bytes may have been damaged on the way."""

@@ -4,11 +4,15 @@ Laws
 1. `offset` is where to fetch next; it is known in the phase FETCHING only.
 2. What was asked under an older fetch_number (a seek, a giving back, a refusal came between), or of a topic that was
    deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
-3. `records` and `nbytes` count what was delivered and has not been consumed yet.
+3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really held of it:
+   a piece that was decoded keeps all of its memory until its last record is consumed.
+4. `undecoded` is what came from `offset` on and waits for room to be decoded; what voids a fetch voids it.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from enum import Enum
 
 from instride.core.events import COMMITTED, EARLIEST, SetPosition
@@ -16,8 +20,9 @@ from instride.core.group.ownership import Ownership
 from instride.core.network.backoff import Backoff
 from instride.records import TopicPartition
 from instride.wire.api import NO_TOPIC_ID
+from instride.wire.chunk import UndecodedRecords
 
-__all__ = ["HeldPartition", "Phase"]
+__all__ = ["Arrival", "HeldPartition", "Kept", "Phase", "Undecoded"]
 
 
 class Phase(Enum):
@@ -28,6 +33,29 @@ class Phase(Enum):
     VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
     PARKED = "it cannot go on until a seek"
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """A piece that was delivered: how many of its records are not consumed, and the memory that it keeps till then."""
+
+    records: int
+    nbytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Arrival:
+    """One response, for the meters: what was decoded of it, and of how many partitions something is left."""
+
+    records: int = 0
+    nbytes: int = 0
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecoded:
+    records: UndecodedRecords
+    arrival: Arrival
 
 
 class HeldPartition:
@@ -42,6 +70,8 @@ class HeldPartition:
         "epoch",
         "fetch_number",
         "grace",
+        "kept",
+        "kept_bytes",
         "known_end",
         "leader_epoch",
         "listener_done",
@@ -59,6 +89,7 @@ class HeldPartition:
         "timestamp",
         "topic_id",
         "topic_number",
+        "undecoded",
         "validated",
         "voided",
     )
@@ -98,6 +129,9 @@ class HeldPartition:
         self.paused = False
         self.records = 0
         self.nbytes = 0
+        self.kept: deque[Kept] = deque()
+        self.kept_bytes = 0
+        self.undecoded: Undecoded | None = None
 
     @property
     def fetchable(self) -> bool:
@@ -122,10 +156,13 @@ class HeldPartition:
     def set_position(self, event: SetPosition) -> None:
         self.seek_number, self.fetch_number = event.seek_number, event.fetch_number
         self.asking = False
+        self.undecoded = None
         self.leader_epoch = event.leader_epoch
         if not event.keeps_buffer:
             self.reset_number = event.fetch_number
             self.records = self.nbytes = 0
+            self.kept.clear()
+            self.kept_bytes = 0
         self.corrupt_at = -1
         self.backoff.succeeded()
         if event.offset >= 0:
@@ -145,6 +182,7 @@ class HeldPartition:
         self.voided = self.seek_number
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = -1
         self.asking = False
+        self.undecoded = None
 
     def _at(self, offset: int, leader_epoch: int) -> None:
         """To be checked against the leader before it is fetched."""
@@ -159,3 +197,18 @@ class HeldPartition:
         if fetch_number >= self.reset_number:
             self.records = max(0, self.records - records)
             self.nbytes = max(0, self.nbytes - nbytes)
+            self._release(records)
+
+    def delivered(self, records: int, nbytes: int, kept: int) -> None:
+        self.records += records
+        self.nbytes += nbytes
+        self.kept_bytes += kept
+        self.kept.append(Kept(records=records, nbytes=kept))
+
+    def _release(self, records: int) -> None:
+        while self.kept and self.kept[0].records <= records:
+            piece = self.kept.popleft()
+            records -= piece.records
+            self.kept_bytes -= piece.nbytes
+        if self.kept:
+            self.kept[0].records -= records

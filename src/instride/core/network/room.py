@@ -1,25 +1,33 @@
-"""Which partitions may be fetched now (KIP-41, "Prefetching").
+"""Which partitions may be fetched now, and what may be decoded (KIP-41, "Prefetching").
 
 Laws
-1. A partition is fetched again when what is buffered of it is under its share of fetch_buffer_bytes. The broker is
-   not waited for while there is room. One fetch asks for a share of a partition at most, so that all buffers together
-   stay under twice the bound (a single larger batch excepted, which must be read whole).
-2. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
+1. One half of fetch_buffer_bytes is for what is asked for or has come and is not decoded yet; the other half is for
+   what is decoded and has not been handed out. A partition's share is an equal part of a half.
+2. A partition is fetched again when all that came of it is decoded, and what is buffered of it is under its share. The
+   broker is not waited for while there is room. One fetch asks for a share of a partition at most.
+3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
+   the half, of which is counted what is really held. Without that room only small batches of a partition of which
+   nothing is buffered pass, and one batch alone where nothing waits that a poll could take: who consumes goes on.
+4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
    prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
    Both mean nothing where max_poll_records is -1.
-3. A slow partition, full of what nobody consumes, never stops another; what a paused one has buffered, or one that is
+5. A slow partition, full of what nobody consumes, never stops another; what a paused one has buffered, or one that is
    to be revoked, does not count for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from instride.config import ConsumerConfig
 from instride.core.group.ownership import Ownership
 from instride.core.network.held import HeldPartition
 
-__all__ = ["most_bytes", "with_room"]
+__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "with_room"]
+
+# A batch that is this small passes when nothing of its partition is buffered (law 3).
+_SMALL_BYTES = 16 << 10
 
 
 def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
@@ -28,12 +36,12 @@ def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[Hel
     if not everything:
         return []
     share = _share(config, len(everything))
-    ready = [each for each in everything if each.fetchable and each.nbytes < share]
+    ready = [each for each in everything if each.fetchable and each.undecoded is None and each.nbytes < share]
     limit = config.max_poll_records
     if limit < 0 or config.prefetch == "bytes":
         return ready
     if config.prefetch == "total":
-        waiting = sum(each.records for each in everything if each.state is Ownership.OWNED and not each.paused)
+        waiting = sum(each.records for each in everything if _flows(each))
         return ready if waiting < limit else []
     return [each for each in ready if each.records < max(1, limit // len(everything))]
 
@@ -43,5 +51,33 @@ def most_bytes(config: ConsumerConfig, partitions: int) -> int:
     return min(config.max_partition_fetch_bytes, _share(config, partitions))
 
 
+@dataclass(slots=True, kw_only=True)
+class DecodingRoom:
+    """Law 3. share: of a partition. left: of the half. waiting: decoded, and a poll may take it."""
+
+    share: int
+    left: int
+    waiting: int
+
+    def of(self, held: HeldPartition) -> tuple[int, bool]:
+        """How much may be decoded of a partition now, and whether one batch may be larger."""
+        least = _SMALL_BYTES if not held.kept else 0
+        return max(self.left, least), self.waiting == 0
+
+    def took(self, nbytes: int) -> None:
+        self.left -= nbytes
+        self.waiting += nbytes
+
+
+def decoding_room(config: ConsumerConfig, held: Collection[HeldPartition]) -> DecodingRoom:
+    kept = sum(each.kept_bytes for each in held)
+    waiting = sum(each.kept_bytes for each in held if _flows(each))
+    return DecodingRoom(share=_share(config, len(held)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting)
+
+
+def _flows(held: HeldPartition) -> bool:
+    return held.state is Ownership.OWNED and not held.paused
+
+
 def _share(config: ConsumerConfig, partitions: int) -> int:
-    return max(1, config.fetch_buffer_bytes // partitions)
+    return max(1, config.fetch_buffer_bytes // (2 * partitions))
