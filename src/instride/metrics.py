@@ -150,9 +150,14 @@ _PER_TOPIC: Final = (
     "records-consumed-total",
 )
 
-_PER_PARTITION: Final[dict[str, tuple[Unit, str]]] = {
-    "records-lag": ("records", "records between the position and the log's end, as far as it is known"),
-    "preferred-read-replica": ("", "the follower's node that the last answer came from (KIP-392), -1: the leader's"),
+_PER_PARTITION: Final[dict[tuple[str, str], tuple[Unit, str]]] = {
+    (FETCH, "records-lag"): ("records", "records between the position and the log's end, as far as it is known"),
+    (FETCH, "preferred-read-replica"): (
+        "",
+        "the follower's node that the last answer came from (KIP-392), -1: the leader's",
+    ),
+    (HANDOVER, "released-at"): ("s", "since 1970, when this consumer released it last, or knew that it had lost it"),
+    (HANDOVER, "first-fetch-at"): ("s", "since 1970, when this consumer fetched it first in the last assignment"),
 }
 
 
@@ -171,9 +176,9 @@ def _descriptions() -> dict[tuple[str, str, tuple[str, ...]], Description]:
                     found[group, name, ("topic",)] = Description(
                         unit=unit, kind=kind, text=f"{text}, of the topic", tags=("topic",)
                     )
-    for name, (unit, text) in _PER_PARTITION.items():
+    for (group, name), (unit, text) in _PER_PARTITION.items():
         tags = ("partition", "topic")
-        found[FETCH, name, tags] = Description(unit=unit, kind="gauge", text=text, tags=tags)
+        found[group, name, tags] = Description(unit=unit, kind="gauge", text=text, tags=tags, java=group != HANDOVER)
     return found
 
 

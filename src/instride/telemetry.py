@@ -22,6 +22,7 @@ from instride.records import TopicPartition
 __all__ = [
     "Blocker",
     "DelayAtRisk",
+    "FetchBegan",
     "HandedOver",
     "Hold",
     "OwnershipChange",
@@ -160,6 +161,20 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FetchBegan:
+    """The first fetch of a partition in this assignment was sent: somebody reads it again.
+
+    `HandedOver.at` of the previous owner is the other half of the time in which it had no owner. assigned_at: when the
+    group assigned it to us (its response to Sync came).
+    """
+
+    at: float
+    partition: TopicPartition
+    epoch: int
+    assigned_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceStarted:
     """This member joins. generation: the present one, -1 without a membership. reason: as the join tells the broker."""
 
@@ -239,7 +254,14 @@ class PartitionFlows:
 
 
 TelemetryEvent = (
-    OwnershipChanged | HandedOver | RebalanceStarted | RebalanceEnded | DelayAtRisk | PartitionStalled | PartitionFlows
+    OwnershipChanged
+    | HandedOver
+    | FetchBegan
+    | RebalanceStarted
+    | RebalanceEnded
+    | DelayAtRisk
+    | PartitionStalled
+    | PartitionFlows
 )
 """What a listener hears."""
 

@@ -12,6 +12,7 @@ from instride.core.words import words
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
+    FetchBegan,
     HandedOver,
     OwnershipChange,
     OwnershipChanged,
@@ -32,6 +33,11 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
         OwnershipChanged(at=1.0, change=OwnershipChange.REVOKE_REQUESTED, partitions=(TP,)),
         logging.DEBUG,
         "revoke requested: flights-3",
+    ),
+    (
+        FetchBegan(at=1.5, partition=TP, epoch=2, assigned_at=1.25),
+        logging.DEBUG,
+        "the first fetch of flights-3 was sent 0.250 s after it was assigned",
     ),
     (
         RebalanceStarted(at=1.0, generation=4, reason="the group is rebalancing"),

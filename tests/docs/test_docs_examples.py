@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from instride import Consumer, ConsumerConfig, OffsetAndMetadata, OffsetLedger, TopicPartition
 from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
+from instride.testing.check import BROKER, Event, Terms, write
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 60
@@ -103,13 +104,24 @@ def test_the_readmes_loop_commits_what_was_finished_when_a_handler_fails(kafka: 
 @pytest.mark.kafka
 def test_the_example_of_the_telemetry_page(kafka: LocalKafka, flights: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = examples("docs/telemetry.md")
-    assert len(code) == 1
+    assert len(code) == 2
     handled = run(code[0], kafka.bootstrap_servers, flights)
     assert len(handled) == RECORDS
     told = capsys.readouterr().out
     assert "generation 1 after" in told
     assert f"{flights}-0 revoked" in told
     assert " records abandoned" in told
+
+
+def test_the_report_of_the_telemetry_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tp, path = TopicPartition("t", 0), tmp_path / "history.jsonl"
+    released, taken = Event(2.0, "a", "revoked", (((tp, 1),),)), Event(2.5, "b", "first fetch", (tp, 1))
+    with path.open("w", encoding="utf-8") as file:
+        write([Event(0.0, BROKER, "history", Terms(source="a test")), released, taken], file)
+    names: dict[str, Any] = {}
+    exec(examples("docs/telemetry.md")[1], names)
+    names["report"](path)
+    assert capsys.readouterr().out == "1 hand-overs, 95 of 100 within 0.50 s\n"
 
 
 @pytest.mark.kafka

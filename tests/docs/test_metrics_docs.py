@@ -41,7 +41,10 @@ class Snapshot:
 
     def metrics(self) -> dict[MetricName, float]:
         lags = {TopicPartition("flights", 3): 7}
-        return metrics(NetworkMeter(), self.application, client_id="me", holds={}, lags=lags, now=2.0)
+        network = NetworkMeter()
+        network.released(TopicPartition("flights", 2), 1.0)
+        network.fetch_began(TopicPartition("flights", 3), 1.0)
+        return metrics(network, self.application, client_id="me", holds={}, lags=lags, now=2.0)
 
 
 @pytest.mark.requirement("surface/metrics")

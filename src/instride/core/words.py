@@ -16,6 +16,7 @@ from typing import Final
 from instride.records import TopicPartition
 from instride.telemetry import (
     DelayAtRisk,
+    FetchBegan,
     HandedOver,
     OwnershipChange,
     OwnershipChanged,
@@ -91,6 +92,12 @@ def _handed_over(event: HandedOver) -> tuple[int, str]:
     if event.how is OwnershipChange.LOST:
         return logging.WARNING, told
     return (logging.INFO if event.polls_delayed else logging.DEBUG), told
+
+
+@_words.register
+def _fetch_began(event: FetchBegan) -> tuple[int, str]:
+    took = _seconds(event.at - event.assigned_at)
+    return logging.DEBUG, f"the first fetch of {event.partition} was sent {took} after it was assigned"
 
 
 @_words.register

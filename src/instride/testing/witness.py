@@ -20,6 +20,7 @@ from instride.core.events import (
     Epochs,
     GivenBack,
     Lost,
+    Noticed,
     Parked,
     Positioned,
     Revoked,
@@ -28,6 +29,7 @@ from instride.core.events import (
 from instride.core.network.actions import ConnectionKey
 from instride.errors import OffsetOutOfRangeError
 from instride.records import TopicPartition
+from instride.telemetry import FetchBegan
 from instride.wire import api
 
 __all__ = ["Witness"]
@@ -69,6 +71,8 @@ class Witness:
                 self._say("lost", _pairs(event.partitions))
             case Revoked():
                 self._say("revoked", _pairs(event.partitions))
+            case Noticed(event=FetchBegan() as began):
+                self._say("first fetch", began.partition, began.epoch)
             case CommitsSettled():
                 self._say("settled", _pairs(event.partitions))
             case Positioned():

@@ -211,7 +211,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswer:
+    """throttle_time: seconds for which the broker wants no heartbeat, since a quota is used up (KIP-219)."""
+
     error: int = 0
+    throttle_time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

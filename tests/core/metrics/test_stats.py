@@ -70,6 +70,19 @@ def named(network: NetworkMeter, application: ApplicationMeter, now: float) -> d
     return {name.name: value for name, value in found.items() if len(name.tags) == 1}
 
 
+@pytest.mark.rule("19")
+def test_both_halves_of_a_hand_over_are_told_by_partition() -> None:
+    meter = NetworkMeter()
+    meter.released(TP, 1_700_000_000.5)
+    meter.fetch_began(TP, 1_700_000_002.0)
+    found = metrics(meter, ApplicationMeter(), client_id="me", holds={}, lags={}, now=3.0)
+    tags = (("client-id", "me"), ("partition", str(TP.partition)), ("topic", TP.topic))
+    assert {name.name: value for name, value in found.items() if name.tags == tags} == {
+        "released-at": 1_700_000_000.5,
+        "first-fetch-at": 1_700_000_002.0,
+    }
+
+
 def test_requests_are_timed_by_kind() -> None:
     meter = NetworkMeter()
     beat = api.Heartbeat(group_id="g", generation=1, member_id="m")

@@ -36,11 +36,13 @@ from instride.errors import TransportError
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
+from instride.wire.group_notice import GroupNotice, write_notice
 
 R = TypeVar("R")
 E = TypeVar("E")
 
 NO_SUCH_PARTITION = 9999
+NOTHING_PENDING = GroupNotice(members=1, place=0, withheld=0)
 
 
 def tp(partition: int, topic: str = "t") -> TopicPartition:
@@ -224,14 +226,16 @@ class NetworkScript:
             ),
         )
 
-    def sync(self, *partitions: int) -> None:
-        bytes_ = write_assignment(Assignment(partitions=tuple(tp(p) for p in partitions)))
+    def sync(self, *partitions: int, notice: GroupNotice | None = NOTHING_PENDING) -> None:
+        """notice: of the group's leader; None where that is another client."""
+        userdata = None if notice is None else write_notice(notice)
+        bytes_ = write_assignment(Assignment(partitions=tuple(tp(p) for p in partitions), userdata=userdata))
         self.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=bytes_))
 
-    def rebalance(self, generation: int, *partitions: int) -> None:
+    def rebalance(self, generation: int, *partitions: int, notice: GroupNotice | None = NOTHING_PENDING) -> None:
         """A whole round: the pending join is answered, then the sync."""
         self.join(generation)
-        self.sync(*partitions)
+        self.sync(*partitions, notice=notice)
 
     def member_of(self, generation: int, *partitions: int, listener: bool = False) -> None:
         """A stable member that owns these."""

@@ -201,6 +201,7 @@ def test_completions_while_a_join_is_pending_share_one_rejoin(script: NetworkScr
     script.member_of(1, 0, 1, 2)
     asked_back(script, 1, 2, keeps=(0,))
     script.complete(1)
+    script.pass_time(0.4)
     assert script.joining_with().owned == (tp(0), tp(2))
     script.complete(2)
     script.rebalance(3, 0)

@@ -21,6 +21,7 @@ from instride.core.network.ranges import RangeChunk
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
+    FetchBegan,
     PartitionFlows,
     PartitionStalled,
     RebalanceEnded,
@@ -64,6 +65,39 @@ class WatchScript(NetworkScript):
 
     def consumed(self, records: int) -> None:
         self.do(Consumed(partitions={tp(0): (self.epoch(0), 0, records, 0)}))
+
+
+# -- who has a partition
+
+
+@pytest.mark.rule("19")
+def test_the_first_fetch_of_an_assignment_is_told_once() -> None:
+    script = WatchScript()
+    script.committed_offset = None
+    script.member_of(1, 0)
+    assigned_at = script.now
+    assert script.noticed(FetchBegan) == []
+    script.pass_time(0.5)
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={("t", 0): api.CommittedOffset(offset=0)}))
+    (began,) = script.noticed(FetchBegan)
+    assert began == FetchBegan(at=script.now, partition=tp(0), epoch=script.epoch(0), assigned_at=assigned_at)
+    assert script.machine.meter.first_fetch_at == {tp(0): script.wall_clock}
+    script.fetched(0, 10, high_watermark=10)
+    script.asked(api.Fetch)
+    assert script.noticed(FetchBegan) == []
+
+
+@pytest.mark.rule("19")
+def test_what_was_released_is_told_with_its_time_and_not_fetched_first_any_more() -> None:
+    script = WatchScript()
+    script.committed_offset = None
+    script.member_of(1, 0)
+    script.heartbeat(27)
+    script.rebalance(2)
+    script.wall_clock += 7.0
+    script.complete(0)
+    assert script.machine.meter.released_at == {tp(0): script.wall_clock}
+    assert script.machine.meter.first_fetch_at == {}
 
 
 # -- phases

@@ -26,7 +26,7 @@ def _never_finished(history: History) -> Iterator[History]:
             yield [event for at, event in enumerate(history) if at not in last]
 
 
-@damage("S2", "S3 S4 S5 S6 S8")
+@damage("S2", "S3 S4 S5 S6 S8 L3")
 def _comes_again_though_committed(history: History) -> Iterator[History]:
     """What came again had been committed by who had it before."""
     book = _book_of(history)
@@ -153,7 +153,7 @@ def _a_commit_after_the_revoke(history: History) -> Iterator[History]:
         yield with_events(history, at + 1, at_time_of(event, "sends commit", -7, ((event.detail[0][0][0], 0, 0),)))
 
 
-@damage("S8", "S5 S7")
+@damage("S8", "S5 S7 S10")
 def _a_commit_after_the_loss(history: History) -> Iterator[History]:
     for at, event in said(history, "lost"):
         if event.detail[0]:

@@ -33,6 +33,7 @@ class NetworkMeter:
     """Requests, connections and rebalances. `latency`, `by_kind` and `throttled` are in milliseconds.
 
     replicas: of those partitions that are read from a follower, the follower's node.
+    released_at, first_fetch_at: seconds since 1970, of partitions that were ours or are.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,8 @@ class NetworkMeter:
         self.fetch_records = Stat()
         self.throttled = Stat()
         self.replicas: Mapping[TopicPartition, int] = {}
+        self.released_at: Mapping[TopicPartition, float] = {}
+        self.first_fetch_at: Mapping[TopicPartition, float] = {}
         self.rebalances = Stat()
         self.failed_rebalances = Stat()
         self.last_heartbeat = float("-inf")
@@ -94,6 +97,14 @@ class NetworkMeter:
             others = {each: node for each, node in self.replicas.items() if each != partition}
             # Replaced, since another thread may be reading it.
             self.replicas = others if follower is None else {**others, partition: follower}
+
+    # Replaced, since another thread may be reading them. Each happens once for an assignment.
+
+    def released(self, partition: TopicPartition, wall_clock: float) -> None:
+        self.released_at = {**self.released_at, partition: wall_clock}
+
+    def fetch_began(self, partition: TopicPartition, wall_clock: float) -> None:
+        self.first_fetch_at = {**self.first_fetch_at, partition: wall_clock}
 
     def rebalanced(self, event: RebalanceEnded) -> None:
         if event.outcome is RebalanceOutcome.FAILED:

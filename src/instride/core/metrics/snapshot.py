@@ -45,6 +45,7 @@ def metrics(
         *_coordinator(network, len(holds), now),
         *_fetch(network, application, lags, now),
         *_handover(application, holds, now),
+        *_without_owner(network),
     ]
     client = ("client-id", client_id)
     return {
@@ -125,6 +126,12 @@ def _handover(application: ApplicationMeter, holds: Mapping[TopicPartition, Hold
     yield _Value(HANDOVER, "partitions-handed-over-total", application.handed_over.number)
     yield _Value(HANDOVER, "partitions-lost-total", application.lost.number)
     yield _Value(HANDOVER, "records-abandoned-total", application.abandoned.total)
+
+
+def _without_owner(network: NetworkMeter) -> Iterator[_Value]:
+    for name, times in (("released-at", network.released_at), ("first-fetch-at", network.first_fetch_at)):
+        for tp, at in times.items():
+            yield _Value(HANDOVER, name, at, (("partition", str(tp.partition)), ("topic", tp.topic)))
 
 
 def _over_time(group: str, name: str, stat: Stat, now: float) -> Iterator[_Value]:

@@ -11,7 +11,9 @@ Laws
    way, or the budget has ended too (eager: half of the budget; the other half is the join's).
 5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
    assigned in a new epoch (rule 8).
-6. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent.
+6. Revokes that complete within a moment share one rejoin: the group is told when none is pending any more, or 0.4 s
+   after the first (rule 19). A join that is sent before tells it too.
+7. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from instride.core.network.held import HeldPartition
 from instride.records import TopicPartition
 
 __all__ = ["Book", "OutstandingCommits"]
+
+
+_GATHERED_FOR = 0.4
 
 
 class OutstandingCommits(Protocol):
@@ -67,7 +72,8 @@ class Book:
         self._generation, self._member_id = -1, ""
         # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
         self._draining: dict[TopicPartition, float] = {}
-        # Law 6: the epochs of partitions that were let go with commits outstanding.
+        self._tell_at = float("inf")  # law 6
+        # Law 7: the epochs of partitions that were let go with commits outstanding.
         self._parting: dict[TopicPartition, int] = {}
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.target: frozenset[TopicPartition] = frozenset()
@@ -133,6 +139,7 @@ class Book:
     def lose_all(self, now: float) -> None:
         """The membership is lost."""
         self.target = frozenset()
+        self.group_told()  # a lost member joins without being asked
         self._lose(list(self.held.values()), now)
 
     def assign_by_hand(self, partitions: Epochs) -> None:
@@ -146,7 +153,12 @@ class Book:
                 self.held[tp] = self._new(tp, epoch)
         self._newest_epoch = max([self._newest_epoch, *partitions.values()])
 
+    def group_told(self) -> None:
+        """A join says what is held now."""
+        self._tell_at = float("inf")
+
     def forget_all(self) -> None:
+        self.group_told()
         self.held.clear()
         self._draining.clear()
         self._parting.clear()
@@ -183,10 +195,13 @@ class Book:
             self._complete(held, now, settled)
         if settled:
             self._context.deliver(CommitsSettled(partitions=settled))
+        if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
+            self.group_told()
+            self._on_released("a revoke is complete")
         return self._next_deadline(now)
 
     def _next_deadline(self, now: float) -> float:
-        times = list(self._draining.values())
+        times = [self._tell_at, *self._draining.values()]
         for held in self.held.values():
             times.append(held.deadline if held.deadline > now else held.deadline + held.grace)
         return min((each for each in times if each > now), default=float("inf"))
@@ -264,7 +279,7 @@ class Book:
         if tp in self.target and not self.leaving:
             self._assign([tp])
         else:
-            self._on_released("a revoke is complete")
+            self._tell_at = min(self._tell_at, now + _GATHERED_FOR)
 
     def _release(self, held: HeldPartition) -> None:
         self._move(held, OwnershipInput.COMPLETED)

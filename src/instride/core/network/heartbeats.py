@@ -7,7 +7,8 @@ Laws
    not a loss: the next answer decides. Without a membership there is no lease: its loss may not have been heard yet.
 3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none. What
    else one that was overtaken is refused for is not believed: the next one, of the present generation, decides.
-4. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's table).
+4. How often: `pace` (docs/rebalance.md, rule 19). A throttle time is obeyed (KIP-219).
+5. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's table).
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.ends import Ends
 from instride.core.network.membership import Membership
+from instride.core.network.pace import Pace
 from instride.errors import error_for_code
 from instride.errors.broker import name_of_code
 from instride.wire import api
+from instride.wire.group_notice import GroupNotice
 
 __all__ = ["Heartbeats"]
 
@@ -46,12 +49,20 @@ class Heartbeats:
         self._membership = membership
         self._lease = lease
         self._ends = ends
+        self._pace = Pace(context)
         self._due = 0.0
         self._flying = False
 
     def joined(self, now: float) -> None:
         """The interval begins at the answered join."""
-        self._due = now + self._config.heartbeat_interval
+        self._due = self._pace.first(now)
+
+    def synced(self, notice: GroupNotice | None, partitions: int | None, *, has_some: bool, now: float) -> None:
+        """It begins anew at the answered sync. partitions: of our topics; None in an eager group."""
+        if notice is not None:
+            self._due = self._pace.told(notice, now)
+        elif partitions is not None:
+            self._due = self._pace.untold(partitions, has_some=has_some, now=now)
 
     def poll(self, now: float) -> float:
         member = self._membership
@@ -60,7 +71,7 @@ class Heartbeats:
         if now < self._due:
             return self._due
         self._flying = True
-        self._due = now + self._config.heartbeat_interval
+        self._due = self._next(now)
         request = api.Heartbeat(
             group_id=self._config.group_id or "",
             generation=member.generation,
@@ -73,6 +84,14 @@ class Heartbeats:
         self._coordinator.send(request, lambda result, then: self._beat(stamp, now, result, then), now, timeout=timeout)
         return float("inf")
 
+    def _next(self, now: float) -> float:
+        """In step with the heartbeats before, where none was late: the members of a group stay together."""
+        if self._membership.told_to_rejoin:
+            self._pace.calm_down()
+        interval = self._pace.interval(now)
+        kept = self._due + interval
+        return kept if kept > now else now + interval
+
     def _beat(self, stamp: tuple[int, int], sent: float, result: api.Answer | Exception, now: float) -> None:
         member = self._membership
         self._flying = False
@@ -84,6 +103,7 @@ class Heartbeats:
         if not isinstance(result, api.HeartbeatAnswer) or stamp[0] != member.number:
             return
         member.unheard = False
+        self._due = max(self._due, now + result.throttle_time)
         error = result.error
         overtaken = stamp[1] != member.generation
         harmless = error == ILLEGAL_GENERATION and (member.rebalancing or overtaken)

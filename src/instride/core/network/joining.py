@@ -40,7 +40,8 @@ from instride.errors import KafkaError, ProtocolError, error_for_code
 from instride.errors.broker import name_of_code
 from instride.records import TopicPartition
 from instride.wire import api
-from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
+from instride.wire.consumer_protocol import Assignment, Subscription, read_assignment, write_subscription
+from instride.wire.group_notice import read_notice
 
 __all__ = ["Joining"]
 
@@ -140,6 +141,7 @@ class Joining:
             return
         member.move(GroupInput.JOIN)
         self._giving_up.over()
+        self.book.group_told()
         member.requesting, member.wants_join = True, False
         self._claimed, self._joined_topics = frozenset(self.book.claimed()), member.topics
         self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
@@ -278,10 +280,12 @@ class Joining:
         member.syncs += 1
         member.move(GroupInput.SYNCED)
         try:
-            partitions = read_assignment(answer.assignment).partitions if answer.assignment else ()
+            assignment = read_assignment(answer.assignment)
         except ProtocolError as error:
             self._ends.fail(error, now)
             return
+        partitions = assignment.partitions
+        self._set_pace(assignment, now)
         if any(tp.topic not in member.topics for tp in partitions):
             if member.topics == self._joined_topics:
                 self._backoff.failed(now)  # a leader that errs each time must not make us spin
@@ -297,6 +301,14 @@ class Joining:
             self._succeeds_itself = False
             member.rejoin("a static member came back: what its predecessor was to release is with nobody")
         self._metadata_changed(now)  # what changed since the deal
+
+    def _set_pace(self, assignment: Assignment, now: float) -> None:
+        """Rule 19: heartbeats are faster while a hand-over is pending. Eager members release all before they join."""
+        counts = (self._cluster.partition_count(topic) or 0 for topic in self._membership.topics)
+        known = None if self._giving_up.eager else sum(counts)
+        self._heartbeats.synced(
+            read_notice(assignment.userdata), known, has_some=bool(assignment.partitions or self.book.held), now=now
+        )
 
     def _tell_assignor(self, partitions: Sequence[TopicPartition], now: float) -> bool:
         """False where it failed: the user hears of it (law 6)."""

@@ -5,16 +5,22 @@ Laws
 2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
 3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where members
    say in which racks they run, the racks of the replicas too (KIP-881).
-4. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
+4. Each assignment carries a notice for members of ours: the group's size, and how many partitions are withheld until
+   their owners have released them (docs/rebalance.md, rule 19). Other clients do not read user data of this kind.
+5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from instride.core.assignors.assignor import Assignor, ClusterView, MemberSubscription
 from instride.core.network.cluster import Cluster
 from instride.errors import ProtocolError
+from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
+from instride.wire.group_notice import GroupNotice, write_notice
 
 __all__ = ["Leading"]
 
@@ -43,7 +49,21 @@ class Leading:
         if self._skips:
             return {}
         made = assignor.assign(self._view, self._members)
-        return {member: write_assignment(Assignment(partitions=tuple(parts))) for member, parts in made.items()}
+        withheld = self._withheld(made)
+        places = {member: place for place, member in enumerate(sorted(made))}
+        notices = {
+            member: write_notice(GroupNotice(members=len(places), place=place, withheld=withheld))
+            for member, place in places.items()
+        }
+        return {
+            member: write_assignment(Assignment(partitions=tuple(parts), userdata=notices[member]))
+            for member, parts in made.items()
+        }
+
+    def _withheld(self, made: Mapping[str, Iterable[TopicPartition]]) -> int:
+        """Partitions that a member still owns and is to release. Eager members own none when they join."""
+        released = (set(each.owned).difference(made.get(each.member_id, ())) for each in self._members)
+        return len(set[TopicPartition]().union(*released))
 
     def _present_view(self) -> ClusterView:
         counts = {topic: self._cluster.partition_count(topic) for topic in self.topics}

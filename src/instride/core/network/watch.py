@@ -8,6 +8,7 @@ Laws
 3. A delay is warned of once for each request, when half of its time has passed.
 4. A partition stands still when it is owned, not paused, behind or without a position, and nothing about it moved for
    `stalled_after`. It is told once, and once more when that is over.
+5. The first fetch of a partition that the group assigned is told when it is put on a connection.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from instride.core.events import (
+    Assigned,
     BackgroundEvent,
     DeadlineMoved,
     DelayExplained,
@@ -29,6 +31,7 @@ from instride.core.events import (
 )
 from instride.core.group.membership import GroupState
 from instride.core.group.ownership import Ownership
+from instride.core.network.actions import Transmit
 from instride.core.network.context import Context
 from instride.core.network.held import HeldPartition
 from instride.core.network.held import Phase as Position
@@ -38,12 +41,14 @@ from instride.records import TopicPartition
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
+    FetchBegan,
     PartitionFlows,
     PartitionStalled,
     RebalanceEnded,
     StallCause,
     TelemetryEvent,
 )
+from instride.wire import api
 
 __all__ = ["Watch", "WatchedGroup"]
 
@@ -108,6 +113,7 @@ class Watch:
         self._revokes: dict[TopicPartition, _Revoke] = {}
         self._progress: dict[TopicPartition, _Progress] = {}
         self._next_look = 0.0
+        self._unfetched: dict[TopicPartition, tuple[int, float]] = {}  # (epoch, assigned at)
         context.on_deliver = self._delivered
 
     # -- rebalances
@@ -134,12 +140,17 @@ class Watch:
             case RevokeRequested():
                 for tp, epoch in event.partitions.items():
                     self._revokes[tp] = _Revoke(epoch=epoch, requested_at=self._context.now, deadline=event.deadline)
+            case Assigned():
+                self._unfetched |= {tp: (epoch, self._context.now) for tp, epoch in event.partitions.items()}
             case DeadlineMoved():
                 for tp in event.partitions.keys() & self._revokes.keys():
                     self._revokes[tp].deadline = event.deadline
             case GivenBack() | Revoked() | Lost():
                 for tp in event.partitions:
                     self._revokes.pop(tp, None)
+                    if not isinstance(event, GivenBack):
+                        self._unfetched.pop(tp, None)
+                        self._context.connections.meter.released(tp, self._context.wall_clock())
             case _:
                 pass
 
@@ -147,6 +158,8 @@ class Watch:
 
     def poll(self, now: float) -> None:
         self.look(now)
+        if self._unfetched:
+            self._look_for_first_fetches(now)
         for tp, revoke in self._revokes.items():
             if not revoke.told and now - revoke.requested_at >= (revoke.deadline - revoke.requested_at) / 2:
                 revoke.told = True
@@ -157,6 +170,18 @@ class Watch:
         if now >= self._next_look:
             self._next_look = now + self._context.config.stalled_after / _LOOKS
             self._look_at_partitions(now)
+
+    def _look_for_first_fetches(self, now: float) -> None:
+        """Law 5."""
+        sent = [action.request for action in self._context.out if isinstance(action, Transmit)]
+        for request in sent:
+            for each in request.partitions if isinstance(request, api.Fetch) else ():
+                tp = TopicPartition(each.topic, each.partition)
+                if (found := self._unfetched.pop(tp, None)) is not None:
+                    epoch, assigned_at = found
+                    self._context.connections.meter.fetch_began(tp, self._context.wall_clock())
+                    began = FetchBegan(at=now, partition=tp, epoch=epoch, assigned_at=assigned_at)
+                    self._context.deliver(Noticed(event=began))
 
     def _look_at_partitions(self, now: float) -> None:
         held = self._held()

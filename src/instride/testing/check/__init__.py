@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from instride.testing.check.events import BROKER, Event, decode, encode, read_histories, write
 from instride.testing.check.judge import INVARIANTS, Judge, check
+from instride.testing.check.ownerless import WithoutOwner, percentile, without_owner
 from instride.testing.check.terms import Terms
 from instride.testing.check.violation import Violation
 
@@ -21,9 +22,12 @@ __all__ = [
     "Judge",
     "Terms",
     "Violation",
+    "WithoutOwner",
     "check",
     "decode",
     "encode",
+    "percentile",
     "read_histories",
+    "without_owner",
     "write",
 ]

@@ -166,6 +166,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "out of range": _kind(partition=_partition),
     "seek": _kind(partition=_partition),
     "positioned": _kind(partition=_partition, epoch=_whole, offset=_offset),
+    "first fetch": _kind(partition=_partition, epoch=_whole),
     # what its application does
     "pauses": _kind(partitions=_PARTITIONS),
     "resumes": _kind(partitions=_PARTITIONS),

@@ -25,7 +25,7 @@ def _fields(request: Heartbeat, _version: int) -> Fields:
 
 
 def _answer(fields: Fields, _request: Heartbeat) -> HeartbeatAnswer:
-    return HeartbeatAnswer(error=fields["error_code"])
+    return HeartbeatAnswer(error=fields["error_code"], throttle_time=fields.get("throttle_time", 0) / 1000)
 
 
 CODEC = message_codec(
