@@ -104,6 +104,7 @@ def test_a_choice_is_one_of_those_listed(name: str) -> None:
         ({"group_id": 5}, "group_id"),
         ({"client_id": None}, "client_id"),
         ({"enable_auto_commit": "yes"}, "enable_auto_commit"),
+        ({"commit_start_offsets": "yes"}, "commit_start_offsets"),
         ({"max_poll_records": 0}, "max_poll_records"),
         ({"max_poll_records": -2}, "max_poll_records"),
         ({"max_poll_records": 1.5}, "max_poll_records"),

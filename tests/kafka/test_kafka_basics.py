@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from kafka_help import fill, ids, poll_until, ranges_until, tps
 
-from instride import Consumer, ConsumerRecord, OffsetAndMetadata, RangeConsumer, TopicPartition
+from instride import Consumer, ConsumerRecord, OffsetAndMetadata, OffsetLedger, RangeConsumer, TopicPartition
 from instride.errors import (
+    CommitRewindError,
     ConfigError,
     ConsumerClosedError,
     IllegalStateError,
@@ -63,8 +64,32 @@ def test_commit_of_some_offsets_with_metadata(
     }
     consumer.commit_async({one: 8}).result(timeout=20)
     assert consumer.committed(one) == {one: OffsetAndMetadata(offset=8)}
-    with pytest.raises(ValueError, match="go back behind 8"):
+    with pytest.raises(CommitRewindError, match="the group has 8"):
         consumer.commit({one: 3})
+    assert consumer.committed(one) == {one: OffsetAndMetadata(offset=8)}
+    assert consumer.commit({one: 3}, allow_rewind=True)
+    assert consumer.committed(one) == {one: OffsetAndMetadata(offset=3)}
+
+
+@pytest.mark.rule("18")
+def test_what_came_between_two_owners_is_read_though_nobody_committed(
+    kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
+) -> None:
+    """The README's loop, with auto_offset_reset="latest": the first owner read nothing."""
+    topic = kafka_topic()
+    (zero,) = tps(topic, 0)
+    fill(kafka, topic, {0: 10})
+    first = open_consumer(group_id=group, auto_offset_reset="latest")
+    first.subscribe([topic])
+    while zero not in first.assignment():
+        first.poll(timeout=0.2)
+    assert first.position(zero) == 10
+    assert first.commit_async(OffsetLedger().committable()).result(20)
+    first.close()
+    written = fill(kafka, topic, {0: 5}, start=10)
+    second = open_consumer(group_id=group, auto_offset_reset="latest")
+    second.subscribe([topic])
+    assert ids(poll_until(second, 5)) == written
 
 
 def test_committed_is_none_where_nothing_was_committed(kafka_topic: Topic, open_consumer: Open, group: str) -> None:

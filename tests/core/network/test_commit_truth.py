@@ -267,6 +267,15 @@ def test_who_went_along_with_too_long_a_metadata_is_sent_by_itself(script: Netwo
 # --- where a partition began (rule 18) -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def resetting() -> NetworkScript:
+    """The group has no committed offsets."""
+    made = NetworkScript()
+    made.committed_offset = -1
+    made.member_of(1, 0, 1)
+    return made
+
+
 def start(script: NetworkScript, call: int, offset: int, *, epoch: int | None = None) -> int:
     entry = CommitEntry(offset=offset, epoch=script.epoch(0) if epoch is None else epoch, seek_number=0)
     script.do(Commit(call=call, deadline=script.now + 60, entries={tp(0): entry}, starts=True))
@@ -274,7 +283,8 @@ def start(script: NetworkScript, call: int, offset: int, *, epoch: int | None = 
 
 
 @pytest.mark.rule("18")
-def test_a_start_is_sent_where_nothing_else_was_and_bars_nothing(script: NetworkScript) -> None:
+def test_a_start_is_sent_where_nothing_else_was_and_bars_nothing(resetting: NetworkScript) -> None:
+    script = resetting
     call = start(script, 1, 50)
     assert script.committed() == {0: 50}
     assert error_of(script, call) is None
@@ -283,7 +293,8 @@ def test_a_start_is_sent_where_nothing_else_was_and_bars_nothing(script: Network
 
 
 @pytest.mark.rule("18")
-def test_a_start_never_replaces_a_commit(script: NetworkScript) -> None:
+def test_a_start_never_replaces_a_commit(resetting: NetworkScript) -> None:
+    script = resetting
     script.commit({0: 10})
     script.committed()
     call = start(script, 1, 50)
@@ -292,7 +303,8 @@ def test_a_start_never_replaces_a_commit(script: NetworkScript) -> None:
 
 
 @pytest.mark.rule("18")
-def test_a_start_waits_for_what_is_under_way_and_gives_way_to_it(script: NetworkScript) -> None:
+def test_a_start_waits_for_what_is_under_way_and_gives_way_to_it(resetting: NetworkScript) -> None:
+    script = resetting
     script.commit({1: 1})
     user = script.commit({0: 10})
     call = start(script, 1, 50)
@@ -305,7 +317,8 @@ def test_a_start_waits_for_what_is_under_way_and_gives_way_to_it(script: Network
 
 
 @pytest.mark.rule("18")
-def test_a_start_is_sent_when_the_users_own_commit_is_refused(script: NetworkScript) -> None:
+def test_a_start_is_sent_when_the_users_own_commit_is_refused(resetting: NetworkScript) -> None:
+    script = resetting
     script.commit({0: 60})
     call = start(script, 1, 50)
     script.committed(METADATA_TOO_LARGE)
@@ -315,7 +328,8 @@ def test_a_start_is_sent_when_the_users_own_commit_is_refused(script: NetworkScr
 
 
 @pytest.mark.rule("18")
-def test_a_users_commit_takes_the_place_of_a_start_that_waits(script: NetworkScript) -> None:
+def test_a_users_commit_takes_the_place_of_a_start_that_waits(resetting: NetworkScript) -> None:
+    script = resetting
     script.commit({1: 1})
     call = start(script, 1, 50)
     script.committed(LOADING)
@@ -329,7 +343,8 @@ def test_a_users_commit_takes_the_place_of_a_start_that_waits(script: NetworkScr
 
 
 @pytest.mark.rule("18")
-def test_a_start_under_way_holds_up_a_revoke_and_is_given_up_with_the_partition(script: NetworkScript) -> None:
+def test_a_start_under_way_holds_up_a_revoke_and_is_given_up_with_the_partition(resetting: NetworkScript) -> None:
+    script = resetting
     script.commit({1: 1})
     call = start(script, 1, 50)
     script.complete(0)
@@ -344,6 +359,7 @@ def test_a_start_under_way_holds_up_a_revoke_and_is_given_up_with_the_partition(
 @pytest.mark.rule("18")
 def test_a_start_that_waits_ends_when_the_coordinator_refuses_us_and_at_its_deadline() -> None:
     script = NetworkScript()
+    script.committed_offset = -1
     script.member_of(1, 0, 1)
     script.commit({1: 1}, timeout=500.0)
     entry = CommitEntry(offset=50, epoch=script.epoch(0), seek_number=0)
@@ -355,6 +371,89 @@ def test_a_start_that_waits_ends_when_the_coordinator_refuses_us_and_at_its_dead
     script.answer(api.OffsetCommit, TransportError("gone"))
     script.pass_time(3.0)
     assert isinstance(error_of(script, 2), KafkaError)
+
+
+@pytest.mark.rule("18")
+def test_an_offset_that_the_group_has_from_elsewhere_is_kept(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = 70  # a transactional producer's, since the partition began
+    call = start(script, 1, 50)
+    assert not sent(script)
+    error = error_of(script, call)
+    assert isinstance(error, CommitOvertakenError)
+    assert error.committed == 70
+
+
+def fetched(script: NetworkScript, *, error: int = 0, of_partition: int = 0) -> None:
+    offsets: dict[tuple[str, int], api.CommittedOffset] = {}
+    if not error:
+        offsets[tp(0)] = api.CommittedOffset(offset=-1, error=of_partition)
+    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=error, offsets=offsets))
+
+
+@pytest.mark.rule("18")
+def test_while_nobody_knows_what_the_group_has_it_is_asked_again(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.pass_time(1.5)
+    fetched(script, error=16)
+    script.pass_time(1.5)
+    fetched(script, of_partition=88)  # of a transaction that has not ended yet
+    script.pass_time(2.0)
+    assert not sent(script)
+    fetched(script)
+    assert script.committed() == {0: 50}
+    assert error_of(script, call) is None
+
+
+@pytest.mark.rule("18")
+def test_what_is_let_go_of_while_the_group_is_asked_is_not_sent(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    entry = CommitEntry(offset=50, epoch=script.epoch(0), seek_number=0)
+    script.do(Commit(call=1, deadline=script.now + 2, entries={tp(0): entry}, starts=True))
+    script.pass_time(3.0)
+    assert isinstance(error_of(script, 1), KafkaTimeoutError)
+    fetched(script)
+    assert not sent(script)
+
+
+@pytest.mark.rule("18")
+def test_a_user_who_commits_while_the_group_is_asked_comes_first(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    user = script.commit({0: 10})
+    fetched(script)
+    assert script.committed() == {0: 10}
+    assert not sent(script)
+    found = answers(script)
+    assert found[user].result
+    assert isinstance(found[call].committed[tp(0)], CommitOvertakenError)
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize(("error", "of_partition"), [(0, 100), (0, 3), (0, 29), (0, -1), (30, 0)])
+def test_what_will_not_be_known_holds_up_no_revoke(resetting: NetworkScript, error: int, of_partition: int) -> None:
+    script = resetting
+    script.committed_offset = None
+    call = start(script, 1, 50)
+    fetched(script, error=error, of_partition=of_partition)
+    assert isinstance(answers(script)[call].error, BrokerResponseError)
+    assert not sent(script)
+
+
+@pytest.mark.rule("18")
+def test_who_may_not_read_the_group_hears_so(resetting: NetworkScript) -> None:
+    script = resetting
+    script.committed_offset = None
+    start(script, 1, 50)
+    script.coordinator_error = 30
+    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.pass_time(3.0)
+    assert isinstance(error_of(script, 1), KafkaError)
 
 
 # --- the work of a turn follows the partitions (rule 20) ---------------------------------------------------------

@@ -15,14 +15,14 @@ Laws
 7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
    coordinator for a while: one that has just started may not know its topics yet.
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
-9. Where a partition began is sent only where no other commit of its epoch was accepted or waits, and bars none
-   (rule 18).
+9. Where a partition began is sent only where no other commit of its epoch was accepted or waits, and the group has no
+   offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from instride.commits import CommitEntry
@@ -43,6 +43,9 @@ __all__ = ["CommitGroup", "Commits"]
 _REDISCOVER = frozenset({7, 15, 16})
 _UNKNOWN_TOPIC_ID = 100
 _OFFSET_METADATA_TOO_LARGE = 12
+_GONE = frozenset({UNKNOWN_TOPIC, _UNKNOWN_TOPIC_ID})
+_NOTHING_KNOWN = api.CommittedOffset(error=-1)
+_ELSEWHERE = "committed by another"
 _NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
 _RETRY = frozenset({3, 7, 14, 15, 16, _UNKNOWN_TOPIC_ID})
 
@@ -73,12 +76,14 @@ class _Entry:
     """What of one partition is to be committed next, and who wants to hear of it, by call.
 
     rewind: it may lie behind what the group has. start: nobody's work, but where the partition began (law 9).
+    free: of a start: the coordinator has said that the group has no offset of the partition.
     """
 
     commit: CommitEntry
     rewind: bool
     start: bool
     waiters: dict[int, Waiter]
+    free: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,8 +102,9 @@ class Commits:
         self._coordinator = coordinator
         self._backoff = context.backoff()
         self._queued: dict[TopicPartition, _Entry] = {}
-        # Law 9: until it is known that no other commit of the partition waits.
+        # Law 9: until it is known that nothing else was committed of the partition, nor waits.
         self._starts: dict[TopicPartition, _Entry] = {}
+        self._asking = False
         self._flight: _Flight | None = None
         # What the broker accepted last of each partition.
         self._accepted: dict[TopicPartition, CommitEntry] = {}
@@ -185,7 +191,7 @@ class Commits:
 
     def poll(self, now: float) -> float:
         self._refuse_the_impatient()
-        wake = self._send_queued(now)
+        wake = min(self._ask_about_starts(now), self._send_queued(now))
         self._expire(now)  # who gave no time at all has asked all the same
         return min(wake, self._waiters.next_deadline())
 
@@ -245,8 +251,56 @@ class Commits:
             entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
             if accepted is not None and accepted.epoch == entry.commit.epoch:
                 self._settle_accepted(tp, entry, accepted)
-            else:
+            elif entry.free:
                 self._queued[tp] = entry
+            else:
+                self._starts[tp] = entry
+
+    def _ask_about_starts(self, now: float) -> float:
+        """Law 9. Returns when to try again, where only time has to pass."""
+        asked = {tp: entry for tp, entry in self._starts.items() if not entry.free}
+        if not asked or self._asking:
+            return float("inf")
+        if not self._coordinator.need():
+            if self._coordinator.refused is not None:
+                self._settle_all(self._coordinator.refused)
+            return float("inf")
+        if not self._backoff.ready(now):
+            return self._backoff.ready_at
+        self._asking = True
+        request = api.OffsetFetch(
+            group_id=self._context.config.group_id or "",
+            partitions=tuple(sorted(asked)),
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in asked}),
+        )
+        self._coordinator.send(request, lambda result, then: self._known(asked, result, then), now)
+        return float("inf")
+
+    def _known(self, asked: dict[TopicPartition, _Entry], result: api.Answer | Exception, now: float) -> None:
+        """What the group has of partitions whose start is to be committed. What may be known later is asked again."""
+        self._asking = False
+        self._context.touch()
+        if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
+            self._coordinator.lost(result)
+        for tp, entry in asked.items():
+            if self._starts.get(tp) is entry:
+                self._known_of(tp, entry, result, now)
+
+    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Answer | Exception, now: float) -> None:
+        found = _NOTHING_KNOWN
+        if isinstance(result, api.OffsetFetchAnswer):
+            found = api.CommittedOffset(error=result.error) if result.error else result.offsets.get(tp, found)
+        error = result if isinstance(result, Exception) else error_for_code(found.error) if found.error else None
+        if isinstance(error, KafkaError) and error.retriable and found.error not in _GONE:
+            self._backoff.failed(now)
+        elif error is not None:
+            del self._starts[tp]
+            self._settle(tp, entry, error)
+        elif found.offset < 0:
+            entry.free = True
+        else:
+            del self._starts[tp]
+            self._settle_accepted(tp, entry, replace(entry.commit, offset=found.offset, metadata=_ELSEWHERE))
 
     def _drop_hopeless(self) -> None:
         """What is not held any more, and what lies behind what the broker accepted (law 2)."""
