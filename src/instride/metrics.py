@@ -98,6 +98,7 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "records-per-request-avg": ("records", "records of an answer that has some, on average"),
         "bytes-consumed-rate": ("bytes/s", "memory of the records that polls returned"),
         "records-consumed-rate": ("records/s", "records that polls returned"),
+        "position-reset-rate": ("1/s", "positions that were reset since the log does not have them"),
         "records-lag-max": ("records", "the greatest lag of any partition"),
     },
     HANDOVER: {
@@ -130,6 +131,8 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     },
     FETCH: {
         "fetch-total": ("", "fetches answered"),
+        "position-reset-total": ("", "positions that were reset since the log does not have them"),
+        "offsets-skipped-total": ("", "offsets that these resets skipped"),
         "bytes-consumed-total": ("bytes", "memory of the records that polls returned"),
         "records-consumed-total": ("records", "records that polls returned"),
     },

@@ -29,9 +29,11 @@ __all__ = [
     "OwnershipChanged",
     "PartitionFlows",
     "PartitionStalled",
+    "PositionReset",
     "RebalanceEnded",
     "RebalanceOutcome",
     "RebalanceStarted",
+    "ResetCause",
     "StallCause",
     "TelemetryEvent",
     "TelemetryListener",
@@ -71,6 +73,14 @@ class StallCause(Enum):
     NO_LEADER = "no broker is known to lead it"
     NOT_FETCHED = "there are records, and no fetch brings them"
     NOT_TAKEN = "records are fetched, and no poll takes them"
+
+
+class ResetCause(Enum):
+    """Why a position was reset, as auto_offset_reset says."""
+
+    OUT_OF_RANGE = "its log, by both of its ends, does not have the offset"
+    TRUNCATED = "its log was cut behind the offset"
+    RECREATED = "its topic was deleted and made again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +263,26 @@ class PartitionFlows:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionReset:
+    """Reading goes on at another offset, and no seek of the user's led there.
+
+    from_offset: where the next record was awaited. to_offset: where reading goes on.
+    """
+
+    at: float
+    partition: TopicPartition
+    epoch: int
+    cause: ResetCause
+    from_offset: int
+    to_offset: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets are skipped; below zero: how many may come again."""
+        return self.to_offset - self.from_offset
+
+
 TelemetryEvent = (
     OwnershipChanged
     | HandedOver
@@ -262,6 +292,7 @@ TelemetryEvent = (
     | DelayAtRisk
     | PartitionStalled
     | PartitionFlows
+    | PositionReset
 )
 """What a listener hears."""
 

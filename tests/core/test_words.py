@@ -18,9 +18,11 @@ from instride.telemetry import (
     OwnershipChanged,
     PartitionFlows,
     PartitionStalled,
+    PositionReset,
     RebalanceEnded,
     RebalanceOutcome,
     RebalanceStarted,
+    ResetCause,
     StallCause,
     TelemetryEvent,
 )
@@ -128,6 +130,18 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
         PartitionStalled(at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.NO_POSITION),
         logging.WARNING,
         "flights-3 is owned and stands still for 61.0 s: where to begin is not known yet",
+    ),
+    (
+        PositionReset(at=1.0, partition=TP, epoch=2, cause=ResetCause.OUT_OF_RANGE, from_offset=70, to_offset=100),
+        logging.WARNING,
+        "flights-3 is read on from offset 100 instead of 70 (30 offsets are skipped): its log, by both of its ends, "
+        "does not have the offset",
+    ),
+    (
+        PositionReset(at=1.0, partition=TP, epoch=2, cause=ResetCause.TRUNCATED, from_offset=70, to_offset=60),
+        logging.WARNING,
+        "flights-3 is read on from offset 60 instead of 70 (10 offsets may come again): its log was cut behind the "
+        "offset",
     ),
     (
         PartitionFlows(at=1.0, partition=TP, epoch=2, seconds=99.0),

@@ -52,7 +52,7 @@ def _the_deadline_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def _epochs_stay(patch: pytest.MonkeyPatch) -> None:
     def new(book: Any, partition: Any, epoch: int) -> HeldPartition:
-        return HeldPartition(partition, epoch, book._context.backoff())
+        return HeldPartition(partition, epoch, book._context.backoff(), book._context.backoff())
 
     def assign(book: Any, partitions: Any) -> None:
         book._newest_epoch = 0

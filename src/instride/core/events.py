@@ -129,6 +129,7 @@ class SetPosition:
 
     seek_number rises with each seek; fetch_number with each of these events. What was fetched under an older
     fetch_number is dropped.
+    reset_from: where the application stood, if this is a reset and not a seek of the user's.
     keeps_buffer: what arrived did not continue the buffer, and `offset` is the buffer's end: what is buffered stays.
     """
 
@@ -139,6 +140,7 @@ class SetPosition:
     offset: int
     leader_epoch: int = -1
     keeps_buffer: bool = False
+    reset_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Laws
 1. INFO: a rebalance that ended, a hand-over that was delayed, a stall that is over. WARNING: a revoke that took half of
-   its time, a loss, a partition that stands still. Everything else is DEBUG.
+   its time, a loss, a partition that stands still, a position that was reset. Everything else is DEBUG.
 2. Partitions and offsets are named; no key, value or secret is.
 """
 
@@ -22,6 +22,7 @@ from instride.telemetry import (
     OwnershipChanged,
     PartitionFlows,
     PartitionStalled,
+    PositionReset,
     RebalanceEnded,
     RebalanceOutcome,
     RebalanceStarted,
@@ -124,6 +125,13 @@ def _stalled(event: PartitionStalled) -> tuple[int, str]:
 @_words.register
 def _flows(event: PartitionFlows) -> tuple[int, str]:
     return logging.INFO, f"{event.partition} stands still no more, after {_seconds(event.seconds)}"
+
+
+@_words.register
+def _reset(event: PositionReset) -> tuple[int, str]:
+    between = f"{event.count} offsets are skipped" if event.count >= 0 else f"{-event.count} offsets may come again"
+    moved = f"is read on from offset {event.to_offset} instead of {event.from_offset} ({between})"
+    return logging.WARNING, f"{event.partition} {moved}: {event.cause.value}"
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from instride.config import ConsumerConfig
 from instride.core.words import words
-from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, TelemetryEvent
+from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
 
 __all__ = ["Teller"]
 
@@ -43,7 +43,7 @@ class Teller:
             self._telling = False
 
     def _tell(self, event: TelemetryEvent) -> None:
-        if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows):
+        if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows | PositionReset):
             level, text = words(event)
             if _logger.isEnabledFor(level):
                 _logger.log(level, "%s: %s", self._client_id, text)

@@ -93,6 +93,9 @@ def test_an_offset_out_of_range_becomes_a_seek_when_all_before_it_was_returned(o
     owner.poll()
     (seek,) = owner.take_posted(SetPosition)
     assert (seek.offset, seek.seek_number, seek.fetch_number) == (EARLIEST, 1, 1)
+    assert seek.reset_from == 4, "so that the reset can be told of"
+    owner.machine.seek(tp(0), 7)
+    assert owner.take_posted(SetPosition)[0].reset_from is None
 
 
 def test_after_a_reset_commits_may_go_back(owner: Script) -> None:

@@ -207,6 +207,12 @@ class NetworkScript:
         self.delivered = [each for each in self.delivered if not (isinstance(each, Answered) and each.call == -1)]
         assert self.metadata_answers > before
 
+    def log_reaches(self, start: int, end: int, *, partition: int = 0) -> None:
+        """Answer both questions of a look whether an offset is out of range."""
+        for offset in (start, end):
+            listed = api.ListOffsetsAnswer(offsets={tp(partition): api.ListedOffset(offset=offset)})
+            self.answer(api.ListOffsets, listed)
+
     # -- the group
 
     def subscribe(self, *topics: str, listener: bool = False) -> None:

@@ -33,7 +33,7 @@ from instride.wire import api
 # Again: it is asked once more, nothing is lost and nobody is told. Anew: the coordinator is looked for, then again.
 AGAIN, ANEW, LOST, TOLD = "again", "anew", "lost", "told"
 # Parked: the partition stands until a seek. Reset: by the policy. Failed: who asked hears of it. Silent: no more of it.
-PARKED, RESET, FAILED, SILENT = "parked", "reset", "failed", "silent"
+PARKED, VERIFIED, FAILED, SILENT = "parked", "verified", "failed", "silent"
 SERVER_ERROR: Final = -1
 NOBODY_KNOWS: Final = 12345
 # 1 is a code of fetches alone; what follows is of the group's coordinator, of leaders, or of anybody.
@@ -65,7 +65,8 @@ TABLE: Final[dict[str, dict[int, str]]] = {
     "commit": codes(FAILED, (AGAIN, {3, 14, 27, 100}), (ANEW, MOVED | {7}), (LOST, {22, 25}), (TOLD, {82})),
     "committed offset": codes(PARKED, (AGAIN, PASSING), (ANEW, MOVED)),
     "offset at a time": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
-    "fetch": codes(PARKED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (RESET, {1})),
+    "end of a log": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
+    "fetch": codes(PARKED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (VERIFIED, {1})),
     "whole fetch": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
     "search": codes(TOLD, (AGAIN, PASSING | {SERVER_ERROR})),
     "leave": codes(SILENT),
@@ -104,6 +105,10 @@ def position(script: NetworkScript, offset: int) -> None:
     script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=offset))
 
 
+def ask_range(script: NetworkScript) -> None:
+    script.answer(api.Fetch, api.FetchAnswer(partitions={("t", 0): api.FetchedPartition(error=1)}))
+
+
 def ask_nothing(_script: NetworkScript) -> None:
     pass
 
@@ -126,6 +131,11 @@ QUESTIONS: Final[dict[str, Row]] = {
     "offset at a time": (
         api.ListOffsets,
         ask_offset,
+        lambda code: api.ListOffsetsAnswer(offsets={("t", 0): api.ListedOffset(error=code)}),
+    ),
+    "end of a log": (
+        api.ListOffsets,
+        ask_range,
         lambda code: api.ListOffsetsAnswer(offsets={("t", 0): api.ListedOffset(error=code)}),
     ),
     "fetch": (
@@ -170,7 +180,9 @@ def outcome_of(script: Watched, question: str, searches: int) -> str:
     if lost:
         return LOST
     if parked:
-        return RESET if parked[0].reset is not None else PARKED
+        return PARKED
+    if question == "fetch" and "ListOffsets" in script.waits():
+        return VERIFIED
     if any(isinstance(each, Exception) for answer in script.take(Answered) for each in answer.committed.values()):
         return FAILED
     script.search_waits = False

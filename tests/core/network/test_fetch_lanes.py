@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Consumed
+from instride.core.events import LATEST, Consumed, Fetched, SetPosition
 from instride.core.network.actions import Role
 from instride.core.network.ranges import RangeChunk
 from instride.wire import api
@@ -46,6 +47,14 @@ def answer(script: NetworkScript, role: Role, **found: tuple[int, int]) -> None:
     script.settle()
 
 
+def silence(script: NetworkScript, role: Role) -> None:
+    """Answer a fetch: nothing has news."""
+    action = next(each for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch))
+    script.waiting.remove(action)
+    script.machine.answered(action.request_id, api.FetchAnswer(session_id=7), script.now)
+    script.settle()
+
+
 def test_the_first_fetch_asks_for_all_and_waits_as_long_as_it_may() -> None:
     script = NetworkScript()
     script.member_of(1, 0, 1, 2)
@@ -80,3 +89,27 @@ def test_what_is_asked_for_is_not_asked_for_twice() -> None:
     answer(script, Role.TAIL, p0=(5, 1000))
     script.pass_time(0.2)
     assert fetches(script) == {Role.DATA: [0]}
+
+
+@pytest.mark.parametrize("told", ["left out by the session", "without an end"])
+def test_an_answer_that_tells_no_end_does_not_make_us_spin(told: str) -> None:
+    """After seek_to_end: the session has told of that end before, and leaves out what has no news."""
+    script = NetworkScript()
+    script.member_of(1, 0, 1)
+    answer(script, Role.TAIL, p0=(10, 1000), p1=(10, 10))
+    answer(script, Role.DATA, p0=(20, 1000))
+    epoch = script.epoch(0)
+    script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=LATEST))
+    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=1000)}))
+    answer(script, Role.DATA, p0=(30, 1000))  # of before the seek
+    assert fetches(script) == {Role.DATA: [0], Role.TAIL: [1]}
+    assert wait_of(script, Role.DATA) == 0.0, "it does not wait for a fetch that was sent without it"
+    if told == "without an end":
+        answer(script, Role.DATA, p0=(1000, -1))
+    else:
+        silence(script, Role.DATA)
+    assert fetches(script) == {Role.TAIL: [1]}
+    answer(script, Role.TAIL)
+    assert fetches(script) == {Role.TAIL: [0, 1]}
+    answer(script, Role.TAIL, p0=(1005, 1005))
+    assert [each.start for each in script.take(Fetched) if each.fetch_number == 1] == [1000]

@@ -200,6 +200,8 @@ def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None
     script = NetworkScript(auto_offset_reset=policy)
     script.member_of(1, 0, 1)
     answer(script, p0=api.FetchedPartition(error=1), p1=data(1, 0, 4))
+    assert fetches(script) == {1: 4}, "it stops no other"
+    script.log_reaches(5, 9)
     (event,) = script.take(Parked)
     assert (event.partition, event.reset) == (tp(0), reset)
     assert isinstance(event.error, OffsetOutOfRangeError)

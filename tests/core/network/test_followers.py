@@ -97,6 +97,7 @@ def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> Non
     script.pass_time(1.0)
     assert script.asked_node() == 1
     script.fetch(to=1, error=1)
+    script.log_reaches(5, 9)
     assert len(script.take(Parked)) == 1, "the leader knows"
 
 
@@ -166,4 +167,5 @@ def test_a_new_leader_decides_anew(script: Racks) -> None:
 
 def test_an_error_of_the_leader_is_the_leaders(script: Racks) -> None:
     script.fetch(to=1, error=1)
+    script.log_reaches(5, 9)
     assert len(script.take(Parked)) == 1

@@ -182,6 +182,7 @@ def test_out_of_range_is_for_the_application_to_seek(script: NetworkScript) -> N
     """Only a seek number that rises lets later commits go back; only the application raises it."""
     script.member_of(1, 0)
     fetch_error(script, 0, 1)
+    script.log_reaches(5, 9)
     (parked,) = script.take(Parked)
     assert parked.reset == -2
     assert "ListOffsets" not in script.waits()

@@ -149,6 +149,7 @@ def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Rangi
     assert script.metadata_answers > before
     assert script.take(Parked) == [], "a new leader may not know all at once"
     script.ends(p0=4, p1=0)
+    script.log_reaches(0, 4)
     (event,) = script.take(Parked)
     assert (event.partition, event.reset) == (tp(0), EARLIEST)
     assert isinstance(event.error, OffsetOutOfRangeError)

@@ -24,6 +24,13 @@ def seek(state: ApplicationState, held: OwnedPartition, offset: int, leader_epoc
     tell_position(state, held)
 
 
+def _reset(state: ApplicationState, held: OwnedPartition, offset: int) -> None:
+    """Law 2. The network side tells from where to where, once it knows."""
+    start = held.position
+    held.seek(offset, held.reset_epoch)
+    tell_position(state, held, reset_from=start)
+
+
 def reset_due(state: ApplicationState) -> None:
     """Law 2, for every partition that is ready for it."""
     for held in state.lists.held.values():
@@ -34,7 +41,7 @@ def reset_due(state: ApplicationState) -> None:
             held.restart_fetch()
             tell_position(state, held)
         else:
-            seek(state, held, reset, held.reset_epoch)
+            _reset(state, held, reset)
 
 
 def fetch_again(state: ApplicationState, held: OwnedPartition) -> None:
@@ -43,7 +50,9 @@ def fetch_again(state: ApplicationState, held: OwnedPartition) -> None:
     tell_position(state, held, keeps_buffer=True)
 
 
-def tell_position(state: ApplicationState, held: OwnedPartition, *, keeps_buffer: bool = False) -> None:
+def tell_position(
+    state: ApplicationState, held: OwnedPartition, *, keeps_buffer: bool = False, reset_from: int | None = None
+) -> None:
     """Fetch from the end of the buffer, or from where the position is to be found."""
     end = held.fetch_end()
     state.post(
@@ -55,5 +64,6 @@ def tell_position(state: ApplicationState, held: OwnedPartition, *, keeps_buffer
             offset=held.origin if end is None else end,
             leader_epoch=held.end_epoch(),
             keeps_buffer=keeps_buffer,
+            reset_from=reset_from,
         )
     )

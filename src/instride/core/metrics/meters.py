@@ -15,7 +15,7 @@ from typing import Final
 from instride.core.metrics.stats import Stat
 from instride.errors import AuthenticationError
 from instride.records import TopicPartition
-from instride.telemetry import HandedOver, OwnershipChange, RebalanceEnded, RebalanceOutcome
+from instride.telemetry import HandedOver, OwnershipChange, PositionReset, RebalanceEnded, RebalanceOutcome
 from instride.wire import api
 
 __all__ = ["ApplicationMeter", "NetworkMeter", "TopicMeter"]
@@ -32,6 +32,7 @@ _KINDS: Final[dict[type, str]] = {
 class NetworkMeter:
     """Requests, connections and rebalances. `latency`, `by_kind` and `throttled` are in milliseconds.
 
+    resets: of positions; each value is how many offsets it skipped.
     replicas: of those partitions that are read from a follower, the follower's node.
     released_at, first_fetch_at: seconds since 1970, of partitions that were ours or are.
     """
@@ -46,6 +47,7 @@ class NetworkMeter:
         self.fetch_bytes = Stat()
         self.fetch_records = Stat()
         self.throttled = Stat()
+        self.resets = Stat()
         self.replicas: Mapping[TopicPartition, int] = {}
         self.released_at: Mapping[TopicPartition, float] = {}
         self.first_fetch_at: Mapping[TopicPartition, float] = {}
@@ -105,6 +107,9 @@ class NetworkMeter:
 
     def fetch_began(self, partition: TopicPartition, wall_clock: float) -> None:
         self.first_fetch_at = {**self.first_fetch_at, partition: wall_clock}
+
+    def reset(self, event: PositionReset) -> None:
+        self.resets.record(max(0, event.count), event.at)
 
     def rebalanced(self, event: RebalanceEnded) -> None:
         if event.outcome is RebalanceOutcome.FAILED:

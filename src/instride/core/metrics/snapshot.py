@@ -98,6 +98,8 @@ def _fetch(
     yield from _over_time(FETCH, "fetch-latency", fetches, now)
     yield from _over_time(FETCH, "fetch-size", network.fetch_bytes, now)
     yield from _over_time(FETCH, "fetch-throttle-time", network.throttled, now)
+    yield from _how_often(FETCH, "position-reset", network.resets, now)
+    yield _Value(FETCH, "offsets-skipped-total", network.resets.total)
     yield _Value(FETCH, "records-per-request-avg", network.fetch_records.average(now))
     yield from _consumed(application.all, (), now)
     for topic, meter in application.topics.items():

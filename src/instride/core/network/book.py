@@ -263,7 +263,7 @@ class Book:
         self._context.touch()
 
     def _new(self, partition: TopicPartition, epoch: int) -> HeldPartition:
-        return HeldPartition(partition, epoch, self._context.backoff())
+        return HeldPartition(partition, epoch, self._context.backoff(), self._context.backoff())
 
     def _complete(self, held: HeldPartition, now: float, settled: dict[TopicPartition, int]) -> None:
         """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""

@@ -18,6 +18,8 @@ Laws
 8. A broker that throttles is not asked before its time (KIP-219).
 9. What came is decoded when there is room for it (`room`), of each partition in turn, and so much in one turn of the
    machine that heartbeats are never late.
+10. Where an answer tells no end of the log, since a session leaves out what has no news, its end is taken to be where
+    the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
 """
 
 from __future__ import annotations
@@ -240,6 +242,15 @@ class Fetcher:
         for held in undecoded:
             if held.undecoded is not None:
                 held.undecoded.records.detach()
+        self._end_unknown_ends(stamps)
+
+    def _end_unknown_ends(self, stamps: Stamps) -> None:
+        """Law 10."""
+        table = self._held()
+        for partition, stamp in stamps.items():
+            held = table.get(partition)
+            if held is not None and held.stamp == stamp and held.known_end < 0:
+                held.known_end = held.offset
 
     def _failed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
         error = _error_of(result)
@@ -309,6 +320,7 @@ class Fetcher:
         if next_offset <= held.offset:
             return
         start, held.offset = held.offset, next_offset
+        held.doubt.succeeded()
         if chunk is not None:
             held.delivered(len(chunk), chunk.nbytes, max(kept, chunk.nbytes))
             held.leader_epoch = chunk.leader_epoch
@@ -388,7 +400,7 @@ class Fetcher:
         where = f"{held.partition} at offset {held.offset}"
         error = error_for_code(code, f"fetching {where}: the broker answered with error code {code}")
         if code == _OFFSET_OUT_OF_RANGE:
-            self._positions.out_of_range(held)
+            self._positions.called_out_of_range(held)
         elif code in _STALE_METADATA:
             self._cluster.refresh()
             held.backoff.failed(now)

@@ -19,6 +19,7 @@ from instride.core.events import COMMITTED, EARLIEST, SetPosition
 from instride.core.group.ownership import Ownership
 from instride.core.network.backoff import Backoff
 from instride.records import TopicPartition
+from instride.telemetry import ResetCause
 from instride.wire.api import NO_TOPIC_ID
 from instride.wire.chunk import UndecodedRecords
 
@@ -30,6 +31,7 @@ class Phase(Enum):
 
     FIND_COMMITTED = "its committed offset is asked for"
     FIND_OFFSET = "an end of its log is asked for"
+    VERIFY_RANGE = "its leader calls the next offset out of range: do the ends of its log say so, too"
     VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
     PARKED = "it cannot go on until a seek"
@@ -67,6 +69,7 @@ class HeldPartition:
         "checked",
         "corrupt_at",
         "deadline",
+        "doubt",
         "epoch",
         "fetch_number",
         "grace",
@@ -82,6 +85,8 @@ class HeldPartition:
         "phase",
         "records",
         "replica",
+        "reset_cause",
+        "reset_from",
         "reset_number",
         "seek_number",
         "settled_told",
@@ -94,10 +99,12 @@ class HeldPartition:
         "voided",
     )
 
-    def __init__(self, partition: TopicPartition, epoch: int, backoff: Backoff) -> None:
+    def __init__(self, partition: TopicPartition, epoch: int, backoff: Backoff, doubt: Backoff) -> None:
         self.partition = partition
         self.epoch = epoch
         self.backoff = backoff
+        # Between two looks whether its offset is out of range. Only records that arrive end its growth.
+        self.doubt = doubt
         # Ownership
         self.state = Ownership.OWNED
         self.deadline = float("inf")
@@ -116,6 +123,9 @@ class HeldPartition:
         self.reset_number = 0
         self.corrupt_at = -1
         self.known_end = -1
+        # Why it is to be reset, and from where: until the new position is known.
+        self.reset_cause = ResetCause.OUT_OF_RANGE
+        self.reset_from: int | None = None
         # Where to fetch instead of the leader (KIP-392): a node, and until when.
         self.replica: tuple[int, float] | None = None
         # The metadata's version in which leader and topic were last compared, and the leader epoch it is valid under.
@@ -158,6 +168,7 @@ class HeldPartition:
         self.asking = False
         self.undecoded = None
         self.leader_epoch = event.leader_epoch
+        self.reset_from = event.reset_from
         if not event.keeps_buffer:
             self.reset_number = event.fetch_number
             self.records = self.nbytes = 0
@@ -175,6 +186,10 @@ class HeldPartition:
     def find_offset(self, timestamp: int) -> None:
         """timestamp: EARLIEST, LATEST or BY_DURATION."""
         self.phase, self.timestamp = Phase.FIND_OFFSET, timestamp
+
+    def in_range(self, end: int) -> None:
+        """The log reaches to `end`, and has the next offset. The leader may have changed meanwhile."""
+        self.phase, self.known_end, self.checked = Phase.FETCHING, end, -1
 
     def other_topic(self) -> None:
         """The topic of this name is another one now: what is known of the log is void."""

@@ -48,8 +48,9 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Group
-from instride.core.network.held import HeldPartition
+from instride.core.network.held import HeldPartition, Phase
 from instride.core.network.lookups import Lookups
+from instride.core.network.out_of_range import OutOfRange
 from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
@@ -94,6 +95,7 @@ class NetworkMachine:
         held = self._held_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, held)
         self._validation = Validation(self._context, self._cluster, self._positions, held)
+        self._out_of_range = OutOfRange(self._context, self._cluster, self._positions, held)
         self._fetcher: Fetcher | RangeFetcher = (
             RangeFetcher(self._context, self._cluster, self._positions, held)
             if ranges
@@ -191,6 +193,7 @@ class NetworkMachine:
             self._group.poll(now),
             self._commits.poll(now),
             self._positions.poll(now),
+            self._out_of_range.poll(now),
             self._validation.poll(now),
             self._fetcher.poll(now),
             self._lookups.poll(now),
@@ -258,6 +261,8 @@ class NetworkMachine:
         match event:
             case SetPosition():
                 held.set_position(event)
+                if held.phase is Phase.FETCHING:
+                    self._positions.moved(held)
             case Pause():
                 held.paused = True
             case Resume():

@@ -1,12 +1,14 @@
 """Where a partition begins: the group's committed offset, else where the reset policy says.
 
 Laws
-1. The reset policy applies only when the broker says "no offset" or "out of range", never after an error.
+1. The reset policy applies only when the broker says "no offset", or when an offset is out of range and the ends of
+   the log say so as well (`OutOfRange`), never after an error.
 2. An answer applies only if the partition is still as it was asked for: epoch, fetch number, topic.
 3. A question to the coordinator, or to a leader, asks for all that need it; one is under way at a time. If it fails as
    a whole, all of it is asked again, after one back-off.
 4. An offset out of range, or of a log that was cut or made anew, is reset by a seek of the application side, once all
-   before it was returned: the seek number must rise, since the new position may be a lower one.
+   before it was returned: the seek number must rise, since the new position may be a lower one. Where that leads is
+   told, once: what lies between is skipped, or comes again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from instride.core.events import BY_DURATION, EARLIEST, LATEST, Parked, Positioned
+from instride.core.events import BY_DURATION, EARLIEST, LATEST, Noticed, Parked, Positioned
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.backoff import Backoff
@@ -24,6 +26,7 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.held import HeldPartition, Phase
 from instride.core.network.reset import reset_position, reset_timestamp
+from instride.core.words import words
 from instride.errors import (
     KafkaError,
     LogTruncationError,
@@ -34,6 +37,7 @@ from instride.errors import (
 )
 from instride.errors.broker import name_of_code
 from instride.records import TopicPartition
+from instride.telemetry import PositionReset, ResetCause
 from instride.wire import api
 
 __all__ = ["Positions", "Stamps", "asked", "is_passing"]
@@ -87,7 +91,7 @@ class Positions:
         """Returns when to be asked again."""
         if self._context.config.group_id is None:
             for held in partitions:
-                self._reset(held, NoOffsetForPartitionError)
+                self._uncommitted(held)
             return float("inf")
         if self._asking_committed or not self._coordinator.need():
             return float("inf")
@@ -128,7 +132,7 @@ class Positions:
             why = f"the committed offset of {held.partition}: {name_of_code(found.error)}"
             self._retry_or_park(held, error_for_code(found.error, why), now)
         elif found.offset < 0:
-            self._reset(held, NoOffsetForPartitionError)
+            self._uncommitted(held)
         else:
             self._found(held, found.offset, found.leader_epoch)
 
@@ -189,15 +193,16 @@ class Positions:
             code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
             if found is None or code:
                 self._cluster.refresh()
-                self._not_listed(held, code, now)
+                self.not_listed(held, found, now)
             elif found.offset < 0 and held.timestamp == BY_DURATION:
                 held.find_offset(LATEST)  # nothing was written since
             else:
                 reset = held.timestamp != EARLIEST and not held.seek_number
                 self._found(held, found.offset, found.leader_epoch, reset=reset)
 
-    def _not_listed(self, held: HeldPartition, code: int, now: float) -> None:
+    def not_listed(self, held: HeldPartition, found: api.ListedOffset | None, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
+        code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
         error = error_for_code(code, f"the offset where {held.partition} begins: {name_of_code(code)}")
         if code == _UNKNOWN_SERVER_ERROR:
             self._context.log(logging.WARNING, str(error))
@@ -207,12 +212,20 @@ class Positions:
 
     # -- outcomes
 
-    def out_of_range(self, held: HeldPartition) -> None:
-        """A fetch found the offset outside of the log."""
-        self._context.log(
-            logging.WARNING, f"offset {held.offset} of {held.partition} is out of range: auto_offset_reset applies"
-        )
-        self._reset(held, OffsetOutOfRangeError)
+    def called_out_of_range(self, held: HeldPartition) -> None:
+        """By its leader: `OutOfRange` looks whether that is so."""
+        held.phase = Phase.VERIFY_RANGE
+        self._context.touch()
+
+    def out_of_range(self, held: HeldPartition, start: int, end: int) -> None:
+        """Its log begins at `start` and ends at `end`, and does not have the next offset."""
+        where = reset_position(self._context.config)
+        why = f"{held.partition} has no records at offset {held.offset}: its log begins at {start} and ends at {end}"
+        held.reset_cause = ResetCause.OUT_OF_RANGE
+        if where is None:
+            why += ', and auto_offset_reset is "none"; seek to go on'
+        self.park(held, OffsetOutOfRangeError(why), reset=where)
+        self._context.touch()
 
     def truncated(self, held: HeldPartition, cut: tuple[int, int] | None) -> None:
         """cut: the offset at which the log was cut, and the epoch that it ends there; None where that is unknown."""
@@ -227,6 +240,7 @@ class Positions:
         )
         policy = reset_position(self._context.config)
         reset = policy if cut is None or policy is None else cut[0]
+        held.reset_cause = ResetCause.TRUNCATED
         self.park(held, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
 
     def topic_recreated(self, held: HeldPartition, old: UUID) -> None:
@@ -243,21 +257,38 @@ class Positions:
             old_topic_id=old,
             topic_id=held.topic_id,
         )
+        held.reset_cause = ResetCause.RECREATED
         self.park(held, error, reset=reset_position(self._context.config))
 
-    def _reset(self, held: HeldPartition, error: type[KafkaError]) -> None:
+    def _uncommitted(self, held: HeldPartition) -> None:
         where = reset_position(self._context.config)
-        what = "no committed offset" if error is NoOffsetForPartitionError else f"no records at offset {held.offset}"
         if where is None:
-            self.park(held, error(f'{held.partition} has {what}, and auto_offset_reset is "none"; seek to go on'))
-        elif error is OffsetOutOfRangeError:
-            self.park(held, error(f"{held.partition} has {what}"), reset=where)
+            why = f'{held.partition} has no committed offset, and auto_offset_reset is "none"; seek to go on'
+            self.park(held, NoOffsetForPartitionError(why))
         else:
             held.find_offset(where)
         self._context.touch()
 
+    def moved(self, held: HeldPartition) -> None:
+        """Where it goes on is known. If a reset led there, it is told: an event, a line of the log, and metrics."""
+        if held.reset_from is None:
+            return
+        start, held.reset_from = held.reset_from, None
+        event = PositionReset(
+            at=self._context.now,
+            partition=held.partition,
+            epoch=held.epoch,
+            cause=held.reset_cause,
+            from_offset=start,
+            to_offset=held.offset,
+        )
+        self._context.connections.meter.reset(event)
+        self._context.log(*words(event))
+        self._context.deliver(Noticed(event=event))
+
     def _found(self, held: HeldPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         held.found(offset, leader_epoch)
+        self.moved(held)
         self._context.deliver(
             Positioned(
                 partition=held.partition,
@@ -292,9 +323,10 @@ class Positions:
         void_from: int | None = None,
     ) -> None:
         held.phase = Phase.PARKED
-        # Who assigns by hand may be about to seek; who is not hears of it from poll.
-        quiet = reset is not None or isinstance(error, NoOffsetForPartitionError)
-        self._context.log(logging.INFO if quiet else logging.ERROR, f"{held.partition} is parked: {error}")
+        # Of a reset `moved` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
+        level = logging.INFO if isinstance(error, NoOffsetForPartitionError) else logging.ERROR
+        level = logging.DEBUG if reset is not None else level
+        self._context.log(level, f"{held.partition} is parked: {error}")
         self._context.deliver(
             Parked(
                 partition=held.partition,

@@ -4,8 +4,8 @@ Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
-3. A log that ends before the position is out of range: at once refresh the metadata, since the topic may be another
-   one, and if the next answer says the same, the reset policy applies.
+3. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
+   answer says the same, it is as if a fetch had been out of range.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class RangeFetcher:
     def _beyond_the_end(self, held: HeldPartition, now: float) -> None:
         """Law 3."""
         if held.corrupt_at == held.offset:
-            self._positions.out_of_range(held)
+            self._positions.called_out_of_range(held)
             return
         held.corrupt_at = held.offset
         held.backoff.failed(now)
@@ -186,6 +186,7 @@ class RangeFetcher:
         )
         held.offset, held.leader_epoch = chunk.next_offset, listed.leader_epoch
         held.backoff.succeeded()
+        held.doubt.succeeded()
         held.records += len(chunk)
         self._context.deliver(
             Fetched(

@@ -193,7 +193,9 @@ class Watch:
     def _look_at(self, held: HeldPartition, now: float) -> None:
         """Law 4."""
         cause = self._cause(held)
-        mark = (held.epoch, held.fetch_number, held.offset, held.records, held.phase, cause)
+        # An offset that is called out of range again and again is a stall as well.
+        phase = Position.FETCHING if held.phase is Position.VERIFY_RANGE else held.phase
+        mark = (held.epoch, held.fetch_number, held.offset, held.records, phase, cause)
         known = self._progress.get(held.partition)
         if known is None or known.mark != mark:
             if known is not None:
@@ -220,7 +222,7 @@ class Watch:
             return None
         if held.phase is Position.PARKED:
             return StallCause.PARKED
-        if held.phase is not Position.FETCHING:
+        if held.phase not in (Position.FETCHING, Position.VERIFY_RANGE):
             return StallCause.NO_POSITION
         if held.records:
             return StallCause.NOT_TAKEN
