@@ -1,0 +1,316 @@
+"""Both real machines, the two queues between them, and a scripted broker: each moves only when the test says so.
+
+Laws
+1. What a poll returns is judged at once: it begins where the partition stands, but for gaps that the log has.
+2. Where a partition begins that was assigned, or sought to an end, only an answer of the broker says.
+3. A commit never names an offset behind which something was not returned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from network_script import NetworkScript, tp
+
+from instride.core.application.listener import RebalanceListener
+from instride.core.application.machine import ApplicationMachine
+from instride.core.events import (
+    EARLIEST,
+    LATEST,
+    ApplicationEvent,
+    BackgroundEvent,
+    Commit,
+    EnforceRebalance,
+)
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.network.actions import Action, Deliver
+from instride.core.network.ranges import RangeChunk
+from instride.errors import KafkaTimeoutError
+from instride.records import TopicPartition
+from instride.wire import api
+
+GAPS: Final = frozenset({3, 4, 11, 25})
+"""Offsets that compaction has taken out of the log."""
+
+FETCH: Final = 6
+_QUIET: Final = 5
+
+
+class Brokers(NetworkScript):
+    """Everything waits for `answer_next`. What goes up waits in `up`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.up: deque[BackgroundEvent] = deque()
+        self.committed_offset = None
+        self.end = 40
+        self.generation = 0
+        self.wanted: tuple[int, ...] = (0, 1)
+        self.stored: dict[TopicPartition, int] = {}
+        self.told: dict[TopicPartition, set[int]] = {}
+        self.lies = 0
+
+    def _act(self, action: Action) -> None:
+        if isinstance(action, Deliver):
+            self.up.append(action.event)
+        else:
+            super()._act(action)
+
+    def answer_next(self) -> bool:
+        """The oldest request of each kind that waits."""
+        kinds = {type(each.request): each.request for each in reversed(self.waiting)}
+        for kind, request in kinds.items():
+            self._answer_one(kind, request)
+        return bool(kinds)
+
+    def _answer_one(self, kind: type[Any], request: Any) -> None:
+        match request:
+            case api.JoinGroup():
+                self.generation += 1
+                self.join(self.generation)
+            case api.SyncGroup():
+                self.sync(*self.wanted)
+            case api.Heartbeat():
+                self.answer(kind, api.HeartbeatAnswer())
+            case api.OffsetFetch():
+                found = {each: self.stored.get(TopicPartition(*each), 0) for each in request.partitions or ()}
+                self._tell(found)
+                offsets = {each: api.CommittedOffset(offset=offset) for each, offset in found.items()}
+                self.answer(kind, api.OffsetFetchAnswer(offsets=offsets))
+            case api.OffsetCommit():
+                self.stored |= {TopicPartition(*each): entry.offset for each, entry in request.offsets.items()}
+                self.answer(kind, api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, 0)))
+            case api.ListOffsets():
+                found = {each: 0 if what == EARLIEST else self.end for each, what in request.timestamps.items()}
+                self._tell(found)
+                listed = {each: api.ListedOffset(offset=offset) for each, offset in found.items()}
+                self.answer(kind, api.ListOffsetsAnswer(offsets=listed))
+            case api.Fetch():
+                self._answer_fetch(request)
+
+    def _tell(self, found: dict[api.Partition, int]) -> None:
+        for each, offset in found.items():
+            self.told.setdefault(TopicPartition(*each), set()).add(offset)
+
+    def _answer_fetch(self, request: api.Fetch) -> None:
+        found = {}
+        for each in request.partitions:
+            if self.lies:
+                self.lies -= 1
+                found[each.topic, each.partition] = api.FetchedPartition(error=1)
+            else:
+                found[each.topic, each.partition] = self._records(each)
+        self.answer(api.Fetch, api.FetchAnswer(partitions=found))
+
+    def _records(self, asked: api.FetchPartition) -> api.FetchedPartition:
+        """A run of records without a gap; the position goes on behind the gap that follows it."""
+        first = self.next_record(asked.offset)
+        end = first
+        while end < min(first + FETCH, self.end) and end not in GAPS:
+            end += 1
+        after = min(self.next_record(end), self.end)
+        chunk = RangeChunk(topic="t", partition=asked.partition, first_offset=first, next_offset=end)
+        return api.FetchedPartition(
+            chunk=chunk if end > first else None,  # type: ignore[arg-type]  # a chunk without record objects will do
+            next_offset=max(after, asked.offset),
+            high_watermark=self.end,
+        )
+
+    def next_record(self, offset: int) -> int:
+        while offset in GAPS:
+            offset += 1
+        return offset
+
+
+class Working(RebalanceListener):
+    """Does `work` once, when partitions are assigned."""
+
+    def __init__(self) -> None:
+        self.work: Callable[[], None] | None = None
+
+    def on_partitions_assigned(self, partitions: Any) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work()
+
+
+class Pair:
+    """A member of a group that is assigned t-0 and t-1."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.brokers = Brokers(
+            **{"heartbeat_interval": 3.0, "session_timeout": 3000.0, "max_poll_interval": 3500.0, **settings}
+        )
+        self.queue: deque[BackgroundEvent] = deque()
+        self.down: deque[ApplicationEvent] = deque()
+        self.machine = ApplicationMachine(
+            self.brokers.config,
+            protocol=RebalanceProtocol.COOPERATIVE,
+            queue=self.queue,
+            post=self.down.append,
+            lease=self.brokers.lease,
+        )
+        self.listener = Working()
+        # Where each partition stands, in which epoch. None: only the broker's answers say.
+        self.stands: dict[TopicPartition, tuple[int, int | None]] = {}
+        self.returned: dict[TopicPartition, int] = {}
+        self.machine.subscribe(["t"], self.listener)
+
+    # -- what moves
+
+    def let_down(self) -> bool:
+        """The network thread takes the oldest event, and does what is to be done."""
+        if not self.down:
+            return False
+        self.brokers.do(self.down.popleft())
+        return True
+
+    def let_up(self) -> bool:
+        if not self.brokers.up:
+            return False
+        self.queue.append(self.brokers.up.popleft())
+        return True
+
+    def broker(self) -> bool:
+        return self.brokers.answer_next()
+
+    def lie(self) -> None:
+        """The next fetches' partitions are called out of range."""
+        self.brokers.lies = 2
+
+    def all_down(self) -> None:
+        while self.let_down():
+            pass
+
+    def all_up(self) -> None:
+        while self.let_up():
+            pass
+
+    def time(self) -> None:
+        self.brokers.pass_time(0.3)
+
+    def work_of_the_network(self) -> None:
+        """All that needs no application."""
+        for _ in range(4):
+            self.all_down()
+            self.broker()
+
+    def rebalance(self) -> None:
+        """The group asks for t-0, or gives it (back)."""
+        self.brokers.wanted = (1,) if self.brokers.wanted == (0, 1) else (0, 1)
+        self.brokers.do(EnforceRebalance(reason="the test"))
+
+    def produce(self) -> None:
+        self.brokers.end += 7
+
+    # -- verbs
+
+    def held(self) -> list[TopicPartition]:
+        return sorted(self.machine.assignment())
+
+    def poll(self, limit: int = 4) -> None:
+        call = self.machine.poll(self.brokers.now, 0.0, immediate=False, limit=limit)
+        try:
+            next(call)
+            while True:
+                call.send(self.brokers.now)
+        except StopIteration as end:
+            for each in end.value:
+                self._judge(each.partition, each.epoch, each.chunk.first_offset, each.chunk.next_offset)
+
+    def pause(self) -> None:
+        self.machine.pause(self.held())
+
+    def resume(self) -> None:
+        self.machine.resume(self.held())
+
+    def seek(self, offset: int = 9) -> None:
+        for each in self.held():
+            self.machine.seek(each, offset)
+            self.stands[each] = (self._epoch(each), offset)
+
+    def seek_back(self) -> None:
+        self.seek(2)
+
+    def seek_to_beginning(self) -> None:
+        self._seek_to(EARLIEST)
+
+    def seek_to_end(self) -> None:
+        self._seek_to(LATEST)
+
+    def _seek_to(self, end: int) -> None:
+        for each in self.held():
+            self.machine.seek(each, end)
+            self.stands[each] = (self._epoch(each), None)
+            self.brokers.told.pop(each, None)
+
+    def commit(self) -> None:
+        before = len(self.down)
+        self.machine.commit_async(self.brokers.now, None)
+        for event in list(self.down)[before:]:
+            if isinstance(event, Commit):
+                self._judge_commit(event)
+
+    def delay(self) -> None:
+        self.machine.delay_revoke(self.machine.to_be_revoked())
+
+    def position(self) -> None:
+        for each in self.held():
+            try:
+                self.brokers_run(self.machine.position(self.brokers.now, each, 0.0))
+            except KafkaTimeoutError:
+                continue
+
+    def brokers_run(self, call: Any) -> None:
+        try:
+            next(call)
+        except StopIteration:
+            return
+        raise AssertionError("a call without a time-out waits")
+
+    def _epoch(self, partition: TopicPartition) -> int:
+        return self.machine.holdings()[partition].epoch
+
+    # -- the judge
+
+    def _judge(self, partition: TopicPartition, epoch: int, first: int, after: int) -> None:
+        known, stands = self.stands.get(partition, (-1, None))
+        if known != epoch:
+            stands = None
+        if stands is None:
+            begins = {self.brokers.next_record(each) for each in self.brokers.told.get(partition, ())}
+            assert first in begins, f"{partition} begins at {first}; the broker told {begins}"
+        else:
+            assert first == self.brokers.next_record(stands), f"{partition} stands at {stands}, and {first} came"
+        self.stands[partition] = (epoch, after)
+
+    def _judge_commit(self, event: Commit) -> None:
+        for partition, entry in event.entries.items():
+            epoch, stands = self.stands.get(partition, (-1, None))
+            if epoch == entry.epoch and stands is not None:
+                assert entry.offset <= self.brokers.next_record(stands), f"{partition}: {entry} passes {stands}"
+
+    # -- the end
+
+    def finish(self) -> None:
+        """Everything flows again: all that the log has is returned to its end."""
+        self.brokers.lies, self.listener.work = 0, None
+        if self.brokers.wanted != (0, 1):
+            self.rebalance()
+        for each in range(200):
+            if each == _QUIET:
+                self.produce()  # so that something follows a seek to the end
+            self.work_of_the_network()
+            self.all_up()
+            self.poll(-1)
+            self.resume()
+            self.time()
+            if each > _QUIET and all(self._at_end(tp(number)) for number in (0, 1)):
+                return
+        raise AssertionError(f"not all is returned: {self.stands} of {self.brokers.end}")
+
+    def _at_end(self, partition: TopicPartition) -> bool:
+        epoch, stands = self.stands.get(partition, (-1, None))
+        return partition in self.held() and epoch == self._epoch(partition) and stands == self.brokers.end
