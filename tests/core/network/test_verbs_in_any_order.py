@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from verb_pairs import Pair
 
 pytestmark = pytest.mark.rule("14")
@@ -62,8 +62,8 @@ def reading(pair: Pair) -> None:
 MOMENTS: Final = [assigned_undrained, positioned_undrained, fetched_undrained, reading]
 
 
-def joined() -> Pair:
-    pair = Pair()
+def joined(policy: str = "earliest") -> Pair:
+    pair = Pair(auto_offset_reset=policy)
     pair.all_down()
     return pair
 
@@ -107,6 +107,10 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pair = joined()
+
+    @initialize(policy=st.sampled_from(["earliest", "latest"]))
+    def begins(self, policy: str) -> None:
+        self.pair = joined(policy)
 
     @rule(verb=st.sampled_from(sorted(VERBS)))
     def uses(self, verb: str) -> None:

@@ -75,7 +75,7 @@ class Brokers(NetworkScript):
             case api.Heartbeat():
                 self.answer(kind, api.HeartbeatAnswer())
             case api.OffsetFetch():
-                found = {each: self.stored.get(TopicPartition(*each), 0) for each in request.partitions or ()}
+                found = {each: self.stored.get(TopicPartition(*each), -1) for each in request.partitions or ()}
                 self._tell(found)
                 offsets = {each: api.CommittedOffset(offset=offset) for each, offset in found.items()}
                 self.answer(kind, api.OffsetFetchAnswer(offsets=offsets))
@@ -140,9 +140,7 @@ class Pair:
     """A member of a group that is assigned t-0 and t-1."""
 
     def __init__(self, **settings: Any) -> None:
-        self.brokers = Brokers(
-            **{"heartbeat_interval": 3.0, "session_timeout": 3000.0, "max_poll_interval": 3500.0, **settings}
-        )
+        self.brokers = Brokers(session_timeout=3000.0, max_poll_interval=3500.0, **settings)
         self.queue: deque[BackgroundEvent] = deque()
         self.down: deque[ApplicationEvent] = deque()
         self.machine = ApplicationMachine(
@@ -259,16 +257,11 @@ class Pair:
     def position(self) -> None:
         for each in self.held():
             try:
-                self.brokers_run(self.machine.position(self.brokers.now, each, 0.0))
+                next(self.machine.position(self.brokers.now, each, 0.0))
             except KafkaTimeoutError:
                 continue
-
-    def brokers_run(self, call: Any) -> None:
-        try:
-            next(call)
-        except StopIteration:
-            return
-        raise AssertionError("a call without a time-out waits")
+            except StopIteration as end:
+                self._judge_position(each, end.value)
 
     def _epoch(self, partition: TopicPartition) -> int:
         return self.machine.holdings()[partition].epoch
@@ -285,6 +278,14 @@ class Pair:
         else:
             assert first == self.brokers.next_record(stands), f"{partition} stands at {stands}, and {first} came"
         self.stands[partition] = (epoch, after)
+
+    def _judge_position(self, partition: TopicPartition, offset: int) -> None:
+        """What was told once holds: the next record is not behind it."""
+        epoch = self._epoch(partition)
+        known, stands = self.stands.get(partition, (-1, None))
+        if known == epoch and stands is not None:
+            assert self.brokers.next_record(stands) == self.brokers.next_record(offset)
+        self.stands[partition] = (epoch, offset)
 
     def _judge_commit(self, event: Commit) -> None:
         for partition, entry in event.entries.items():
