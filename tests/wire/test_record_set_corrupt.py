@@ -8,7 +8,21 @@ from typing import Any
 
 import cramjam
 import pytest
-from record_batches import CODECS, Rec, batch, corrupt, marker, nullable, plain, read, record, records_of, seal, zigzag
+from record_batches import (
+    CODECS,
+    Rec,
+    batch,
+    corrupt,
+    decode,
+    marker,
+    nullable,
+    plain,
+    read,
+    record,
+    records_of,
+    seal,
+    zigzag,
+)
 from record_batches import BatchHeader as Header
 
 from instride.wire import record_set
@@ -252,3 +266,25 @@ def test_a_set_never_outgrows_what_its_index_can_tell_apart(monkeypatch: pytest.
     log = b"".join(batch([Rec(offset=n, value=bytes(60_000))], codec="zstd") for n in range(2))
     _, found = pieces(log, target=1 << 20, room=1 << 20)
     assert [each.next_offset for each in found] == [1, 2]
+
+
+def test_a_record_of_very_many_headers_is_an_error_of_its_partition() -> None:
+    """A kilobyte of a producer's became gigabytes of objects in every consumer."""
+    empty = (("", None),)
+    good = batch([Rec(offset=2, headers=empty * 10_000)], codec="zstd")
+    assert read(GOOD + good) == ([0, 1, 2], 3)
+    offsets, error = corrupt(GOOD + batch([Rec(offset=2, headers=empty * 10_001)], codec="zstd"))
+    assert offsets == [0, 1]
+    assert "a record has over 10000 headers (in the batch of offsets 2 to 2). Seek past it to go on" in str(error)
+
+
+def test_headers_become_objects_when_they_are_asked_for() -> None:
+    records = [Rec(offset=n, headers=(("", None),) * 10_000) for n in range(50)]
+    chunk, _, _ = decode(batch(records, codec="zstd"))
+    tracemalloc.start()
+    found = records_of(chunk)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 << 20, "a million bytes of headers"
+    assert found[0].headers == records[0].headers
+    assert found[0].headers is found[0].headers

@@ -23,10 +23,10 @@ def received_in_place(frames: FrameBuffer, data: bytes) -> list[memoryview]:
     """As a socket does it: at most as much as the offered buffer holds."""
     found: list[memoryview] = []
     while data:
-        buffer = frames.get_buffer()
-        assert len(buffer) > 0
-        size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]
+        with frames.get_buffer() as buffer:
+            assert len(buffer) > 0
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
         found += frames.buffer_updated(size)
         data = data[size:]
     return found
@@ -67,11 +67,35 @@ def test_any_sizes_in_any_pieces(sizes: list[int], cuts: list[int]) -> None:
 
 def test_a_large_frame_is_received_in_place() -> None:
     frames = FrameBuffer(max_frame_bytes=MAX)
-    frames.receive_data(struct.pack(">i", 300_000) + b"abc")
-    buffer = frames.get_buffer()
-    assert len(buffer) == 300_000 - 3
-    (frame,) = received_in_place(frames, b"x" * (300_000 - 3))
-    assert frame.obj is buffer.obj
+    frames.receive_data(struct.pack(">i", 300_000) + b"abcd")
+    with frames.get_buffer() as buffer:
+        received = buffer.obj
+    (frame,) = received_in_place(frames, b"x" * (300_000 - 4))
+    assert frame.obj is received
+
+
+@pytest.mark.parametrize("arrived", [0, 3, 4, 100_000])
+def test_memory_follows_what_has_arrived_and_not_what_is_claimed(arrived: int) -> None:
+    """Four bytes cost 127 MiB."""
+    frames = FrameBuffer(max_frame_bytes=1 << 30)
+    frames.receive_data(framed(b"first"))
+    stream = struct.pack(">i", 1 << 30) + bytes(arrived)
+    tracemalloc.start()
+    try:
+        frames.receive_data(stream)
+        assert tracemalloc.get_traced_memory()[1] < 4 * arrived + 200_000
+    finally:
+        tracemalloc.stop()
+    assert frames.failure is None
+
+
+def test_a_long_frame_is_judged_by_what_it_answers() -> None:
+    most = {7: 200_000, 8: 100_000}
+    for number, says in ((7, None), (8, "100000 are the most for what was asked"), (9, "for which no request waits")):
+        frames = FrameBuffer(max_frame_bytes=MAX, most_bytes=most.get)
+        frames.receive_data(framed(b"first") + struct.pack(">ii", 150_000, number))
+        assert (frames.failure is None) == (says is None)
+        assert says is None or says in str(frames.failure)
 
 
 def test_a_frame_outlives_later_ones() -> None:
@@ -137,12 +161,10 @@ def test_only_the_first_frame_is_judged_so() -> None:
 def test_a_large_frame_comes_in_pieces() -> None:
     frames = FrameBuffer(max_frame_bytes=MAX)
     assert frames.receive_data(struct.pack(">i", 300_000)) == []
-    for _ in range(2):
-        frames.get_buffer()[:100_000] = b"x" * 100_000
-        assert frames.buffer_updated(100_000) == []
+    for _ in range(4):
+        assert received_in_place(frames, b"x" * 50_000) == []
         assert not frames.is_between_frames
-    frames.get_buffer()[:100_000] = b"y" * 100_000
-    (frame,) = frames.buffer_updated(100_000)
+    (frame,) = received_in_place(frames, b"y" * 100_000)
     assert bytes(frame) == b"x" * 200_000 + b"y" * 100_000
     assert frames.is_between_frames
 

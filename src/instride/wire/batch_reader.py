@@ -3,7 +3,8 @@
 
 Laws
 1. Nothing of a batch is believed before its checksum holds, but its length and format. (The checksum does not
-   cover base offset, length and leader epoch; so offsets must rise from batch to batch.)
+   cover base offset, length and leader epoch; so offsets must rise from batch to batch, and lie between what was asked
+   for and the end of the log.)
 2. A batch that is cut off ends the walk; one that is bad raises `BatchError`. Nothing is read outside the data.
 
 `batch_reader.pyi` is what type checkers see.
@@ -133,9 +134,13 @@ class BatchReader:
     _octets: Octets
     _size: cython.Py_ssize_t
     _least_offset: cython.longlong
+    _fetch_offset: cython.longlong
+    _end: cython.longlong
 
-    def __init__(self, data: object):
+    def __init__(self, data: object, fetch_offset: cython.longlong, end: cython.longlong):
         self._data = data
+        self._fetch_offset = fetch_offset
+        self._end = end
         self._view = data
         self._size = len(data)
         self._least_offset = 0
@@ -204,6 +209,10 @@ class BatchReader:
         batch.last_offset += batch.base_offset
         if batch.base_offset < self._least_offset:
             raise OverlapError(f"{batch.describe()} comes after offset {self._least_offset - 1}")
+        if batch.last_offset < self._fetch_offset:
+            raise BatchError(f"{batch.describe()} lies before the offset that was asked for, {self._fetch_offset}")
+        if self._end >= 0 and batch.last_offset >= self._end:
+            raise BatchError(f"{batch.describe()} reaches beyond the end of the log, {self._end}")
         if batch.count < 0:
             raise BatchError(f"{batch.describe()} states {batch.count} records")
         if batch.codec > _LAST_CODEC:

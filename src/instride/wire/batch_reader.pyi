@@ -45,9 +45,12 @@ class Batch:
 
 @final
 class BatchReader:
-    """Walks once over the batches of `data`. at: where the next one begins."""
+    """Walks once over the batches of `data`. at: where the next one begins.
 
-    def __init__(self, data: memoryview) -> None: ...
+    fetch_offset: what was asked for. end: of the log, or -1 where that is unknown.
+    """
+
+    def __init__(self, data: memoryview, fetch_offset: int, end: int) -> None: ...
     @property
     def at(self) -> int: ...
     def next(self, position: int) -> Batch | None: ...

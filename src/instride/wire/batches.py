@@ -21,7 +21,7 @@ from instride.wire.compression import CompressionError, Sections
 from instride.wire.decoder import index_batches
 from instride.wire.record_index import MIN_RECORD_BYTES
 
-__all__ = ["HEADER_BYTES", "INDEX_BYTES", "BatchWalk", "check_count", "check_index"]
+__all__ = ["HEADER_BYTES", "INDEX_BYTES", "BatchWalk", "check_count"]
 
 HEADER_BYTES: Final = 61
 """Of a batch, before its records."""
@@ -59,11 +59,14 @@ class BatchWalk:
 
     def _begin(self, data: memoryview) -> None:
         self._data = data
-        self._reader = BatchReader(data)
+        self._reader = BatchReader(data, self._fetch_offset, self._end)
         # The batch that comes next was read already: only with its successor is it known to be good (law 4).
         self._ahead: Batch | None = None
         self._ahead_failure: str | None = None
-        self._read_ahead()
+        try:
+            self._ahead = self._reader.next(self.next_offset)
+        except BatchError as error:
+            self._ahead_failure = str(error)
         if self._ahead is None and self._ahead_failure is None and data:
             self._ahead_failure = f"{len(data)} bytes came, but no complete batch"
 
@@ -74,43 +77,30 @@ class BatchWalk:
 
     def next(self) -> Batch | None:
         """The next batch with records to return, or None at the end or before one that is bad."""
+        read = self._reader.next
         while (batch := self._ahead) is not None:
+            position = batch.last_offset + 1
             try:
-                self._read_ahead()
-                skipped = self._skips(batch)
+                self._ahead = read(position)
+            except OverlapError as error:  # the batch itself is doubtful as well
+                self._ahead, self.failure = None, str(error)
+                return None
             except BatchError as error:
                 self._ahead, self._ahead_failure = None, str(error)
-                break
-            self.next_offset = batch.last_offset + 1
-            if not skipped:
-                return batch
+            if self._read_committed and batch.producer_id >= 0:
+                try:
+                    skipped = self._skips_transaction(batch)
+                except BatchError as error:
+                    self._ahead, self.failure = None, str(error)
+                    return None
+                if skipped:
+                    self.next_offset = position
+                    continue
+            self.next_offset = position
+            if not (batch.control or (batch.count == 0 and batch.start == batch.end)):
+                return batch  # (compaction leaves the last batch of a producer as a header alone)
         self.failure = self._ahead_failure
         return None
-
-    def _read_ahead(self) -> None:
-        """Raises OverlapError where that makes the batch before it doubtful as well."""
-        before, self._ahead = self._ahead, None
-        try:
-            batch = self._reader.next(self.next_offset if before is None else before.last_offset + 1)
-            if batch is not None:
-                self._check_place(batch)
-            self._ahead = batch
-        except OverlapError:
-            raise
-        except BatchError as error:
-            self._ahead_failure = str(error)
-
-    def _check_place(self, batch: Batch) -> None:
-        if batch.last_offset < self._fetch_offset:
-            raise BatchError(f"{batch.describe()} lies before the offset that was asked for, {self._fetch_offset}")
-        if 0 <= self._end <= batch.last_offset:
-            raise BatchError(f"{batch.describe()} reaches beyond the end of the log, {self._end}")
-
-    def _skips(self, batch: Batch) -> bool:
-        """Whether none of its records is to be returned. Keeps account of the aborted transactions."""
-        if self._read_committed and batch.producer_id >= 0 and self._skips_transaction(batch):
-            return True
-        return batch.control or _is_empty(batch)
 
     def _skips_transaction(self, batch: Batch) -> bool:
         while self._aborted and self._aborted[-1][1] <= batch.last_offset:
@@ -135,30 +125,19 @@ class BatchWalk:
         section = Sections(0)
         try:
             start, end = section.append(batch.codec, self._data[batch.start : batch.end], _LARGEST_MARKER)
-            check_count(batch, end - start)
+            check_count(batch, end - start, INDEX_BYTES)
         except (CompressionError, BatchError):
-            return None
-        if batch.count > 1:
             return None
         columns = index_batches(memoryview(section.finish()), bytearray(batch.row(start, end)), 0)
         return columns.key(0) if columns.rows > 0 else None
 
 
-def check_count(batch: Batch, nbytes: int) -> None:
-    """Law 3. nbytes: of its records. Raises BatchError."""
+def check_count(batch: Batch, nbytes: int, most_bytes: int) -> None:
+    """Law 3. nbytes: of its records. most_bytes: of its index. Raises BatchError."""
     if batch.count * MIN_RECORD_BYTES > nbytes:
         raise BatchError(f"{batch.count} records cannot be in {nbytes} bytes")
-
-
-def check_index(batch: Batch, most_bytes: int) -> None:
-    """What is to be allocated for its index. Raises BatchError."""
     if batch.count * INDEX_BYTES > most_bytes:
         raise BatchError(f"the index of {batch.count} records takes over {most_bytes} bytes (max_decompressed_bytes)")
-
-
-def _is_empty(batch: Batch) -> bool:
-    """As compaction leaves the last batch of a producer: a header alone."""
-    return batch.count == 0 and batch.start == batch.end
 
 
 def _first_offset(aborted: tuple[int, int]) -> int:

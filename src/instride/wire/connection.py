@@ -59,7 +59,7 @@ class Connection:
     """The protocol's side of one TCP connection. Not thread-safe.
 
     client_id: names this client in the broker's logs and quotas.
-    max_frame_bytes: the longest response to accept.
+    max_frame_bytes: the longest response to accept; of most requests far shorter ones are the longest.
     mechanism: proves who we are before anything else; None where the listener does not ask.
 
     Use: send what `handshake` returns. Receive into `get_buffer` and say so by `buffer_updated` (or give bytes to
@@ -70,7 +70,8 @@ class Connection:
         self._client_id = client_id.encode()
         if len(self._client_id) > _MAX_CLIENT_ID_BYTES:
             raise ConfigError(f"client_id takes {len(self._client_id)} bytes; {_MAX_CLIENT_ID_BYTES} is the most")
-        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes)
+        self._max_frame_bytes = max_frame_bytes
+        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, most_bytes=self._most_bytes)
         self._handshake = Handshake()
         self._exchange = Exchange(mechanism) if mechanism is not None else None
         self._answered = False
@@ -194,6 +195,12 @@ class Connection:
             )
         where = "between two responses" if self._frames.is_between_frames else "in the middle of a response"
         return TransportError(f"the broker closed the connection {where}")
+
+    def _most_bytes(self, correlation_id: int) -> int | None:
+        sent = self._sent.get(correlation_id)
+        if sent is None:
+            return None
+        return min(self._max_frame_bytes, codec_of(type(sent.request)).most_bytes(sent.request))
 
     def _take(self, frames: list[memoryview]) -> list[Received]:
         received: list[Received] = []

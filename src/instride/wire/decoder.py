@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from instride.records import TopicPartition
 from instride.wire.compiled import require_compiled
-from instride.wire.record_index import BATCH_WIDTH, FAILURES, index_records, read_headers
+from instride.wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, index_records, read_headers
 
 try:
     import cython
@@ -58,7 +58,8 @@ class ConsumerRecord:
     timestamp_type = cython.declare(cython.int, visibility="readonly")
     key = cython.declare(object, visibility="readonly")
     value = cython.declare(object, visibility="readonly")
-    headers = cython.declare(tuple, visibility="readonly")
+    # Bytes, until somebody asks for them: a header of two bytes becomes objects of a hundred.
+    _headers = cython.declare(object)
     leader_epoch = cython.declare(cython.int, visibility="readonly")
     epoch = cython.declare(cython.longlong, visibility="readonly")
     seek_number = cython.declare(cython.longlong, visibility="readonly")
@@ -86,11 +87,19 @@ class ConsumerRecord:
         self.timestamp_type = timestamp_type
         self.key = key
         self.value = value
-        self.headers = headers
+        self._headers = headers
         self.leader_epoch = leader_epoch
         self.epoch = epoch
         self.seek_number = seek_number
         self.topic_partition = TopicPartition(topic, partition)
+
+    @property
+    def headers(self) -> tuple:
+        headers: object = self._headers
+        if type(headers) is bytes:
+            headers = read_headers(memoryview(headers), 0)
+            self._headers = headers
+        return headers
 
     def _content(self) -> tuple:
         return (
@@ -144,7 +153,7 @@ def replaced(record: ConsumerRecord, key: object, value: object) -> ConsumerReco
     out.timestamp_type = record.timestamp_type
     out.key = key
     out.value = value
-    out.headers = record.headers
+    out._headers = record._headers
     out.leader_epoch = record.leader_epoch
     out.epoch = record.epoch
     out.seek_number = record.seek_number
@@ -292,7 +301,7 @@ class RecordColumns:
             record.leader_epoch = self._table[b + _LEADER_EPOCH]
             record.key = self._bytes(self._ints[cell], self._ints[cell + 1])
             record.value = self._bytes(self._ints[cell + 2], self._ints[cell + 3])
-            record.headers = () if self._ints[cell + 4] < 0 else read_headers(self._base, self._ints[cell + 4])
+            record._headers = () if self._ints[cell + 4] < 0 else header_bytes(self._base, self._ints[cell + 4])
             record.epoch = epoch
             record.seek_number = seek_number
             out.append(record)

@@ -1,15 +1,18 @@
 """A stream of bytes cut into Kafka's frames: an INT32 length, then so many bytes.
 
 Laws
-1. A length is judged before anything is allocated for it. Once one is refused, no further frame comes out.
-2. A frame that does not fit into the scratch buffer gets one ``bytearray`` of its exact size, into which the caller
-   receives directly. Its bytes are not moved again: frames are views, and records decoded from them may keep them.
+1. A length is judged before anything is allocated for it, and a long one by the request that it answers, whose number
+   the first bytes of the frame say. Once one is refused, no further frame comes out.
+2. A frame that does not fit into the scratch buffer gets one ``bytearray``, into which the caller receives directly. It
+   grows with what has arrived: a claimed length costs nothing. Frames are views, and records decoded from them may
+   keep them.
 3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from instride.errors import FrameTooLargeError, KafkaError
@@ -19,6 +22,8 @@ __all__ = ["FIRST_FRAME_BYTES", "FrameBuffer"]
 
 _LENGTH: Final = struct.Struct(">i")
 _SCRATCH_BYTES: Final = 64 * 1024
+# By how much the buffer of a long frame grows at once: as much as has arrived, at most this.
+_LARGEST_STEP: Final = 1 << 20
 # The answer to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
 FIRST_FRAME_BYTES: Final = 1 << 20
 
@@ -26,16 +31,19 @@ FIRST_FRAME_BYTES: Final = 1 << 20
 class FrameBuffer:
     """Receives bytes, gives frames. Not thread-safe.
 
-    max_frame_bytes: the longest frame to accept.
+    max_frame_bytes: the longest frame to accept. most_bytes: the longest one that begins with this number, or None
+        where a frame that begins so is for nobody.
     After `failure` is set the stream is useless; bytes are taken and ignored.
     """
 
-    def __init__(self, *, max_frame_bytes: int) -> None:
+    def __init__(self, *, max_frame_bytes: int, most_bytes: Callable[[int], int | None] | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._most_bytes = most_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._scratch_used = 0
         self._large: bytearray | None = None
         self._large_used = 0
+        self._large_length = 0
         self._seen_first = False
         self.failure: KafkaError | None = None
 
@@ -45,7 +53,7 @@ class FrameBuffer:
         return self._large is None and self._scratch_used == 0
 
     def get_buffer(self) -> memoryview:
-        """Where to receive next, never empty. Call `buffer_updated` before calling this again."""
+        """Where to receive next, never empty. Release it, and call `buffer_updated` before calling this again."""
         if self._large is not None:
             return memoryview(self._large)[self._large_used :]
         return memoryview(self._scratch)[self._scratch_used :]
@@ -58,7 +66,8 @@ class FrameBuffer:
             self._scratch_used += size
             return self._cut()
         self._large_used += size
-        if self._large_used < len(self._large):
+        if self._large_used < self._large_length:
+            self._grow(self._large)
             return []
         frame, self._large = memoryview(self._large), None
         return [frame]
@@ -71,6 +80,7 @@ class FrameBuffer:
             buffer = self.get_buffer()
             size = min(len(buffer), len(rest))
             buffer[:size] = rest[:size]
+            buffer.release()
             rest = rest[size:]
             frames += self.buffer_updated(size)
         return frames
@@ -105,12 +115,26 @@ class FrameBuffer:
     def _keep(self, start: int, end: int) -> None:
         """Keeps an unfinished frame's beginning (or nothing)."""
         begun = end - start - _LENGTH.size
-        if begun >= 0:
+        if begun >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._scratch, start)
             if length > len(self._scratch) - _LENGTH.size:
-                self._large = bytearray(length)
-                self._large[:begun] = self._scratch[start + _LENGTH.size : end]
-                self._large_used, self._scratch_used = begun, 0
+                self._begin_large(length, start + _LENGTH.size, end)
                 return
         self._scratch[: end - start] = self._scratch[start:end]
         self._scratch_used = end - start
+
+    def _begin_large(self, length: int, start: int, end: int) -> None:
+        (number,) = _LENGTH.unpack_from(self._scratch, start)
+        most = self._max_frame_bytes if self._most_bytes is None else self._most_bytes(number)
+        if most is None or length > most:
+            why = "for which no request waits" if most is None else f"{most} are the most for what was asked"
+            self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}")
+            return
+        self._large = bytearray(self._scratch[start:end])
+        self._large_used, self._large_length, self._scratch_used = end - start, length, 0
+        self._grow(self._large)
+
+    def _grow(self, large: bytearray) -> None:
+        if self._large_used == len(large):
+            step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
+            large.extend(bytes(min(step, self._large_length - self._large_used)))

@@ -24,7 +24,16 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-__all__ = ["BATCH_WIDTH", "COMPILED", "FAILURES", "LARGEST_BASE", "MIN_RECORD_BYTES", "index_records", "read_headers"]
+__all__ = [
+    "BATCH_WIDTH",
+    "COMPILED",
+    "FAILURES",
+    "LARGEST_BASE",
+    "MIN_RECORD_BYTES",
+    "header_bytes",
+    "index_records",
+    "read_headers",
+]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -53,6 +62,9 @@ MIN_RECORD_BYTES = 7
 # Positions are of 31 bits.
 LARGEST_BASE = 2147483647
 
+# A header of two bytes becomes objects of a hundred: a record must not cost far more than its bytes.
+_MOST_HEADERS = cython.declare(cython.int, 10000)
+
 _BAD_VARINT = cython.declare(cython.int, -1)
 _BAD_LENGTH = cython.declare(cython.int, -2)
 _BAD_OFFSET = cython.declare(cython.int, -3)
@@ -60,6 +72,7 @@ _BAD_FIELD = cython.declare(cython.int, -4)
 _BAD_HEADERS = cython.declare(cython.int, -5)
 _BAD_END = cython.declare(cython.int, -6)
 _TRAILING = cython.declare(cython.int, -7)
+_TOO_MANY_HEADERS = cython.declare(cython.int, -8)
 FAILURES = {
     -1: "a number is cut off or too long",
     -2: "a record's length is over the bytes left in its batch, or too small",
@@ -68,6 +81,7 @@ FAILURES = {
     -5: "a header is longer than its record",
     -6: "a record is longer than its fields",
     -7: "bytes are left after the last record",
+    -8: "a record has over 10000 headers",
 }
 
 
@@ -197,6 +211,8 @@ def _index_record(  # noqa: PLR0912, PLR0917 - one straight line of fields, read
     number, at = _zigzag(octets, at, end, 32)
     if at < 0 or number < 0:
         return 0, _BAD_HEADERS
+    if number > _MOST_HEADERS:
+        return 0, _TOO_MANY_HEADERS
     if number == 0:
         ints[cell + 4] = -1
     else:
@@ -288,6 +304,19 @@ def index_records(base: object, table: bytearray) -> tuple:
     if after < 0:
         return long_columns, int_columns, capacity, row, b // _WIDTH, after
     return long_columns, int_columns, capacity, row, -1, 0
+
+
+def header_bytes(base: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> bytes:
+    """A copy of the headers that start there, which must have been indexed: for `read_headers`, later."""
+    octets: Octets = cython.address(base[0]) if cython.compiled else base
+    end: cython.Py_ssize_t = base.shape[0]
+    count: cython.longlong
+    start: cython.Py_ssize_t = at
+    count, at = _zigzag(octets, at, end, 32)
+    at = _end_of_headers(octets, at, end, count)
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, octets + start), at - start)
+    return bytes(base[start:at])
 
 
 def read_headers(base: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> tuple:

@@ -18,4 +18,7 @@ def index_records(
     Raises ValueError for a batch that is not within `base`, or has not MIN_RECORD_BYTES for each record.
     """
 
+def header_bytes(base: memoryview, at: int) -> bytes:
+    """A copy of the headers that start there, which must have been indexed: for `read_headers`, later."""
+
 def read_headers(base: memoryview, at: int) -> tuple[tuple[str, bytes | None], ...]: ...

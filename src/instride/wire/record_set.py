@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 from instride.errors import CorruptRecordError
 from instride.records import TopicPartition
 from instride.wire.batch_reader import Batch, BatchError
-from instride.wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count, check_index
+from instride.wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride.wire.chunk import Piece
 from instride.wire.compression import CompressionError, Sections, TooLargeError
 from instride.wire.decoder import RecordColumns, index_batches
-from instride.wire.record_index import LARGEST_BASE
+from instride.wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,34 +195,35 @@ class RecordSet:
 
     def _plain(self, target: int, most: int) -> Piece | None:
         """Uncompressed batches are used where they are, if they are most of the response."""
-        first = self._pending
+        first, walk = self._pending, self._walk
         assert first is not None
+        assert walk is not None
         batches: list[Batch] = []
-        count = 0
-        while (batch := self._pending) is not None and batch.codec == 0:
-            try:
-                check_count(batch, batch.end - batch.start)
-                check_index(batch, self._most_bytes)
-            except BatchError:
+        batch: Batch | None = first
+        count, limit, begin, most_bytes = 0, most, first.start, self._most_bytes
+        while batch is not None and batch.codec == 0:
+            end, rows = batch.end, batch.count
+            if rows * MIN_RECORD_BYTES > end - batch.start or rows * INDEX_BYTES > most_bytes:
                 if batches:
                     break  # it is told of when it comes first
-                raise
-            needs = batch.end - first.start + (count + batch.count) * INDEX_BYTES
-            if needs > (target if batches else most):
+                check_count(batch, end - begin, most_bytes)
+            if end - begin + (count + rows) * INDEX_BYTES > limit:
                 break
             batches.append(batch)
-            count += batch.count
-            self._pending = self._next()
+            count, limit = count + rows, target
+            batch = walk.next()
+        self._pending = batch
         if not batches:
             self._least_room = first.end - first.start + first.count * INDEX_BYTES
             return None
+        self._least_room = 0
         start, end = first.start, batches[-1].end
         kept = end - start
         if 2 * kept >= self._frame_bytes:
             base, start, kept = self._data, 0, self._frame_bytes
         else:
             base = memoryview(bytes(self._data[start:end]))
-        table = bytearray().join(each.row(each.start - start, each.end - start) for each in batches)
+        table = bytearray().join([each.row(each.start - start, each.end - start) for each in batches])
         return self._piece(base, table, batches, kept + count * INDEX_BYTES)
 
     def _compressed(self, target: int, room: int, most: int) -> Piece | None:
@@ -238,9 +239,9 @@ class RecordSet:
             full = self._most_bytes - batch.count * INDEX_BYTES
             limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
             try:
-                check_index(batch, self._most_bytes)
+                check_count(batch, LARGEST_BASE, self._most_bytes)
                 start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
-                check_count(batch, end - start)
+                check_count(batch, end - start, self._most_bytes)
             except TooLargeError:
                 if not batches and allowed >= full:
                     raise

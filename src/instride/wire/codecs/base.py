@@ -20,11 +20,14 @@ from instride.wire.entities import Fields, read_response, write_request
 
 __all__ = [
     "ANY_VERSION",
+    "LARGE_BYTES",
+    "SMALL_BYTES",
     "UNKNOWN_SERVER_ERROR",
     "Codec",
     "Needs",
     "all_topics_have_ids",
     "by_topic",
+    "many_bytes",
     "message_codec",
     "topic_keys",
     "topic_name",
@@ -52,6 +55,20 @@ def _any_version(_: object) -> Needs:
     return ANY_VERSION
 
 
+SMALL_BYTES: Final = 1 << 20
+"""Of a response that names no partitions and no members."""
+LARGE_BYTES: Final = 16 << 20
+"""Of one that does: some hundred thousand of them."""
+
+
+def _few_bytes(_: object) -> int:
+    return SMALL_BYTES
+
+
+def many_bytes(_: object) -> int:
+    return LARGE_BYTES
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec(Generic[R, A]):
     """One API.
@@ -59,6 +76,7 @@ class Codec(Generic[R, A]):
     lowest, highest: the versions we speak. flexible_from: the first with compact types and tagged headers.
     encode: a request's body. decode: the answer in a response's body (raises ProtocolError, nothing else).
     needs: the versions that a request's content allows.
+    most_bytes: of a response to this request, whatever the broker claims.
     """
 
     name: str
@@ -69,6 +87,7 @@ class Codec(Generic[R, A]):
     encode: Callable[[R, int], bytes]
     decode: Callable[[memoryview, int, R], A]
     needs: Callable[[R], Needs] = _any_version
+    most_bytes: Callable[[R], int] = _few_bytes
 
 
 def message_codec(
@@ -80,6 +99,7 @@ def message_codec(
     fields: Callable[[R, int], Fields],
     answer: Callable[[Fields, R], A],
     needs: Callable[[R], Needs] = _any_version,
+    most_bytes: Callable[[R], int] = _few_bytes,
 ) -> Codec[R, A]:
     """The codec of an API whose messages are read and written by their schema.
 
@@ -101,6 +121,7 @@ def message_codec(
         encode=encode,
         decode=decode,
         needs=needs,
+        most_bytes=most_bytes,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instride.errors import ProtocolError
 from instride.wire.api import DescribeGroup, DescribeGroupAnswer
-from instride.wire.codecs.base import message_codec
+from instride.wire.codecs.base import many_bytes, message_codec
 from instride.wire.entities import Fields
 
 __all__ = ["CODEC"]
@@ -27,5 +27,11 @@ def _answer(fields: Fields, request: DescribeGroup) -> DescribeGroupAnswer:
 
 
 CODEC = message_codec(
-    name="DescribeGroups", api_key=15, versions=(0, 6), flexible_from=5, fields=_fields, answer=_answer
+    most_bytes=many_bytes,
+    name="DescribeGroups",
+    api_key=15,
+    versions=(0, 6),
+    flexible_from=5,
+    fields=_fields,
+    answer=_answer,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from instride.wire.api import NO_TOPIC_ID, Fetch
-from instride.wire.codecs.base import ANY_VERSION, Codec, Needs
+from instride.wire.codecs.base import ANY_VERSION, LARGE_BYTES, Codec, Needs
 from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 
 __all__ = ["CODEC"]
@@ -20,6 +20,11 @@ def _needs(request: Fetch) -> Needs:
     return ANY_VERSION
 
 
+def _most_bytes(request: Fetch) -> int:
+    """What was asked for, or one larger batch (a broker gives that whole, KIP-74), and all that is not records."""
+    return max(request.max_bytes, request.max_decompressed_bytes) + LARGE_BYTES
+
+
 CODEC = Codec(
     name="Fetch",
     api_key=1,
@@ -29,4 +34,5 @@ CODEC = Codec(
     encode=encode_fetch,
     decode=decode_fetch,
     needs=_needs,
+    most_bytes=_most_bytes,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from instride.wire.api import GroupMember, JoinGroup, JoinGroupAnswer
-from instride.wire.codecs.base import ANY_VERSION, Needs, message_codec
+from instride.wire.codecs.base import ANY_VERSION, Needs, many_bytes, message_codec
 from instride.wire.entities import Fields, milliseconds
 
 __all__ = ["CODEC"]
@@ -55,6 +55,7 @@ def _member(fields: Fields) -> GroupMember:
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="JoinGroup",
     api_key=11,
     versions=(0, 9),

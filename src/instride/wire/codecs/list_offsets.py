@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from instride.wire.api import ListedOffset, ListOffsets, ListOffsetsAnswer
-from instride.wire.codecs.base import UNKNOWN_SERVER_ERROR, Needs, by_topic, message_codec
+from instride.wire.codecs.base import UNKNOWN_SERVER_ERROR, Needs, by_topic, many_bytes, message_codec
 from instride.wire.entities import Fields
 
 __all__ = ["CODEC"]
@@ -67,6 +67,7 @@ def _listed(fields: Fields) -> ListedOffset:
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="ListOffsets",
     api_key=2,
     versions=(1, 11),

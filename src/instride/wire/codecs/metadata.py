@@ -10,7 +10,7 @@ from instride.wire.api import (
     MetadataPartition,
     MetadataTopic,
 )
-from instride.wire.codecs.base import Needs, message_codec
+from instride.wire.codecs.base import Needs, many_bytes, message_codec
 from instride.wire.entities import Fields
 
 __all__ = ["CODEC"]
@@ -71,6 +71,7 @@ def _partition(fields: Fields) -> MetadataPartition:
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="Metadata",
     api_key=3,
     versions=(1, 13),

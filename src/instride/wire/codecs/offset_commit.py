@@ -10,6 +10,7 @@ from instride.wire.codecs.base import (
     Needs,
     all_topics_have_ids,
     by_topic,
+    many_bytes,
     message_codec,
     topic_keys,
     topic_name,
@@ -66,6 +67,7 @@ def _answer(fields: Fields, request: OffsetCommit) -> OffsetCommitAnswer:
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="OffsetCommit",
     api_key=8,
     versions=(2, 10),

@@ -13,6 +13,7 @@ from instride.wire.codecs.base import (
     Needs,
     all_topics_have_ids,
     by_topic,
+    many_bytes,
     message_codec,
     topic_keys,
     topic_name,
@@ -68,6 +69,7 @@ def _committed(fields: Fields) -> CommittedOffset:
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="OffsetFetch",
     api_key=9,
     versions=(1, 10),

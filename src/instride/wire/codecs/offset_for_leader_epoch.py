@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from instride.wire.api import EpochEnd, OffsetForLeaderEpoch, OffsetForLeaderEpochAnswer
-from instride.wire.codecs.base import UNKNOWN_SERVER_ERROR, by_topic, message_codec
+from instride.wire.codecs.base import UNKNOWN_SERVER_ERROR, by_topic, many_bytes, message_codec
 from instride.wire.entities import Fields
 
 __all__ = ["CODEC"]
@@ -49,6 +49,7 @@ def _answer(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpo
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="OffsetForLeaderEpoch",
     api_key=23,
     versions=(3, 4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from instride.wire.api import SyncGroup, SyncGroupAnswer
-from instride.wire.codecs.base import ANY_VERSION, Needs, message_codec
+from instride.wire.codecs.base import ANY_VERSION, Needs, many_bytes, message_codec
 from instride.wire.entities import Fields
 
 __all__ = ["CODEC"]
@@ -35,6 +35,7 @@ def _answer(fields: Fields, _request: SyncGroup) -> SyncGroupAnswer:
 
 
 CODEC = message_codec(
+    most_bytes=many_bytes,
     name="SyncGroup",
     api_key=14,
     versions=(0, 5),
