@@ -139,9 +139,12 @@ def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Aborted:
-    """The list of a partition's aborted transactions, which is not read before there is room for it."""
+    """The list of a partition's aborted transactions, which is not read before there is room for it.
 
-    data: memoryview
+    data: a copy, since it must not keep the response.
+    """
+
+    data: bytes
     count: int
     compact: bool
 
@@ -244,7 +247,7 @@ class _Reading:
             for _ in range(count):
                 reader.take(16)
                 reader.tagged_fields()
-        return _Aborted(self._body[start : reader.position], count, self._compact)
+        return _Aborted(bytes(self._body[start : reader.position]), count, self._compact)
 
     def _records(self) -> memoryview:
         reader = self._reader

@@ -191,6 +191,7 @@ class RecordSet:
         if self._walk is None:
             aborted = self._aborted() if self._read_committed else None
             self._walk = BatchWalk(self._data, self._fetch_offset, aborted, self._end)
+            self._aborted = tuple
         return self._walk
 
     def _plain(self, target: int, most: int) -> Piece | None:

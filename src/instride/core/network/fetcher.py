@@ -36,7 +36,7 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.held import Arrival, HeldPartition, Phase, Undecoded
 from instride.core.network.positions import Positions, Stamps
-from instride.core.network.room import DecodingRoom, decoding_room, most_bytes, with_room
+from instride.core.network.room import DecodingRoom, decoding_room, most_bytes, response_bytes, with_room
 from instride.core.network.sessions import FetchSession, Said
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.records import TopicPartition
@@ -176,7 +176,7 @@ class Fetcher:
             session_epoch=said.session_epoch,
             max_wait=max_wait,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
+            max_bytes=response_bytes(config),
             read_committed=config.isolation_level == "read_committed",
             rack=config.client_rack or "",
             max_decompressed_bytes=config.max_decompressed_bytes,

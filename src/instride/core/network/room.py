@@ -24,7 +24,7 @@ from instride.config import ConsumerConfig
 from instride.core.group.ownership import Ownership
 from instride.core.network.held import HeldPartition
 
-__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "with_room"]
+__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "response_bytes", "with_room"]
 
 # A batch that is this small passes when nothing of its partition is buffered (law 3).
 _SMALL_BYTES = 16 << 10
@@ -49,6 +49,11 @@ def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[Hel
 def most_bytes(config: ConsumerConfig, partitions: int) -> int:
     """How many bytes of one partition a fetch may bring, where so many are held."""
     return min(config.max_partition_fetch_bytes, _share(config, partitions))
+
+
+def response_bytes(config: ConsumerConfig) -> int:
+    """How many bytes a whole response may have. While it is taken apart, much of it may be there twice."""
+    return min(config.fetch_max_bytes, max(1, config.fetch_buffer_bytes // 8))
 
 
 @dataclass(slots=True, kw_only=True)
