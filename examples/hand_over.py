@@ -1,20 +1,21 @@
-"""Work on records in a thread pool, and hand a partition over when its own work is done: the loop of the README.
+"""Work on records in threads, and hand a partition over when its own work is done: the loop of the README.
 
     python examples/hand_over.py --topic flights --group demo
 
 Start it twice: the second takes half of the partitions, one by one, as the first finishes what it has under way of
-them. Ctrl-C or SIGTERM ends it; what was finished is committed.
+them. What is only queued moves at once. SIGTERM or Ctrl-C ends it: what was started is finished and committed; a second
+Ctrl-C does not wait for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
-from instride import Consumer, ConsumerRecord, OffsetLedger
+from instride import Consumer, ConsumerRecord, PartitionExecutor
 
 
 def handle(record: ConsumerRecord) -> None:
@@ -24,25 +25,22 @@ def handle(record: ConsumerRecord) -> None:
 
 
 def run(servers: str, topic: str, group: str, stop: threading.Event) -> None:
-    ledger = OffsetLedger()
-    with Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer:
+    with (
+        Consumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest") as consumer,
+        PartitionExecutor(handle, max_workers=16, max_records=1_000) as work,
+    ):
         consumer.subscribe([topic])
         try:
-            with ThreadPoolExecutor(16) as pool:
-                while not stop.is_set():
-                    records = consumer.poll(timeout=0.1)
-                    ledger.forget(consumer.lost_partitions())
-                    for record in ledger.track(records):
-                        ledger.watch(record, pool.submit(handle, record))
-                    consumer.commit_async(ledger.committable())
-                    consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()))
-                    if ledger.in_flight() > 1_000:
-                        consumer.pause(*consumer.assignment())
-                    else:
-                        consumer.resume(*consumer.paused())
-                    ledger.check()
+            while not stop.is_set():
+                work.submit(consumer.poll(timeout=0.1), lost=consumer.lost_partitions())
+                consumer.commit_async(work.committable())
+                consumer.delay_revoke(work.hold(consumer.to_be_revoked_partitions()), reason=work.oldest)
+                consumer.pause(*work.full())
+                consumer.resume(*work.ready())
+                work.check()
         finally:
-            consumer.commit(ledger.committable())
+            work.drain(timeout=25)
+            consumer.commit(work.committable())
 
 
 def main() -> None:
@@ -52,9 +50,11 @@ def main() -> None:
     parser.add_argument("--group", required=True)
     given = parser.parse_args()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    run(given.servers, given.topic, given.group, stop)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        run(given.servers, given.topic, given.group, stop)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.net.oauth import OAuthClientCredentials
+from instride.processing.partition_executor import PartitionExecutor
 from instride.records import (
     GroupMetadata,
     Node,
@@ -41,6 +42,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetLedger",
     "OffsetRange",
+    "PartitionExecutor",
     "PartitionInfo",
     "RangeConsumer",
     "RebalanceListener",

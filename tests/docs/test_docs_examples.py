@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +14,7 @@ from typing import Any, get_args
 import pytest
 from confluent_kafka import Producer
 
-from instride import Consumer, ConsumerConfig, OffsetAndMetadata, OffsetLedger, TopicPartition
+from instride import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
 from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
 from instride.testing.check import BROKER, Event, Terms, write
@@ -36,25 +38,26 @@ def run(code: str, servers: str, topic: str, *, fails_at: int | None = None) -> 
         with lock:
             handled.extend(value.to_pylist() if hasattr(value, "to_pylist") else [value.value])
             if len(handled) >= RECORDS:
-                names["running"] = False
+                end()
 
-    names: dict[str, Any] = {
-        "running": True,
-        "handle": handle,
-        "cancel": lambda record: None,
-        "Consumer": Consumer,
-        "OffsetLedger": OffsetLedger,
-        "ThreadPoolExecutor": ThreadPoolExecutor,
-    }
+    def end() -> None:
+        names["running"] = False
+        if "stop" in names:
+            names["stop"].set()
+
+    names: dict[str, Any] = {"running": True, "handle": handle, "cancel": lambda record: None}
+    code = code.replace("def handle(", "def handle_of_the_page(")
     code = code.replace("localhost:9092", servers).replace('"flights"', repr(topic))
     if "auto_offset_reset" not in code:
         code = code.replace("group_id=", 'auto_offset_reset="earliest", group_id=')
-    timer = threading.Timer(60, lambda: names.update(running=False))
+    timer = threading.Timer(60, end)
     timer.start()
+    terminate = signal.getsignal(signal.SIGTERM)
     try:
         exec(compile(code, "example", "exec"), names)
     finally:
         timer.cancel()
+        signal.signal(signal.SIGTERM, terminate)
     return handled
 
 
@@ -142,8 +145,44 @@ def test_every_event_of_telemetry_is_told_of() -> None:
     assert [name for name in names if name not in page] == []
 
 
-def test_the_ledgers_page_has_the_readmes_loop() -> None:
-    assert examples("docs/ledger.md")[0] == examples("README.md")[0]
+@pytest.mark.kafka
+def test_the_readmes_program_runs_as_it_stands_and_ends_on_sigterm(
+    kafka: LocalKafka, flights: str, tmp_path: Path
+) -> None:
+    """In a process of its own; it is told only where its broker is, which topic, and to begin at the beginning."""
+    (code,) = examples("README.md")
+    code = code.replace("localhost:9092", kafka.bootstrap_servers).replace('"flights"', repr(flights))
+    program = tmp_path / "program.py"
+    program.write_text(code.replace("group_id=", 'auto_offset_reset="earliest", group_id='))
+    command = [sys.executable, "-u", "-W", "error", str(program)]
+    told, expected = b"", sorted(str(each).encode() for each in range(RECORDS))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
+        try:
+            assert process.stdout is not None
+            # Lines may be mixed: they come from many threads.
+            while len(found := re.findall(rb"sigterm-0 (\d+)", told)) < RECORDS and (
+                more := process.stdout.read(65536)
+            ):
+                told += more
+            assert sorted(found) == expected
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    partition = TopicPartition(flights, 0)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=flights) as consumer:
+        assert consumer.committed(partition)[partition] == OffsetAndMetadata(offset=RECORDS, leader_epoch=0)
+
+
+@pytest.mark.kafka
+def test_the_loop_of_the_ledgers_page(kafka: LocalKafka, flights: str) -> None:
+    handled = run(examples("docs/ledger.md")[0], kafka.bootstrap_servers, flights)
+    assert sorted(map(str, handled)) == sorted(str(str(each).encode()) for each in range(RECORDS))
+
+
+def test_the_page_of_the_partition_executor_has_the_readmes_loop() -> None:
+    """docs/partition-executor.md"""
+    assert examples("docs/partition-executor.md") == examples("README.md")
 
 
 def test_the_first_example_of_the_assignors_page() -> None:

@@ -159,3 +159,24 @@ def test_every_example_is_run_and_told_of() -> None:
     assert programs == {*MEMBERS, "read_partitions"}
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(programs) if f"[{name}.py]({name}.py)" not in page] == []
+
+
+@pytest.mark.kafka
+@pytest.mark.rule("16")
+def test_ctrl_c_waits_for_what_was_started_and_commits_it(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program]
+) -> None:
+    """What was printed is what was started; it is committed, and nothing else was begun."""
+    fill(kafka, topic, range(2_500))
+    group = f"hand_over-{uuid.uuid4().hex[:8]}"
+    program = start("hand_over", "--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group)
+    wait_for_lines(100, program)
+    program.process.send_signal(signal.SIGINT)
+    assert program.process.wait(PATIENCE) == 130
+    program.release()
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader:
+        found = reader.committed(*partitions, timeout=PATIENCE)
+    printed = Counter(int(line.split()[0]) for line in program.lines)
+    assert {tp.partition: offset.offset for tp, offset in found.items() if offset} == dict(printed)
+    assert printed.total() < 10_000

@@ -1,0 +1,1 @@
+"""What handles records beside the polls, on public names only."""

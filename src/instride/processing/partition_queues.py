@@ -1,0 +1,394 @@
+"""What a `PartitionExecutor` decides: which record is started next, what a hand-over waits for, what is paused.
+
+Laws (rule 16 of docs/rebalance.md)
+1. Pure: no thread, no clock, nothing of the user's is called but `size`. Its owner holds a lock around every call.
+2. A record is queued, started, failed or finished. From queued to started is one step, the lowest offset of its
+   partition first; partitions take turns. A failed record that is tried again is queued again.
+3. The gap of a partition are its queued records below its highest one that is started or finished. Records start in
+   the order of their offsets, so only records that wait for another try are in the gap.
+4. Of a held partition only the gap is started; when it is reassigned, its queue goes on. A hand-over waits for what is
+   started, for the gap, and for the commit of what is finished; for nothing else, so a partition without these is
+   released: its queue is dropped.
+5. Behind a failed record nothing is started and no gap is waited for: it could not be committed.
+6. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
+   is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
+
+from instride import arguments
+from instride.errors import IllegalStateError
+from instride.ledger import OffsetLedger, TrackedRecord
+from instride.records import OffsetRange, TopicPartition
+
+__all__ = ["PartitionQueues", "Task"]
+
+R = TypeVar("R", bound=TrackedRecord)
+_run: Final = attrgetter("topic", "partition", "epoch", "seek_number")
+
+
+class Task(Generic[R]):
+    """One record on its way. Compares by offset, within a partition."""
+
+    __slots__ = ("offset", "queue", "record", "size")
+
+    def __init__(self, record: R, size: int, queue: PartitionQueue[R]) -> None:
+        self.record = record
+        self.offset = offset_of(record)
+        self.size = size
+        self.queue = queue
+
+    def __lt__(self, other: Task[R]) -> bool:
+        return self.offset < other.offset
+
+
+class PartitionQueue(Generic[R]):
+    """One partition's records in one epoch and seek number. `records` and `size` count all that is not finished."""
+
+    __slots__ = (
+        "epoch",
+        "failed",
+        "held",
+        "highest_finished",
+        "partition",
+        "paused",
+        "records",
+        "released",
+        "retries",
+        "seek_number",
+        "size",
+        "started",
+        "waiting",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int, seek_number: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.seek_number = seek_number
+        self.waiting: deque[Task[R]] = deque()
+        self.retries: list[Task[R]] = []
+        self.started: dict[int, Task[R]] = {}
+        self.failed: dict[int, tuple[Task[R], BaseException]] = {}
+        self.highest_finished = -1
+        self.records = 0
+        self.size = 0
+        self.held = False
+        self.released = False
+        self.paused = False
+
+    @property
+    def queued(self) -> int:
+        return len(self.waiting) + len(self.retries)
+
+    def has_gap(self) -> bool:
+        """Whether there is a queued record in the gap that may be started (laws 3 and 5)."""
+        if not self._may_retry():
+            return False
+        return self.retries[0].offset < max(self.highest_finished, max(self.started, default=-1))
+
+    def may_start(self) -> bool:
+        if self.held:
+            return self.has_gap()
+        return self._may_retry() or bool(self.waiting and not (self.failed or self.retries))
+
+    def _may_retry(self) -> bool:
+        return bool(self.retries) and (not self.failed or self.retries[0].offset < min(self.failed))
+
+    def start(self) -> Task[R]:
+        task = heappop(self.retries) if self.retries else self.waiting.popleft()
+        self.started[task.offset] = task
+        return task
+
+
+class PartitionQueues(Generic[R]):
+    """See the laws above. `queued` and `started` count records; `records` and `bytes` also those that failed."""
+
+    def __init__(self, *, max_records: int, max_bytes: int, size: Callable[[R], int]) -> None:
+        self.ledger = OffsetLedger()
+        self.queued = 0
+        self.started = 0
+        self.records = 0
+        self.bytes = 0
+        self.abandoned: list[R] = []
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._size = size
+        self._queues: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._turns: OrderedDict[tuple[str, int], PartitionQueue[R]] = OrderedDict()
+        self._held: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._failed: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._errors: deque[tuple[Task[R], BaseException]] = deque()
+        # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
+        self._open: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._paused: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._drained: dict[tuple[str, int], PartitionQueue[R]] = {}
+        self._stopping = False
+        self._gave_up = False
+
+    # -- what a poll brings
+
+    def submit(self, records: Iterable[R], lost: Iterable[tuple[str, int]] = ()) -> None:
+        """Forget the lost partitions, then queue the records."""
+        gone = set(arguments.partitions("submit", lost))
+        runs = [(run, list(group)) for run, group in groupby(records, _run)]
+        self._refuse_released(run for run, _ in runs if (run[0], run[1]) not in gone)
+        self.abandoned = []
+        for partition in gone:
+            self._drop(partition)
+        self.ledger.forget(gone)
+        self.ledger.track(record for _, group in runs for record in group)
+        for run, group in runs:
+            self._add(run, group)
+
+    def _refuse_released(self, runs: Iterable[tuple[Any, ...]]) -> None:
+        for topic, number, epoch, seek_number in runs:
+            queue = self._queues.get((topic, number))
+            if queue is not None and queue.released and (queue.epoch, queue.seek_number) == (epoch, seek_number):
+                raise IllegalStateError(
+                    f"submit: {queue.partition} was released by hold, which dropped its queue, and was not revoked. "
+                    "Delay only what hold returns, and do not call hold after a poll that raised"
+                )
+
+    def _add(self, run: tuple[Any, ...], records: list[R]) -> None:
+        queue = self._queue_for(*run)
+        if queue is None:
+            return
+        tasks = [Task(record, self._size(record), queue) for record in records]
+        self._count(queue, len(tasks), sum(task.size for task in tasks))
+        queue.waiting.extend(tasks)
+        self.queued += len(tasks)
+        self._unpause(queue)  # a paused partition returns nothing: whoever paused it has resumed it
+        self._changed(queue)
+
+    def _queue_for(self, topic: str, number: int, epoch: int, seek_number: int) -> PartitionQueue[R] | None:
+        """None for an epoch or seek number that is over."""
+        partition = TopicPartition(topic, number)
+        queue = self._queues.get(partition)
+        if queue is None or (queue.epoch, queue.seek_number) < (epoch, seek_number):
+            self._drop(partition)
+            queue = self._queues[partition] = PartitionQueue(partition, epoch, seek_number)
+        return queue if (queue.epoch, queue.seek_number) == (epoch, seek_number) else None
+
+    def _count(self, queue: PartitionQueue[R], records: int, size: int) -> None:
+        queue.records += records
+        queue.size += size
+        self.records += records
+        self.bytes += size
+
+    def _drop(self, partition: tuple[str, int]) -> None:
+        """It is over: what ends of it is ignored."""
+        queue = self._queues.pop(partition, None)
+        if queue is not None:
+            self.abandoned += [task.record for task in sorted(queue.started.values())]
+            self.started -= len(queue.started)
+            queue.started.clear()
+            queue.failed.clear()
+            self._empty(queue)
+
+    def _empty(self, queue: PartitionQueue[R]) -> None:
+        """Drop all that is counted of it, and leave every list."""
+        self._count(queue, -queue.records, -queue.size)
+        self.queued -= queue.queued
+        queue.waiting.clear()
+        queue.retries.clear()
+        self._unpause(queue)
+        for each in (self._turns, self._held, self._failed, self._open):
+            each.pop(queue.partition, None)
+
+    def _changed(self, queue: PartitionQueue[R]) -> None:
+        """Something of it may be started, paused or resumed that could not be before."""
+        if queue.paused:
+            self._drained[queue.partition] = queue
+        elif queue.queued:
+            self._open[queue.partition] = queue
+        if queue.partition not in self._turns and queue.may_start():
+            self._turns[queue.partition] = queue
+
+    # -- what workers do
+
+    def take(self) -> Task[R] | None:
+        """Start the next record: of the partition whose turn it is the lowest offset. None where there is none."""
+        if not self.has_next():
+            return None
+        queue = next(iter(self._turns.values()))
+        self._turns.move_to_end(queue.partition)
+        task = queue.start()
+        self.queued -= 1
+        self.started += 1
+        if queue.paused and not queue.queued:
+            self._drained[queue.partition] = queue
+        return task
+
+    def has_next(self) -> bool:
+        """Whether something may be started; then it is of the first in `_turns`."""
+        while self._turns:
+            if next(iter(self._turns.values())).may_start():
+                return True
+            self._turns.popitem(last=False)
+        return False
+
+    def end(self, task: Task[R], error: BaseException | None = None) -> None:
+        """The work on a started record is finished, or failed. Nothing where its partition is over."""
+        queue = task.queue
+        if queue.started.get(task.offset) is not task:
+            return
+        if error is None:
+            self._finished(task)
+        else:
+            self.ledger.fail(task.record, error)
+            queue.failed[task.offset] = task, error
+            self._failed[queue.partition] = queue
+            self._errors.append((task, error))
+        del queue.started[task.offset]
+        self.started -= 1
+
+    def _finished(self, task: Task[R]) -> None:
+        self.ledger.done(task.record)
+        self._count(task.queue, -1, -task.size)
+        task.queue.highest_finished = max(task.queue.highest_finished, task.offset)
+
+    def is_current(self, record: R) -> bool:
+        """Whether the record is started, and what becomes of it still counts."""
+        queue = self._current(record)
+        return queue is not None and not self._gave_up and offset_of(record) in queue.started
+
+    def _current(self, record: R) -> PartitionQueue[R] | None:
+        topic, number, epoch, seek_number = _run(record)
+        queue = self._queues.get((topic, number))
+        return queue if queue is not None and (queue.epoch, queue.seek_number) == (epoch, seek_number) else None
+
+    # -- records that failed
+
+    def next_error(self) -> BaseException | None:
+        """The oldest error that was not given out before and whose record is failed still; with a note."""
+        while self._errors:
+            task, error = self._errors.popleft()
+            if task.queue.failed.get(task.offset) == (task, error):
+                error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
+                return error
+        return None
+
+    def failures(self) -> list[tuple[R, BaseException]]:
+        found = [failed for queue in self._failed.values() for failed in queue.failed.values()]
+        return [(task.record, error) for task, error in found]
+
+    def done(self, record: R) -> None:
+        """A failed record counts as finished. Nothing for any other."""
+        task = self._settle(record)
+        if task is not None:
+            self._finished(task)
+            self._changed(task.queue)
+
+    def retry(self, record: R) -> None:
+        """A failed record is queued again. Nothing for any other."""
+        task = None if self._gave_up else self._settle(record)
+        if task is not None:
+            heappush(task.queue.retries, task)
+            self.queued += 1
+            self._changed(task.queue)
+
+    def _settle(self, record: R) -> Task[R] | None:
+        queue = self._current(record)
+        if queue is None or queue.released or offset_of(record) not in queue.failed:
+            return None
+        task, _ = queue.failed.pop(offset_of(record))
+        if not queue.failed:
+            del self._failed[queue.partition]
+        return task
+
+    # -- hand-overs
+
+    def hold(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
+        """Law 4. partitions: all that are to be revoked. What of them is to be delayed."""
+        wanted = dict.fromkeys(arguments.partitions("hold", partitions))
+        for queue in [queue for partition, queue in self._held.items() if partition not in wanted]:
+            self._reassigned(queue)
+        ahead = self.ledger.committable()
+        for queue in [self._queues[partition] for partition in wanted if partition in self._queues]:
+            if not queue.released:
+                self._hold_or_release(queue, is_ahead=queue.partition in ahead)
+        return {queue.partition for queue in self._held.values()}
+
+    def _hold_or_release(self, queue: PartitionQueue[R], *, is_ahead: bool) -> None:
+        queue.held = True
+        if queue.started or queue.has_gap() or is_ahead:
+            self._held[queue.partition] = queue
+            return
+        # Its failures stay, so that `next_error` still finds them.
+        self.ledger.forget([queue.partition])
+        self._empty(queue)
+        queue.released = True
+
+    def _reassigned(self, queue: PartitionQueue[R]) -> None:
+        del self._held[queue.partition]
+        queue.held = self._stopping
+        self._changed(queue)
+
+    # -- the end
+
+    def stop(self) -> None:
+        """Hold everything, for good."""
+        self._stopping = True
+        for queue in self._queues.values():
+            queue.held = True
+            self._forget_queued(queue, queue.waiting)
+
+    def at_rest(self) -> bool:
+        """Whether nothing is started and nothing will be as things are."""
+        return not self.started and not self.has_next()
+
+    def give_up(self) -> list[R]:
+        """Start nothing more, the gaps neither. What is not finished, by partition and offset."""
+        self._gave_up = True
+        unfinished = []
+        for queue in self._queues.values():
+            unfinished += [task.record for task in sorted([*queue.started.values(), *queue.retries])]
+            self._forget_queued(queue, queue.retries)
+        return unfinished
+
+    def _forget_queued(self, queue: PartitionQueue[R], tasks: deque[Task[R]] | list[Task[R]]) -> None:
+        self._count(queue, -len(tasks), -sum(task.size for task in tasks))
+        self.queued -= len(tasks)
+        tasks.clear()
+
+    # -- back-pressure
+
+    def full(self) -> list[TopicPartition]:
+        """To be paused now: those with a failed record; when all together are at the limit, those with a queue."""
+        found = [queue for queue in self._failed.values() if not (queue.paused or queue.held)]
+        if self.records >= self._max_records or self.bytes >= self._max_bytes:
+            found += [queue for queue in self._open.values() if queue.queued and not (queue.held or queue.failed)]
+            self._open.clear()
+        for queue in found:
+            queue.paused = True
+            self._paused[queue.partition] = queue
+        return sorted(queue.partition for queue in found)
+
+    def ready(self) -> list[TopicPartition]:
+        """To be resumed now: those without a queue; when all together are at half of the limit, all paused ones."""
+        if 2 * self.records <= self._max_records and 2 * self.bytes <= self._max_bytes:
+            found = list(self._paused.values())
+        else:
+            found = [queue for queue in self._drained.values() if not queue.queued]
+        self._drained.clear()
+        found = [queue for queue in found if not (queue.held or queue.failed)]
+        for queue in found:
+            self._unpause(queue)
+            self._changed(queue)
+        return sorted(queue.partition for queue in found)
+
+    def _unpause(self, queue: PartitionQueue[R]) -> None:
+        queue.paused = False
+        self._paused.pop(queue.partition, None)
+        self._drained.pop(queue.partition, None)
+
+
+def offset_of(record: Any) -> int:
+    return int(record.start if isinstance(record, OffsetRange) else record.offset)

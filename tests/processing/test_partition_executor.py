@@ -1,0 +1,327 @@
+"""`PartitionExecutor`: its threads, its end, its interrupts. What it decides is shown by the tests of its queues."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from processing_help import P0, P1, commit, offsets, records, tp
+
+from instride import ConsumerRecord, PartitionExecutor
+from instride.errors import IllegalStateError
+
+PATIENCE = 60.0
+
+
+class Handlers:
+    """Handlers that wait for the test. began: what was begun. go: lets so many end. bad: offsets that fail."""
+
+    def __init__(self, *bad: int) -> None:
+        self.bad = bad
+        self.began: list[tuple[int, int]] = []
+        self._gate = threading.Semaphore(0)
+        self._news = threading.Condition()
+
+    def __call__(self, record: ConsumerRecord) -> None:
+        with self._news:
+            self.began.append((record.partition, record.offset))
+            self._news.notify_all()
+        assert self._gate.acquire(timeout=PATIENCE)
+        if record.offset in self.bad:
+            raise ValueError(f"record {record.offset}")
+
+    def go(self, count: int = 1) -> None:
+        self._gate.release(count)
+
+    def wait_for(self, count: int) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.began) >= count, PATIENCE)
+
+
+@contextmanager
+def executor(
+    handle: Callable[[ConsumerRecord], object], workers: int = 2
+) -> Iterator[PartitionExecutor[ConsumerRecord]]:
+    """One whose end waits for nothing."""
+    with PartitionExecutor(handle, max_workers=workers, drain_timeout=0.0) as work:
+        yield work
+
+
+def ended(work: PartitionExecutor[ConsumerRecord]) -> None:
+    """All that is queued is done."""
+    while work.queued() or work.started():
+        pass
+
+
+@contextmanager
+def interrupted(when: threading.Event) -> Iterator[None]:
+    """The main thread gets a Ctrl-C once that has happened."""
+
+    def interrupt() -> None:
+        assert when.wait(PATIENCE)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(PATIENCE)
+
+
+def test_every_record_is_handled_once_and_committed() -> None:
+    seen: list[tuple[int, int]] = []
+    with PartitionExecutor[ConsumerRecord](lambda record: seen.append((record.partition, record.offset))) as work:
+        for start in range(0, 3000, 100):
+            work.submit([each for number in range(4) for each in records(tp(number), *range(start, start + 100))])
+        ended(work)
+        assert work.drain() == []
+        assert commit(work.committable()) == {tp(number): 3000 for number in range(4)}
+    assert Counter(seen) == Counter((number, offset) for number in range(4) for offset in range(3000))
+
+
+def test_no_more_threads_than_there_is_work_and_none_without() -> None:
+    handlers, before = Handlers(), threading.active_count()
+    with executor(handlers, workers=3) as work:
+        assert threading.active_count() == before
+        work.submit(records(P0, 0))
+        handlers.wait_for(1)
+        assert threading.active_count() == before + 1
+        work.submit(records(P0, *range(1, 50)))
+        handlers.wait_for(3)
+        assert threading.active_count() == before + 3
+        assert (work.started(), work.queued()) == (3, 47)
+        assert repr(work) == "PartitionExecutor(3 started, 47 queued)"
+        handlers.go(50)
+        ended(work)
+    assert threading.active_count() == before
+
+
+def test_two_submits_before_a_worker_wakes_start_two() -> None:
+    """One idle worker is told of both; a second one must be there for the second record."""
+    handlers = Handlers()
+    with executor(handlers) as work:
+        work.submit(records(P0, 0))
+        handlers.go()
+        ended(work)
+        work.submit(records(P0, 1))
+        work.submit(records(P1, 0))
+        handlers.wait_for(3)
+        handlers.go(2)
+
+
+@pytest.mark.rule("16")
+def test_a_hand_over_waits_for_what_is_started_only() -> None:
+    handlers = Handlers()
+    with executor(handlers, workers=1) as work:
+        work.submit(records(P0, *range(5000)) + records(P1, *range(5000)))
+        handlers.wait_for(1)
+        assert work.hold([P0, P1]) == {P0}
+        handlers.go()
+        while not work.committable():
+            pass
+        assert work.hold([P0]) == {P0}
+        assert commit(work.committable()) == {P0: 1}
+        assert work.hold([P0]) == set()
+    assert handlers.began == [(0, 0)]
+
+
+@pytest.mark.rule("16")
+def test_what_is_reassigned_is_worked_on_again() -> None:
+    handlers = Handlers()
+    with executor(handlers, workers=1) as work:
+        work.submit(records(P0, 0, 1))
+        handlers.wait_for(1)
+        assert work.hold([P0]) == {P0}
+        handlers.go()
+        while work.started():
+            pass
+        assert work.hold([]) == set()
+        handlers.wait_for(2)
+        handlers.go()
+
+
+@pytest.mark.rule("16")
+def test_what_is_lost_is_cancelled_named_and_ignored() -> None:
+    found: list[bool] = []
+    handlers = Handlers()
+
+    def handle(record: ConsumerRecord) -> None:
+        found.append(work.cancelled(record))
+        handlers(record)
+        found.append(work.cancelled(record))
+
+    with executor(handle) as work:
+        work.submit(records(P0, 0))
+        handlers.wait_for(1)
+        work.submit([], lost=[P0])
+        assert offsets(work.abandoned()) == [(0, 0)]
+        handlers.go()
+        while len(found) < 2:
+            pass
+        assert work.drain() == []
+        assert not work.committable()
+    assert found == [False, True]
+
+
+def test_a_failure_is_raised_once_holds_its_partition_and_is_settled() -> None:
+    handlers = Handlers(1)
+    with executor(handlers, workers=1) as work:
+        work.submit(records(P0, 0, 1, 2) + records(P1, 0))
+        handlers.go(3)
+        while work.queued() > 1 or work.started():
+            pass
+        with pytest.raises(ValueError, match="record 1") as caught:
+            work.check()
+        assert caught.value.__notes__ == ["while handling t-0 at offset 1"]
+        work.check()
+        assert commit(work.committable()) == {P0: 1, P1: 1}
+        assert work.full() == [P0]
+        ((bad, error),) = work.failures()
+        assert (bad.offset, error) == (1, caught.value)
+        assert work.oldest(P0) is bad
+        handlers.bad = ()
+        handlers.go(2)
+        work.retry(bad)
+        ended(work)
+        assert work.ready() == [P0]
+        assert commit(work.committable()) == {P0: 3}
+    assert handlers.began == [(0, 0), (1, 0), (0, 1), (0, 1), (0, 2)]
+
+
+def test_done_lets_a_partition_go_on_behind_a_failed_record() -> None:
+    handlers = Handlers(0)
+    with executor(handlers) as work:
+        work.submit(records(P0, 0))
+        handlers.go(2)
+        while not work.failures():
+            pass
+        work.submit(records(P0, 1))
+        assert (work.queued(), handlers.began) == (1, [(0, 0)])
+        work.done(work.failures()[0][0])
+        ended(work)
+        assert commit(work.committable()) == {P0: 2}
+
+
+def test_a_handler_that_wants_to_exit_has_failed() -> None:
+    def handle(record: ConsumerRecord) -> None:
+        raise SystemExit(3)
+
+    with executor(handle) as work:
+        work.submit(records(P0, 0))
+        while not work.failures():
+            pass
+        with pytest.raises(SystemExit):
+            work.check()
+
+
+@pytest.mark.rule("16")
+def test_a_stop_waits_for_what_is_started_only() -> None:
+    handlers = Handlers()
+    with executor(handlers) as work:
+        work.submit(records(P0, *range(10_000)))
+        handlers.wait_for(2)
+        handlers.go(2)
+        assert work.drain(timeout=PATIENCE) == []
+        assert commit(work.committable()) == {P0: 2}
+        with pytest.raises(IllegalStateError, match="was drained"):
+            work.submit(records(P0, 10_000))
+    assert len(handlers.began) == 2
+
+
+def test_what_outlasts_the_drain_is_returned_and_may_end_later() -> None:
+    handlers = Handlers()
+    with executor(handlers) as work:
+        work.submit(records(P0, 0, 1, 2))
+        handlers.wait_for(2)
+        left = work.drain(timeout=0.0)
+        assert offsets(left) == [(0, 0), (0, 1)]
+        assert all(map(work.cancelled, left))
+        handlers.go(2)
+        assert work.drain(timeout=PATIENCE) == []
+        assert commit(work.committable()) == {P0: 2}
+
+
+@pytest.mark.rule("16")
+def test_an_interrupt_of_the_drain_ends_it_with_what_is_unfinished() -> None:
+    handlers, waits = Handlers(), threading.Event()
+    with executor(handlers) as work:
+        work.submit(records(P0, 0, 1, 2))
+        handlers.wait_for(2)
+        at_rest = work._queues.at_rest
+
+        def asked() -> bool:
+            waits.set()
+            return at_rest()
+
+        work._queues.at_rest = asked  # type: ignore[method-assign]
+        with interrupted(waits):
+            left = work.drain(timeout=PATIENCE)
+        assert offsets(left) == [(0, 0), (0, 1)]
+        assert all(map(work.cancelled, left))
+        handlers.go(2)
+
+
+def test_leaving_after_an_interrupt_waits_for_what_is_started_and_raises_it_on() -> None:
+    handlers = Handlers()
+
+    def leave() -> None:
+        with PartitionExecutor(handlers, max_workers=2, drain_timeout=PATIENCE) as work:
+            work.submit(records(P0, *range(100)))
+            handlers.wait_for(2)
+            handlers.go(2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert len(handlers.began) >= 2
+    assert threading.active_count() == 1 or all("instride-worker" not in each.name for each in threading.enumerate())
+
+
+def test_another_exception_in_the_drain_cancels_and_is_raised() -> None:
+    class StopNowError(Exception):
+        pass
+
+    def raises() -> bool:
+        raise StopNowError
+
+    handlers = Handlers()
+    with executor(handlers) as work:
+        work.submit(records(P0, 0))
+        handlers.wait_for(1)
+        work._queues.at_rest = raises  # type: ignore[method-assign]
+        with pytest.raises(StopNowError):
+            work.drain()
+        assert work.cancelled(records(P0, 0)[0])
+        del work._queues.at_rest
+        handlers.go()
+
+
+def test_bytes_are_those_of_keys_and_values() -> None:
+    with PartitionExecutor(Handlers(), max_bytes=10, max_workers=1, drain_timeout=0.0) as work:
+        work.submit(
+            [ConsumerRecord("t", 0, offset, key=b"four", value={"no": "bytes"}, epoch=1) for offset in range(2)]
+        )
+        assert work.full() == []
+        work.submit(records(P0, 2, value=b"xx"))
+        assert work.full() == [P0]
+        work._handle.go(3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "word"),
+    [
+        ({"handle": 3}, TypeError, "handle must be a function"),
+        ({"max_workers": 0}, ValueError, "max_workers must be 1 or more"),
+        ({"max_records": -1}, ValueError, "max_records must be 1 or more"),
+        ({"max_bytes": "1"}, TypeError, "max_bytes must be a whole number"),
+        ({"drain_timeout": -1}, ValueError, "drain_timeout must be 0 seconds or more"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, object], error: type[Exception], word: str) -> None:
+    with pytest.raises(error, match=word):
+        PartitionExecutor(**{"handle": print, **wrong})  # type: ignore[arg-type]
