@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from instride.testing.check import check
-from instride.testing.simulation.campaign import Batch, batches
+from instride.testing.simulation.campaign import Batch, batches, planned
 from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import never_taken
 from instride.testing.simulation.kept import decode, encode
 from instride.testing.simulation.plan import Plan
-from instride.testing.simulation.planning import plan_for
+from instride.testing.simulation.planning_unruly import MEANS
 from instride.testing.simulation.shrinking import shrink
 from instride.testing.simulation.transcript import transcript
 
@@ -42,18 +42,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan", type=Path, metavar="FILE", help="one history: that of the plan in this file")
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the first one as JSON lines, and no more")
+    parser.add_argument(
+        "--unruly", nargs="?", const=",".join(MEANS), default="", metavar="MEANS", help=f"unruly users ({','.join(MEANS)})"
+    )
     chosen = parser.parse_args(arguments)
+    means = frozenset(chosen.unruly.split(",")) - {""}
+    if means - set(MEANS):
+        parser.error(f"--unruly takes some of {', '.join(MEANS)}")
     if chosen.histories < 1 or chosen.jobs < 1:
         parser.error("--histories and --jobs are numbers from 1 on")
     if chosen.write is not None:
-        chosen.write.write_text(run(plan_for(chosen.seed)).lines(), encoding="utf-8")
+        chosen.write.write_text(run(planned(chosen.seed, means)).lines(), encoding="utf-8")
         return 0
     if chosen.transcript:
-        _say(f"{encode(plan_for(chosen.seed))}\n{_transcript(plan_for(chosen.seed))}")
+        plan = planned(chosen.seed, means)
+        _say(f"{encode(plan)}\n{_transcript(plan)}")
         return 0
     if chosen.plan is not None:
         return _replay(decode(chosen.plan.read_text(encoding="utf-8")))
-    return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs, go_on=chosen.go_on)
+    return _simulate(range(chosen.seed, chosen.seed + chosen.histories), chosen.jobs, means, go_on=chosen.go_on)
 
 
 def _replay(plan: Plan) -> int:
@@ -81,14 +88,14 @@ class _Sum:
                 total[row] += count  # rows that were not taken are in it too
 
 
-def _simulate(seeds: range, jobs: int, *, go_on: bool) -> int:
+def _simulate(seeds: range, jobs: int, means: frozenset[str], *, go_on: bool) -> int:
     total = _Sum()
     try:
-        _run(seeds, jobs, total, go_on=go_on)
+        _run(seeds, jobs, means, total, go_on=go_on)
     except KeyboardInterrupt:
         _say("interrupted")
     if total.wrong and not go_on:
-        _fail(total.wrong[0])
+        _fail(total.wrong[0], means)
         return 1
     _summarize(total)
     missed = never_taken(total.rows) if total.histories >= _MANY else []
@@ -97,12 +104,12 @@ def _simulate(seeds: range, jobs: int, *, go_on: bool) -> int:
     return 1 if missed or total.wrong else 0
 
 
-def _run(seeds: range, jobs: int, total: _Sum, *, go_on: bool) -> None:
+def _run(seeds: range, jobs: int, means: frozenset[str], total: _Sum, *, go_on: bool) -> None:
     said = time.monotonic()
-    for batch in batches(seeds, jobs=jobs):
+    for batch in batches(seeds, jobs=jobs, means=means):
         total.add(batch)
         for seed in batch.wrong if go_on else ():
-            _say(f"seed {seed}: {check(run(plan_for(seed)))[0]}")
+            _say(f"seed {seed}: {check(run(planned(seed, means)))[0]}")
         if total.wrong and not go_on:
             return
         if time.monotonic() - said > _EVERY:
@@ -122,6 +129,9 @@ def _summarize(total: _Sum) -> None:
     )
     for table, taken in total.rows.items():
         _report(table, taken)
+    if "verbs" in total.rows:
+        pair, least = min(total.rows["verbs"].items(), key=lambda each: each[1])
+        _say(f"of {len(total.rows['verbs'])} pairs of verbs in a state the rarest, {least} times: {pair}")
 
 
 def _report(table: str, taken: Mapping[str, int]) -> None:
@@ -130,15 +140,16 @@ def _report(table: str, taken: Mapping[str, int]) -> None:
         _say(f"{count:12}  {row}")
 
 
-def _fail(seed: int) -> None:
-    plan = plan_for(seed)
+def _fail(seed: int, means: frozenset[str]) -> None:
+    plan = planned(seed, means)
     for violation in check(run(plan)):
         _say(f"seed {seed}: {violation}")
     _say("a short history that breaks the same law, and its plan:\n")
     short = shrink(plan)
     _say(_transcript(short))
     _say(f"\n{encode(short)}\n")
-    _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1")
+    again = f" --unruly {','.join(sorted(means))}" if means else ""
+    _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1{again}")
 
 
 def _transcript(plan: Plan) -> str:

@@ -45,6 +45,8 @@ class Book:
     many heartbeats had been answered at a member's last beat. turn_at: when it had its last turn (`folds.turns`).
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
     ended after they had been delayed.
+    ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
+    group's.
     in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -83,6 +85,8 @@ class Book:
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)
     blind: dict[str, float] = field(default_factory=dict)
     rebalancing_since: float | None = None
+    ending: dict[str, float] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
     rounds: int = 0
     changes: int = 0
     delays_over: int = 0

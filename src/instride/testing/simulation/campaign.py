@@ -10,14 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 
 from instride.testing.check import check
 from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import Rows, counted_transitions
+from instride.testing.simulation.plan import Plan
 from instride.testing.simulation.planning import plan_for
+from instride.testing.simulation.planning_unruly import with_unruly_users
+from instride.testing.simulation.verb_pairs import counted_verbs
 
-__all__ = ["Batch", "batches"]
+__all__ = ["Batch", "batches", "planned"]
 
 _BATCH = 25
 
@@ -33,23 +37,31 @@ class Batch:
     wrong: tuple[int, ...]
 
 
-def simulate_batch(seeds: range) -> Batch:
+def planned(seed: int, means: frozenset[str] = frozenset()) -> Plan:
+    """means: of unruly users, where there are any; else the usual plan."""
+    plan = plan_for(seed)
+    return with_unruly_users(seed, plan, means) if means else plan
+
+
+def simulate_batch(seeds: range, means: frozenset[str] = frozenset()) -> Batch:
     began, virtual, wrong = time.process_time(), 0.0, []
-    with counted_transitions() as counts:
+    with counted_transitions() as counts, counted_verbs() as pairs:
         for seed in seeds:
-            history = run(plan_for(seed))
+            history = run(planned(seed, means))
             virtual += history.events[-1].time
             if check(history):
                 wrong.append(seed)
     spent = time.process_time() - began
-    return Batch(histories=len(seeds), virtual=virtual, processor=spent, rows=counts.rows(), wrong=tuple(wrong))
+    rows = {**counts.rows(), **({"verbs": pairs.rows()} if means else {})}
+    return Batch(histories=len(seeds), virtual=virtual, processor=spent, rows=rows, wrong=tuple(wrong))
 
 
-def batches(seeds: range, *, jobs: int) -> Iterator[Batch]:
-    """Law 1. jobs: how many processes; with 1, this one."""
+def batches(seeds: range, *, jobs: int, means: frozenset[str] = frozenset()) -> Iterator[Batch]:
+    """Law 1. jobs: how many processes; with 1, this one. means: as in `planned`."""
+    simulate = partial(simulate_batch, means=means)
     parts = [seeds[first : first + _BATCH] for first in range(0, len(seeds), _BATCH)]
     if jobs == 1:
-        yield from map(simulate_batch, parts)
+        yield from map(simulate, parts)
         return
     with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(simulate_batch, parts)
+        yield from pool.imap(simulate, parts)

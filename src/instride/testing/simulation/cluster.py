@@ -33,6 +33,8 @@ _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still: a long poll, round trips, a turn of the others."""
 _LONGEST_REBALANCE = 3.0
 """Seconds in which all have joined: heartbeats, a commit budget, round trips."""
+_SETTLING = 2.0
+"""Seconds of quiet in which unruly users read again what they sought, and commit it."""
 _LATE = 0.5
 """How much later than its bound something may be told: the network thread's turn comes when it comes."""
 
@@ -77,6 +79,8 @@ class SimulatedCluster:
         self.network = Network(plan, self.scheduler, self.history, self.brokers)
         self._faults = Faults(plan, self.scheduler, self.history, self.brokers, self.network, self.members)
         self._closing = False
+        # An unruly user may have sought back a moment ago, and commit less than was committed.
+        self._settling = _SETTLING if any(each.loop == "unruly" for each in plan.members) else 0.0
         self._all_topics = tuple(plan.topic_sizes())
 
     def run(self) -> History:
@@ -125,7 +129,7 @@ class SimulatedCluster:
     # -- the end
 
     def _over(self) -> bool:
-        if self.scheduler.now <= self.plan.quiet_after:
+        if self.scheduler.now <= self.plan.quiet_after + self._settling:
             return False
         if not self._closing and self._all_committed():
             self._closing = True

@@ -27,6 +27,7 @@ from instride.ledger import OffsetLedger
 from instride.records import TopicPartition
 from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop
+from instride.testing.simulation.unruly import unruly
 from instride.testing.simulation.verbs import SimulatedConsumer
 from instride.testing.simulation.whims import Whims
 from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
@@ -349,4 +350,5 @@ LOOPS: dict[LoopKind, Loop] = {
     "synchronous": _until_fenced(_synchronous),
     "auto-commit": _until_fenced(_auto_commit),
     "immediate": _until_fenced(_immediate),
+    "unruly": _until_fenced(unruly),
 }

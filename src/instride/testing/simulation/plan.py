@@ -17,7 +17,7 @@ from instride.records import TopicPartition
 
 __all__ = ["Fault", "FaultKind", "HistoryKind", "LoopKind", "MemberPlan", "Plan"]
 
-LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate"]
+LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate", "unruly"]
 FaultKind = Literal[
     "cut",
     "cut within a frame",
@@ -52,6 +52,10 @@ class MemberPlan:
     round; it resumes them one by one. seeks: how likely it reads some of what a poll returned again. rewinds: where a
     handler or a commit fails it goes back to what is committed. assignors: in its order of preference.
     instance: of a static member. One that comes later with the same is its restart, or a twin that takes its place.
+
+    Of an unruly user: verbs: how likely he calls some after a poll, and in a listener; listens: whether he has one;
+    ends: how likely a verb is unsubscribe or close. interrupts, line_interrupts: how likely a call ends in an exception
+    at one of its waits, in a listener or in a deserializer; at one of the lines of a poll.
     """
 
     name: str
@@ -69,6 +73,11 @@ class MemberPlan:
     rewinds: bool = False
     assignors: tuple[str, ...] = ("cooperative-sticky",)
     instance: str | None = None
+    verbs: float = 0.0
+    listens: bool = False
+    ends: float = 0.0
+    interrupts: float = 0.0
+    line_interrupts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from functools import partial
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Wait
 from instride.core.application.machine import ApplicationMachine
-from instride.core.events import ApplicationEvent, BackgroundEvent, Lost, Wakeup
+from instride.core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.actions import (
     CloseConnection,
@@ -145,7 +145,18 @@ class Process:
 
     def has_lost(self, partition: TopicPartition) -> bool:
         """Whether the application will hear, and has not yet, that the partition is lost."""
-        return any(isinstance(event, Lost) and partition in event.partitions for event in self._queue)
+        untold = [event for event in self._queue if isinstance(event, Lost)]
+        return any(partition in event.partitions for event in (*untold, *self.application._state.inbox.losses))
+
+    def has_let_go_of(self, partition: TopicPartition) -> bool:
+        """The same of a revoke that is complete."""
+        inbox = self.application._state.inbox
+        untold = [event for event in (*self._queue, *inbox.completions) if isinstance(event, Revoked)]
+        return any(partition in event.partitions for event in untold)
+
+    def work(self, seconds: float) -> None:
+        """The application's thread is busy for so long, in a listener say: everybody else goes on meanwhile."""
+        self.scheduler.run(self.scheduler.now + seconds, lambda: False)
 
     def _end(self) -> None:
         self.crashed = True

@@ -7,7 +7,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import TypeVar
 
 from instride.commits import CommitResult, CommitSnapshot
@@ -17,7 +17,10 @@ from instride.core.application.calls import Call, Wait
 from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import Delivery
+from instride.core.application.reading import Read
+from instride.core.group.ownership import Ownership
 from instride.records import OffsetAndMetadata, TopicPartition
+from instride.testing.simulation import verb_pairs
 from instride.testing.simulation.chunk import SimulatedChunk
 from instride.testing.simulation.process import Process
 from instride.wire.chunk import RecordChunk
@@ -35,6 +38,16 @@ class SimulatedConsumer:
         self._process = process
         self._config = config
         self._application = process.application
+        self._before: tuple[str, frozenset[str]] | None = None
+
+    def _called(self, verb: str, partitions: Collection[TopicPartition] | None = None) -> None:
+        """For `verb_pairs`. partitions: those that it names; None: it is of all that are held."""
+        if self._before is not None:
+            verb_pairs.count(self._before[0], verb, self._before[1])
+        held = self._application._state.lists.held
+        named = held if partitions is None else held.keys() & set(partitions)
+        states = {"LOST" if self._process.has_lost(tp) else held[tp].state.name for tp in named}
+        self._before = verb, frozenset(states)
 
     @property
     def _now(self) -> float:
@@ -42,11 +55,12 @@ class SimulatedConsumer:
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
         wanted = tuple(topics)
+        self._called("subscribe")
         self._process.history.add(self._process.name, "subscribes", wanted)
         self._application.subscribe(wanted, listener)
 
-    def poll(self, *, timeout: float) -> Generator[Wait, float, ConsumerRecords]:
-        deliveries = yield from self._poll(timeout, immediate=self._config.revoke_mode == "immediate")
+    def poll(self, *, timeout: float, read: Read | None = None) -> Generator[Wait, float, ConsumerRecords]:
+        deliveries = yield from self._poll(timeout, immediate=self._config.revoke_mode == "immediate", read=read)
         return ConsumerRecords(deliveries)
 
     def poll_changes(self, *, timeout: float) -> Generator[Wait, float, Changes]:
@@ -57,9 +71,10 @@ class SimulatedConsumer:
             lost=self._application.lost(),
         )
 
-    def _poll(self, timeout: float, *, immediate: bool) -> Call[list[Delivery]]:
+    def _poll(self, timeout: float, *, immediate: bool, read: Read | None = None) -> Call[list[Delivery]]:
+        self._before = None
         limit = self._config.max_poll_records
-        deliveries = yield from self._application.poll(self._now, timeout, immediate=immediate, limit=limit)
+        deliveries = yield from self._application.poll(self._now, timeout, immediate=immediate, limit=limit, read=read)
         asked, lost = self._application.to_be_revoked(), self._application.lost()
         if deliveries or asked or lost:
             returned = tuple(
@@ -87,6 +102,7 @@ class SimulatedConsumer:
 
     def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Reason = None) -> bool:
         wanted = sorted(partitions)
+        self._called("delay", wanted)
         accepted = self._application.delay_revoke(wanted, reason=reason, now=self._now)
         if wanted:
             self._process.history.add(self._process.name, "delay", tuple(wanted), accepted)
@@ -101,18 +117,30 @@ class SimulatedConsumer:
     def assignment(self) -> frozenset[TopicPartition]:
         return self._application.assignment()
 
+    def held(self) -> dict[TopicPartition, int | None]:
+        """Where each partition is that a verb may name, revoked in a moment or not."""
+        return {tp: each.position for tp, each in self._application._state.lists.held.items()}
+
+    def revoking(self) -> frozenset[TopicPartition]:
+        """Those that a delay may name."""
+        lists = self._application._state.lists
+        return frozenset(tp for tp, each in lists.held.items() if each.state is not Ownership.OWNED)
+
     def pause(self, *partitions: TopicPartition) -> None:
+        self._called("pause", partitions)
         self._application.pause(partitions)
         self._process.history.add(self._process.name, "pauses", partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
+        self._called("resume", partitions)
         self._application.resume(partitions)
         self._process.history.add(self._process.name, "resumes", partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Of what is lost already nothing is written: only the application does not know yet."""
+        """Of what is lost or revoked already nothing is written: only the application does not know yet."""
+        self._called("seek", (partition,))
         self._application.seek(partition, offset)
-        if not self._process.has_lost(partition):
+        if not self._process.has_lost(partition) and not self._process.has_let_go_of(partition):
             epoch = self._application._state.held(partition).epoch
             self._process.history.add(self._process.name, "seek", partition)
             self._process.history.add(self._process.name, "positioned", partition, epoch, offset)
@@ -127,16 +155,20 @@ class SimulatedConsumer:
         return self._application.paused()
 
     def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> Call[CommitResult]:
+        self._called("commit")
         limit = self._config.default_api_timeout if timeout is None else timeout
         return self._application.commit(self._now, offsets, limit, carry_over=True)
 
     def commit_async(self, offsets: Offsets | None = None) -> None:
+        self._called("commit")
         self._application.commit_async(self._now, offsets)
 
     def unsubscribe(self, *, timeout: float) -> Call[None]:
+        self._called("unsubscribe")
         return self._application.unsubscribe(self._now, timeout)
 
     def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
+        self._called("close")
         clean = yield from self._application.close(self._now, timeout, leave=None)
         self._process.history.add(self._process.name, "closed", clean)
 

@@ -35,6 +35,9 @@ class Whims:
             how_likely > 0 and self._scheduler.now < self._quiet_after and self._scheduler.random.random() < how_likely
         )
 
+    def is_quiet(self) -> bool:
+        return self._scheduler.now >= self._quiet_after
+
     def after_a_round(self, records: ConsumerRecords) -> None:
         """Pause one partition more, or resume one; read some of what was returned again."""
         if self._plan.pauses:

@@ -25,6 +25,7 @@ def _group(book: Book, event: Event) -> None:
         book.rebalancing_since = event.time
     else:
         book.rebalancing_since = None
+    book.members = event.detail[2]
 
 
 def _started(book: Book, event: Event) -> None:
@@ -41,6 +42,7 @@ def _started(book: Book, event: Event) -> None:
 
 def _subscribes(book: Book, event: Event) -> None:
     book.changes += 1
+    book.ending.pop(event.who, None)
 
 
 def _leaving(book: Book, event: Event) -> None:
@@ -94,6 +96,23 @@ def _unsubscribed(book: Book, event: Event) -> None:
     _gone(book, event)
 
 
+def _interrupted(book: Book, event: Event) -> None:
+    """An exception left a call. Of one that was to end the membership nothing is left to the application."""
+    verb, until = event.detail
+    if verb in ("close", "unsubscribe"):
+        book.changes += 1
+        book.rebalancing_since = None
+        book.heard[event.who].clear()
+        book.untold.pop(event.who, None)
+        book.to_tell.pop(event.who, None)
+        for each in book.of_member[event.who]:
+            each.excused = True
+        for each in book.live[event.who].values():
+            each.waiting_since = None
+        if until is not None:
+            book.ending.setdefault(event.who, until)
+
+
 def _evicted(book: Book, event: Event) -> None:
     book.ask("evicted", event)
     book.changes += 0 if event.detail[0] == "it left" else 2  # it goes, and comes back
@@ -144,6 +163,7 @@ FOLDS: Folds = {
     "closed": _closed,
     "unsubscribes": _unsubscribes,
     "unsubscribed": _unsubscribed,
+    "interrupted": _interrupted,
     "evicted": _evicted,
     "blind": _blind,
     "alive": _alive,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from instride.testing.check.book import Book
 from instride.testing.check.events import Event
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import EndOf
+
+_LATE: Final = 1.0
+"""Seconds that the last request and its answer may take."""
 
 
 def _rebalances_are_seen(_event: Event, book: Book) -> bool:
@@ -51,6 +56,19 @@ def l4_beats(event: Event, book: Book) -> str | None:
     """Heartbeats go on while a revoke is pending and handlers are slow: where nothing fails, nobody is evicted."""
     (why,) = event.detail
     return f"{event.who} was evicted: {why}" if why != "it left" else None
+
+
+def _was_interrupted(_event: Event, book: Book) -> bool:
+    return bool(book.ending)
+
+
+@rule("L3", "an interrupted end is an end", "group", "end", within="faultless", when=_was_interrupted)
+def l3_ends(event: Event, book: Book) -> str | None:
+    """A close or an unsubscribe that an exception left still ends the membership, within its own time-out: nobody
+    heartbeats for an application that has gone."""
+    members = event.detail[2] if event.what == "group" else book.members
+    late = [who for who in members if who in book.ending and event.time > book.ending[who] + _LATE]
+    return f"{late[0]} was interrupted while it left, and is a member still" if late else None
 
 
 @rule("L4", "nothing dies", "died")

@@ -1,0 +1,54 @@
+"""Plans of unruly users (`unruly`): the usual plan of a seed, in which some members call any verb at any moment.
+
+Laws
+1. By numbers of its own, so that all else of a seed's plan stays as it is.
+2. One member at least stays as the usual plan has it, where there are two or more.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from instride.testing.simulation.plan import MemberPlan, Plan
+
+__all__ = ["MEANS", "with_unruly_users"]
+
+MEANS: Final = ("verbs", "listeners", "ends", "interrupts", "lines")
+"""verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
+interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of a poll."""
+
+
+def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(MEANS)) -> Plan:
+    """means: of MEANS, those that are used."""
+    rng = random.Random(f"unruly {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    kind = "slow" if plan.kind in ("calm", "storm") else plan.kind
+    chosen = rng.sample(range(len(plan.members)), max(1, len(plan.members) - 1))
+    members = tuple(
+        _unruly(rng, each, means) if place in chosen and each.instance is None else each
+        for place, each in enumerate(plan.members)
+    )
+    return replace(plan, kind=kind, members=members)
+
+
+def _unruly(rng: random.Random, member: MemberPlan, means: frozenset[str]) -> MemberPlan:
+    drawn = MemberPlan(
+        name=member.name,
+        verbs=rng.choice((0.3, 0.7, 1.0)),
+        listens=rng.random() < 0.7,
+        ends=rng.choice((0.0, 0.0, 0.05)),
+        interrupts=rng.choice((0.0, 0.02, 0.1)),
+        line_interrupts=rng.choice((0.0, 0.05, 0.2)),
+    )
+    return replace(
+        member,
+        loop="unruly",
+        seeks=0.0,
+        pauses=0.0,
+        verbs=drawn.verbs if "verbs" in means else 0.0,
+        listens=drawn.listens and "listeners" in means,
+        ends=drawn.ends if "ends" in means else 0.0,
+        interrupts=drawn.interrupts if "interrupts" in means else 0.0,
+        line_interrupts=drawn.line_interrupts if "lines" in means else 0.0,
+    )

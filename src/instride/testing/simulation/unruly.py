@@ -1,0 +1,279 @@
+"""A user who calls any verb at any moment: several in a row, in listeners too, and is interrupted in the middle of calls.
+
+Laws
+1. Each record is done when the poll that returned it has: so each way of committing is his right, and what is missing
+   afterwards is the consumer's fault.
+2. Between two verbs no time passes, or some: then the background queue fills. In a listener time passes for all others.
+3. From the quiet time on he calls nothing but poll and commit, resumes what he paused, and is not interrupted.
+4. An interrupted close ends his loop, or he closes again; after any other interrupt he goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from instride.core.application.calls import Wait
+from instride.core.application.listener import RebalanceListener
+from instride.errors import FencedInstanceIdError, KafkaError, WakeupError
+from instride.ledger import OffsetLedger
+from instride.records import TopicPartition
+from instride.testing.simulation.interrupts import at_line, at_wait
+from instride.testing.simulation.process import Sleep, UserLoop
+
+if TYPE_CHECKING:
+    from instride.testing.simulation.member import Member
+    from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["unruly"]
+
+T = TypeVar("T")
+Verb = Generator[Wait | Sleep, float, None]
+_LINES: Final = 400
+"""Of a poll, so many at most; one that has something to do has some hundred."""
+_VERBS: Final = ("pause", "resume", "seek", "commit", "delay", "subscribe")
+_RARE: Final = ("unsubscribe", "close")
+
+
+class _EndedError(Exception):
+    """His loop ends: he has closed, or was interrupted in it."""
+
+
+class _User(RebalanceListener):
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._consumer = member.consumer
+        self._plan = member.plan
+        self._random = member.process.scheduler.random
+        self._ledger = OffsetLedger()
+        self._first: dict[TopicPartition, int] = {}
+        self._subscribed = False
+
+    # -- chance
+
+    def _may(self, how_likely: float) -> bool:
+        """Law 3. Chance is not asked where there is none."""
+        return how_likely > 0 and not self._is_quiet() and self._random.random() < how_likely
+
+    def _is_quiet(self) -> bool:
+        return self._member.whims.is_quiet()
+
+    def _some(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Some of them, one at least where there is one; often all."""
+        found = sorted(partitions)
+        if self._random.random() < 0.4:
+            return found
+        return self._random.sample(found, self._random.randint(1, len(found))) if found else []
+
+    # -- his loop
+
+    def run(self) -> UserLoop:
+        try:
+            while not self._member.stopping:
+                yield from self._round()
+            yield from self._end()
+        except _EndedError:
+            return
+
+    def _round(self) -> UserLoop:
+        self._follow()
+        records = yield from self._poll()
+        self._finish(records)
+        yield from self._calls(self._random.choice((0, 1, 2, 2, 3, 5)) if self._may(self._plan.verbs) else 0)
+        if self._consumer.revoking():
+            self._consumer.commit_async()
+        if self._is_quiet():
+            yield from self._settle()
+
+    def _settle(self) -> Verb:
+        """Law 3."""
+        self._consumer.resume(*sorted(self._consumer.paused()))
+        self._consumer.commit_async()
+        yield Sleep(0.01)
+
+    def _follow(self) -> None:
+        if not self._subscribed or self._member.subscribed != self._member.topics:
+            self._member.subscribed, self._subscribed = self._member.topics, True
+            self._consumer.subscribe(self._member.topics, listener=self if self._plan.listens else None)
+
+    def _poll(self) -> Generator[Wait | Sleep, float, Iterable[ConsumerRecord]]:
+        call = self._consumer.poll(timeout=self._random.choice((0.0, self._plan.poll_timeout)), read=self._reader())
+        try:
+            return (yield from self._interrupted(call, lines=True))
+        except KeyboardInterrupt:
+            self._member.did("interrupted", "poll", None)
+        except FencedInstanceIdError:
+            raise
+        except KafkaError:
+            yield Sleep(0.01)
+        return ()
+
+    def _reader(self) -> Callable[[ConsumerRecord], ConsumerRecord] | None:
+        """A deserializer in which the interrupt comes."""
+        if not self._may(self._plan.interrupts):
+            return None
+        left = iter(range(self._random.randrange(6)))
+
+        def read(record: ConsumerRecord) -> ConsumerRecord:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return record
+
+        return read
+
+    def _interrupted(self, call: Generator[Wait, float, T], *, lines: bool = False) -> Generator[Wait, float, T]:
+        """As it is, or with an exception at one of its steps."""
+        if lines and self._may(self._plan.line_interrupts):
+            return at_line(call, self._random.randrange(_LINES))
+        if self._may(self._plan.interrupts):
+            return at_wait(call, self._random.randrange(3))
+        return call
+
+    def _finish(self, records: Iterable[ConsumerRecord]) -> None:
+        for record in self._ledger.track(records):
+            tp = record.topic_partition
+            self._first.setdefault(tp, record.offset)
+            self._member.did("done", tp, record.offset, record.epoch)
+            self._ledger.done(record)
+
+    def _end(self) -> Verb:
+        while True:
+            try:
+                yield from self._consumer.commit()
+                break
+            except WakeupError:
+                continue
+            except KafkaError as error:
+                self._member.did("commit failed", type(error).__name__)
+                break
+        yield from self._close()
+
+    # -- verbs, between polls
+
+    def _calls(self, count: int) -> Verb:
+        """Law 2."""
+        for _ in range(count):
+            if self._may(0.3):
+                yield Sleep(self._random.choice((0.001, 0.02, 0.3)))
+            name = self._random.choice(_RARE if self._may(self._plan.ends) else _VERBS)
+            yield from self._call(name)
+
+    def _call(self, name: str) -> Verb:
+        if not self._subscribed:
+            self._follow()
+        match name:
+            case "commit" if self._may(0.3):
+                yield from self._commit_and_wait()
+            case "unsubscribe":
+                yield from self._unsubscribe()
+            case "close" if self._plan.leaves_at < float("inf"):
+                yield from self._close()
+            case _:
+                self._at_once(name)
+
+    def _commit_and_wait(self) -> Verb:
+        try:
+            yield from self._interrupted(self._consumer.commit(self._offsets(), timeout=2.0))
+        except KeyboardInterrupt:
+            self._member.did("interrupted", "commit", None)
+        except (KafkaError, ValueError) as error:
+            self._member.did("commit failed", type(error).__name__)
+
+    def _unsubscribe(self) -> Verb:
+        self._member.did("unsubscribes", "resubscribe in haste")
+        self._subscribed = False
+        try:
+            yield from self._interrupted(self._consumer.unsubscribe(timeout=2.0))
+        except KeyboardInterrupt:
+            self._member.did("interrupted", "unsubscribe", round(self._now + 2.0, 6))
+        except KafkaError:
+            self._member.did("unsubscribed")
+        else:
+            self._member.did("unsubscribed")
+
+    def _close(self) -> Verb:
+        """Law 4. What he has finished is handed over before."""
+        self._consumer.commit_async()
+        while True:
+            try:
+                yield from self._interrupted(self._consumer.close(timeout=5.0))
+            except KeyboardInterrupt:
+                self._member.did("interrupted", "close", round(self._now + 5.0, 6))
+                if self._may(0.5):
+                    continue
+            raise _EndedError
+
+    @property
+    def _now(self) -> float:
+        return self._member.process.scheduler.now
+
+    # -- verbs that do not wait
+
+    def _at_once(self, name: str) -> None:
+        consumer = self._consumer
+        match name:
+            case "pause":
+                consumer.pause(*self._some(consumer.held()))
+            case "resume":
+                consumer.resume(*self._some(consumer.held()))
+            case "seek":
+                self._seek()
+            case "commit":
+                self._commit()
+            case "delay":
+                with suppress(ValueError):  # what completes was not asked for, where it is he who goes
+                    consumer.delay_revoke(self._some(consumer.revoking()))
+            case "subscribe" if self._subscribed:
+                consumer.subscribe(self._member.subscribed, listener=self if self._plan.listens else None)
+
+    def _seek(self) -> None:
+        """To where a poll has begun to return records, or behind the last of them."""
+        held = self._consumer.held()
+        for partition in self._some(held.keys() & self._first.keys())[:1]:
+            last = held[partition]
+            low = self._first[partition]
+            if last is not None and low <= last:
+                self._consumer.seek(partition, self._random.randint(max(low, last - 4), last))
+
+    def _commit(self) -> None:
+        with suppress(KafkaError, ValueError):  # by numbers of his own, of what is not his any more, or back
+            self._consumer.commit_async(self._offsets())
+
+    def _offsets(self) -> object:
+        """What was returned last, what is finished, or single offsets by numbers of his own."""
+        match self._random.randrange(3):
+            case 0:
+                return None
+            case 1:
+                return self._ledger.committable()
+            case _:
+                held = {tp: at for tp, at in self._consumer.held().items() if at is not None and tp in self._first}
+                chosen = {tp: held[tp] for tp in self._some(held)}
+                self._member.did("own offsets", tuple(sorted(chosen.items())))
+                return chosen
+
+    # -- as a listener
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._listen("on assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._listen("on revoked", partitions)
+
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._listen("on lost", partitions)
+
+    def _listen(self, what: str, partitions: Sequence[TopicPartition]) -> None:
+        self._member.did(what, tuple(partitions))
+        for _ in range(self._random.choice((0, 1, 2, 4)) if self._may(self._plan.verbs) else 0):
+            if self._may(0.6):
+                self._member.process.work(self._random.choice((0.001, 0.02, 0.3)))
+            self._at_once(self._random.choice(_VERBS))
+        if self._may(self._plan.interrupts):
+            raise KeyboardInterrupt
+
+
+def unruly(member: Member) -> UserLoop:
+    """The loop."""
+    return _User(member).run()
