@@ -9,7 +9,7 @@ JOBS := $(shell getconf _NPROCESSORS_ONLN)
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance coverage check docs simulate interop kerberos mutants bench format clean distclean
+.PHONY: help demo test conformance coverage check docs simulate explore interop kerberos mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
@@ -18,6 +18,7 @@ help:
 	@echo "make coverage shows that the tests of the core run every line and branch of it (half a minute)"
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
 	@echo "make simulate plays ten thousand histories of a group, and judges each (SIMULATE_ARGS=\"--seed 5 --histories 9\")"
+	@echo "make explore plays every sequence of moves in small groups, for ten minutes (EXPLORE_ARGS=\"--depth 3\")"
 	@echo "make docs    writes the pages that are made from the code and the tests"
 	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (10 minutes)"
 	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"
@@ -52,6 +53,9 @@ check: $(COMPILED)
 
 simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
+
+explore: $(COMPILED)
+	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)
 
 docs: $(COMPILED)
 	$(BIN)/python tools/draw_tables.py

@@ -43,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--transcript", action="store_true", help="print the transcript of the first, whatever it is")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the first one as JSON lines, and no more")
     parser.add_argument(
-        "--unruly", nargs="?", const=",".join(MEANS), default="", metavar="MEANS", help=f"unruly users ({','.join(MEANS)})"
+        "--unruly",
+        nargs="?",
+        const=",".join(MEANS),
+        default="",
+        metavar="MEANS",
+        help=f"unruly users ({','.join(MEANS)})",
     )
     chosen = parser.parse_args(arguments)
     means = frozenset(chosen.unruly.split(",")) - {""}

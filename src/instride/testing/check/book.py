@@ -46,7 +46,7 @@ class Book:
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
     ended after they had been delayed.
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
-    group's.
+    group's. interrupted: who ever was.
     in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -87,6 +87,7 @@ class Book:
     rebalancing_since: float | None = None
     ending: dict[str, float] = field(default_factory=dict)
     members: tuple[str, ...] = ()
+    interrupted: set[str] = field(default_factory=set)
     rounds: int = 0
     changes: int = 0
     delays_over: int = 0

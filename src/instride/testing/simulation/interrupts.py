@@ -1,8 +1,9 @@
-"""What a signal does to a call: an exception at one of its steps. The steps of a call are counted, so one is chosen by number.
+"""What a signal does to a call: an exception at one of its steps, which is chosen by its number.
 
 Laws
-1. A step is a wait of the call, or the start of a line of `core.application`: those are what a signal can come between.
-2. At a wait the call is closed, as `net.driver` closes it, and `KeyboardInterrupt` is raised; in a line it is raised there.
+1. A step is a wait of the call, or the start of a line of `core.application`: a signal can come before each.
+2. At a wait the call is closed, as `net.driver` closes it, and `KeyboardInterrupt` is raised; in a line it is raised
+   there.
 3. It comes once. A call that has fewer steps ends as usual.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -39,13 +41,14 @@ def at_wait(call: Call[T], number: int) -> Call[T]:
 
 def at_line(call: Call[T], number: int) -> Call[T]:
     """number: of the line, the first being 0."""
-    interrupter, sent = Interrupter(number), None
+    interrupter = Interrupter(number)
+    step = partial(next, call)
     while True:
         try:
-            wait = interrupter.run(lambda: next(call)) if sent is None else interrupter.run(lambda: call.send(sent))
+            wait = interrupter.run(step)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        sent = yield wait
+        step = partial(call.send, (yield wait))
 
 
 class Interrupter:

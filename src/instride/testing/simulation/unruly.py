@@ -1,4 +1,4 @@
-"""A user who calls any verb at any moment: several in a row, in listeners too, and is interrupted in the middle of calls.
+"""A user who calls any verb at any moment: several in a row, in listeners too. Calls of his are interrupted.
 
 Laws
 1. Each record is done when the poll that returned it has: so each way of committing is his right, and what is missing
@@ -24,6 +24,7 @@ from instride.testing.simulation.process import Sleep, UserLoop
 
 if TYPE_CHECKING:
     from instride.testing.simulation.member import Member
+    from instride.testing.simulation.verbs import Offsets
     from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["unruly"]
@@ -240,7 +241,7 @@ class _User(RebalanceListener):
         with suppress(KafkaError, ValueError):  # by numbers of his own, of what is not his any more, or back
             self._consumer.commit_async(self._offsets())
 
-    def _offsets(self) -> object:
+    def _offsets(self) -> Offsets | None:
         """What was returned last, what is finished, or single offsets by numbers of his own."""
         match self._random.randrange(3):
             case 0:

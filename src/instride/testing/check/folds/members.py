@@ -102,13 +102,13 @@ def _interrupted(book: Book, event: Event) -> None:
     if verb in ("close", "unsubscribe"):
         book.changes += 1
         book.rebalancing_since = None
-        book.heard[event.who].clear()
+        book.interrupted.add(event.who)
         book.untold.pop(event.who, None)
         book.to_tell.pop(event.who, None)
         for each in book.of_member[event.who]:
             each.excused = True
-        for each in book.live[event.who].values():
-            each.waiting_since = None
+        for each in list(book.live[event.who].values()):
+            book.over(each, "interrupted")
         if until is not None:
             book.ending.setdefault(event.who, until)
 

@@ -17,6 +17,9 @@ def p1(step: Delivery, book: Book) -> str | None:
 
 
 def _has_heard(event: Event, book: Book) -> bool:
+    """Nor is one judged that was interrupted while it left: what its listener was told before is not known."""
+    if event.who in book.interrupted:
+        return False
     return event.what.startswith("on ") or bool(book.heard[event.who])
 
 

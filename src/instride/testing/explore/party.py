@@ -1,0 +1,177 @@
+"""One member in a small world: both machines, the queues between them, its connections. It moves when it is told to.
+
+Laws
+1. A connection opens at once. A request is served when it is sent, one of a connection after the other; its answer
+   waits until the network side is told to take it.
+2. The network side ticks after each thing that it takes.
+3. One call at a time: it goes on, or is interrupted, at its waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+from instride.config import ConsumerConfig
+from instride.core.application.calls import Wait
+from instride.core.application.machine import ApplicationMachine
+from instride.core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked
+from instride.core.lease import Lease
+from instride.core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Stop, Transmit
+from instride.core.network.machine import NetworkMachine
+from instride.records import TopicPartition
+from instride.testing.simulation.broker_model import BrokerModel
+from instride.testing.simulation.history import History
+from instride.testing.simulation.scheduler import Scheduler
+from instride.testing.witness import Witness
+from instride.wire.api import Answer, Request
+
+__all__ = ["Channel", "Party"]
+
+Call = Generator[Wait, float, Any]
+
+
+class Channel:
+    """A connection. answers: those that wait for the network side. Law 1."""
+
+    __slots__ = ("_busy", "_requests", "_serve", "answers", "closed")
+
+    def __init__(self, serve: Callable[[Request, Callable[[Answer], None]], None]) -> None:
+        self._serve = serve
+        self._requests: deque[tuple[int, Request]] = deque()
+        self._busy = False
+        self.closed = False
+        self.answers: deque[tuple[int, Answer]] = deque()
+
+    def send(self, number: int, request: Request) -> None:
+        self._requests.append((number, request))
+        self._next()
+
+    def _next(self) -> None:
+        if self._requests and not self._busy:
+            self._busy = True
+            number, request = self._requests.popleft()
+            self._serve(request, partial(self._served, number))
+
+    def _served(self, number: int, answer: Answer) -> None:
+        self._busy = False
+        if not self.closed:
+            self.answers.append((number, answer))
+        self._next()
+
+
+class Party:
+    """name: the member's. call: what its application is in the middle of, by its name; None: of nothing."""
+
+    def __init__(
+        self, name: str, config: ConsumerConfig, scheduler: Scheduler, history: History, brokers: BrokerModel
+    ) -> None:
+        self.name = name
+        self.scheduler = scheduler
+        self.history = history
+        self.nervous = False
+        self.stopped = False
+        self.queue: deque[BackgroundEvent] = deque()
+        self.events: deque[ApplicationEvent] = deque()
+        self.channels: dict[ConnectionKey, Channel] = {}
+        self.call: tuple[str, Call, Wait] | None = None
+        self._brokers = brokers
+        self._witness = Witness(partial(history.add, name), session_timeout=config.session_timeout)
+        lease = Lease()
+        self.machine = NetworkMachine(config, lease=lease, random=lambda: 0.5, wall_clock=lambda: scheduler.now)
+        self.application = ApplicationMachine(
+            config, protocol=self.machine.protocol, queue=self.queue, post=self.events.append, lease=lease
+        )
+
+    # -- what `SimulatedConsumer` asks of a process
+
+    def has_lost(self, partition: TopicPartition) -> bool:
+        return self._is_coming(partition, Lost)
+
+    def has_let_go_of(self, partition: TopicPartition) -> bool:
+        return self._is_coming(partition, Revoked)
+
+    def _is_coming(self, partition: TopicPartition, kind: type[Lost | Revoked]) -> bool:
+        inbox = self.application._state.inbox
+        coming = (*self.queue, *inbox.losses, *inbox.completions)
+        return any(partition in each.partitions for each in coming if isinstance(each, kind))
+
+    # -- its network side
+
+    @property
+    def now(self) -> float:
+        return self.scheduler.now
+
+    def take(self, count: int = 1) -> None:
+        """So many application events, then a tick."""
+        for _ in range(min(count, len(self.events))):
+            self.machine.handle(self.events.popleft(), self.now)
+        self.tick()
+
+    def answer(self, key: ConnectionKey) -> None:
+        number, answer = self.channels[key].answers.popleft()
+        self._witness.answered(number, answer, self.now)
+        self.machine.answered(number, answer, self.now)
+        self.tick()
+
+    def tick(self) -> None:
+        """Law 2; and law 1, since what opens asks for more."""
+        opened = True
+        while opened and not self.stopped:
+            opened = False
+            for action in self.machine.tick(self.now):
+                match action:
+                    case Deliver():
+                        self._witness.delivered(action.event)
+                        self.queue.append(action.event)
+                    case Transmit():
+                        self._witness.sent(action.key, action.request_id, action.request, self.now)
+                        self.channels[action.key].send(action.request_id, action.request)
+                    case OpenConnection():
+                        self._close(action.key)
+                        self.channels[action.key] = Channel(partial(self._brokers.serve, 1, self.name))
+                        self.machine.opened(action.key, self.now)
+                        opened = True
+                    case CloseConnection():
+                        self._close(action.key)
+                    case Stop():
+                        self.stopped = True
+
+    def _close(self, key: ConnectionKey) -> None:
+        gone = self.channels.pop(key, None)
+        if gone is not None:
+            gone.closed = True
+            self._witness.closed(key, self.now)
+
+    def waiting(self) -> list[ConnectionKey]:
+        """Connections with an answer that can be taken."""
+        return [] if self.stopped else [key for key, each in self.channels.items() if each.answers]
+
+    # -- its application
+
+    def start(self, name: str, call: Call) -> Any:
+        """Returns what the call returned, where it ended at once."""
+        return self._step(name, call, lambda: next(call))
+
+    def go_on(self) -> Any:
+        assert self.call is not None
+        name, call, _ = self.call
+        return self._step(name, call, lambda: call.send(self.now))
+
+    def interrupt(self) -> str:
+        """As `net.driver` does where a signal's exception ends its wait. Returns the call's name."""
+        assert self.call is not None
+        name, call, _ = self.call
+        self.call = None
+        call.close()
+        return name
+
+    def _step(self, name: str, call: Call, step: Callable[[], Wait]) -> Any:
+        self.call = None
+        try:
+            self.call = name, call, step()
+        except StopIteration as end:
+            return end.value
+        return None

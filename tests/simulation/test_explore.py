@@ -1,0 +1,108 @@
+"""`python -m instride.testing.explore`: what it finds, what it says, and that equal worlds are equal."""
+
+from __future__ import annotations
+
+import pytest
+
+from instride.core.application.partition import OwnedPartition
+from instride.core.network.commits import Commits
+from instride.testing.explore import SCENES, explore
+from instride.testing.explore.__main__ import main
+from instride.testing.explore.scenes import begin
+from instride.testing.explore.search import replay
+from instride.testing.explore.snapshot import fingerprint
+
+
+@pytest.mark.parametrize("name", ["joining", "assigned and not taken", "assigned just now", "owned"])
+def test_every_sequence_of_two_moves_is_right(name: str) -> None:
+    report = explore(SCENES[name], depth=2)
+    assert [str(each) for each in report.found] == []
+    assert report.whole
+    assert report.depth == 2
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_scene_goes_on_to_its_end(name: str) -> None:
+    assert not begin(SCENES[name]).violations()
+
+
+def test_a_scene_begins_in_the_state_of_its_name() -> None:
+    states = {
+        name: {tp.partition: held.state.name for tp, held in begin(SCENES[name]).members["A"].owned().items()}
+        for name in ("owned", "revoke next", "revoke thereafter", "completing")
+    }
+    assert states == {
+        "owned": {0: "OWNED", 1: "OWNED"},
+        "revoke next": {0: "OWNED", 1: "REVOKE_NEXT"},
+        "revoke thereafter": {0: "OWNED", 1: "REVOKE_THEREAFTER"},
+        "completing": {0: "OWNED", 1: "COMPLETING"},
+    }
+
+
+def test_the_same_moves_make_the_same_world() -> None:
+    moves = ("A.poll", "produce", "A.take", "time")
+    assert fingerprint(replay(SCENES["reading"], moves)) == fingerprint(replay(SCENES["reading"], moves))
+
+
+def test_moves_of_both_sides_that_do_not_touch_each_other_may_change_places() -> None:
+    """So a diamond is one state, and is explored once."""
+    one = replay(SCENES["reading"], ("A.take", "A.poll"))
+    other = replay(SCENES["reading"], ("A.poll", "A.take"))
+    assert fingerprint(one) == fingerprint(other)
+
+
+def test_what_a_verb_changes_makes_another_world() -> None:
+    marks = {fingerprint(replay(SCENES["reading"], (move,))) for move in ("A.pause", "A.seek", "A.close", "A.commit")}
+    assert len({fingerprint(begin(SCENES["reading"])), *marks}) == 5
+
+
+def test_a_wait_of_a_call_is_part_of_the_world() -> None:
+    at_once, waits = replay(SCENES["owned"], ("A.commit",)), replay(SCENES["owned"], ("A.commit and wait",))
+    assert fingerprint(at_once) != fingerprint(waits)
+
+
+def test_what_a_seek_has_made_void_and_is_returned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def arrived(held: OwnedPartition, *args: object, **named: object) -> bool:
+        held.fetch_number = args[0] if isinstance(args[0], int) else held.fetch_number
+        return real(held, *args, **named)  # type: ignore[arg-type]
+
+    real = OwnedPartition.arrived
+    monkeypatch.setattr(OwnedPartition, "arrived", arrived)
+    found = explore(SCENES["assigned and not taken"], depth=4, most=1).found
+    assert found
+    assert found[0].violation.number in ("S1", "S3", "L3")
+
+
+def test_a_revoke_that_does_not_wait_for_its_commits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
+    found = explore(SCENES["revoke next"], depth=4, most=1).found
+    assert found
+    assert found[0].violation.number in ("S7", "S8", "S3")
+
+
+def test_the_shortest_sequence_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
+    assert main(["--scene", "revoke next", "--depth", "4", "--seconds", "300"]) == 1
+    said = capsys.readouterr().out
+    assert "revoke next, then A." in said
+    assert "1 scenes wrong" in said
+
+
+def test_it_says_how_far_it_came(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scene", "joining", "--scene", "owned", "--depth", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "everywhere to depth 1; 0 scenes wrong" in said
+
+
+def test_it_ends_when_its_time_is_up() -> None:
+    times = iter([0.0, 1.0, 2.0, 3.0, 4.0])
+    report = explore(SCENES["joining"], depth=9, until=3.5, clock=lambda: next(times))
+    assert not report.whole
+    assert report.states > 1
+
+
+def test_what_is_no_number_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--depth", "0"], ["--jobs", "0"], ["--seconds", "0"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+    assert "numbers from 1 on" in capsys.readouterr().err
