@@ -75,16 +75,15 @@ def test_what_a_seek_has_made_void_and_is_returned_is_found(monkeypatch: pytest.
 
 def test_a_revoke_that_does_not_wait_for_its_commits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
-    found = explore(SCENES["revoke next"], depth=4, most=1).found
-    assert found
-    assert found[0].violation.number in ("S7", "S8", "S3")
+    found = explore(SCENES["completing"], depth=2, most=9).found
+    assert "S7" in {each.violation.number for each in found}
 
 
 def test_the_shortest_sequence_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
-    assert main(["--scene", "revoke next", "--depth", "4", "--seconds", "300"]) == 1
+    assert main(["--scene", "completing", "--depth", "2", "--seconds", "300"]) == 1
     said = capsys.readouterr().out
-    assert "revoke next, then A." in said
+    assert "completing, then A." in said
     assert "1 scenes wrong" in said
 
 

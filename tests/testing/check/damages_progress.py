@@ -160,3 +160,10 @@ def _an_epoch_that_was_there(history: History) -> Iterator[History]:
                 again = tuple((tp, older if tp == partition else e) for tp, e in event.detail[1])
                 yield [*history[:at], event._replace(detail=(event.detail[0], again)), history[-1]]
             had[event.who, partition] = epoch
+
+
+@damage("L3", "S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 P1 P2 P5")
+def _interrupted_while_it_left_and_a_member_still(history: History) -> Iterator[History]:
+    for at, event in said(history, "group"):
+        for who in event.detail[2]:
+            yield with_events(history, at, at_time_of(event, "interrupted", "close", event.time - 2.0, who=who))

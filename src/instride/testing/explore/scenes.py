@@ -1,6 +1,6 @@
 """Where to begin: worlds in each state of ownership, made by the words of `World.do`.
 
-"settle" lets A's network side take all that comes; "assigned", until it has told of an assignment; "heartbeat" lets
+"settle" lets the network sides take all that comes; "assigned", until it has told of an assignment; "heartbeat" lets
 time pass until it has told of a revoke.
 """
 
@@ -94,8 +94,8 @@ def _settling(world: World) -> Iterator[str]:
 
 
 def _network(world: World) -> list[str]:
-    """The moves of A's network side."""
-    return [each for each in world.moves() if each.startswith(("A.take", "A.answer"))]
+    """The moves of network sides."""
+    return [each for each in world.moves() if ".take" in each or ".answer" in each]
 
 
 def _has_come(world: World, kind: type[Assigned | RevokeRequested]) -> bool:
