@@ -209,7 +209,7 @@ def test_partitions_one_by_one_or_as_any_iterable(consumer: Any, given: tuple[An
 
 def test_none_at_all_is_nothing_to_pause_and_all_to_seek(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
-    monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)
+    monkeypatch.setattr(consumer._driver.application._state, "send", posted.append)
     consumer.pause()
     consumer.pause([])
     assert posted == []
@@ -221,7 +221,7 @@ def test_none_at_all_is_nothing_to_pause_and_all_to_seek(consumer: Any, monkeypa
 @pytest.mark.requirement("surface/arguments")
 def test_what_was_committed_may_be_sought_with_its_epoch(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
-    monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)
+    monkeypatch.setattr(consumer._driver.application._state, "send", posted.append)
     consumer.seek(TP, OffsetAndMetadata(offset=7, leader_epoch=3, metadata="m"))
     consumer.seek(("t", numpy.int32(0)), numpy.int64(8))
     assert [(event.partition, event.offset, event.leader_epoch) for event in posted] == [(TP, 7, 3), (TP, 8, -1)]
@@ -230,7 +230,7 @@ def test_what_was_committed_may_be_sought_with_its_epoch(consumer: Any, monkeypa
 
 def test_committed_takes_a_list_as_elsewhere(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[Any] = []
-    monkeypatch.setattr(consumer._driver.application._state, "post", posted.append)
+    monkeypatch.setattr(consumer._driver.application._state, "send", posted.append)
     for given in ((TP, OTHER), ([TP, OTHER],)):
         with pytest.raises(Exception, match="within its timeout"):
             consumer.committed(*given, timeout=0)

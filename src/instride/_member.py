@@ -25,7 +25,7 @@ from instride.config import (
 from instride.core.application.committing import Offsets
 from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
-from instride.core.application.partition import Delivery
+from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
@@ -100,7 +100,12 @@ class Member:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
         with self._driver.use():
             self._refuse_in_listener("unsubscribe")
-            self._driver.run(self._application.unsubscribe(now(), self._timeout("unsubscribe", timeout)))
+            limit = self._timeout("unsubscribe", timeout)
+            try:
+                self._driver.run(self._application.unsubscribe(now(), limit))
+            except BaseException:
+                self._application.give_up(now(), limit)
+                raise
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed, or that the pattern matches now; none after `assign`. Local."""
@@ -153,6 +158,15 @@ class Member:
         with self._driver.use():
             wanted = arguments.partitions("delay_revoke", partitions)
             return self._application.delay_revoke(wanted, reason=reason, now=now())
+
+    def failed_partitions(self) -> dict[TopicPartition, Exception]:
+        """What keeps partitions of ours from going on, until that has passed: a record that cannot be deserialized, a
+        corrupt batch, a refusal by a broker. A poll has raised it, or will; the others go on. Local.
+
+        `seek` goes past it. What may pass is tried again with a back-off, and raised again when it fails again.
+        """
+        with self._driver.use():
+            return self._application.failed()
 
     def holdings(self) -> dict[TopicPartition, Hold]:
         """Each partition of ours, its state, since when, what its delay waits for. Local; any thread may ask."""
@@ -356,6 +370,8 @@ class Member:
 
         In a listener, or in a signal's handler that interrupts another call of the consumer, this returns at once: that
         call is woken up, so a blocking one raises `WakeupError`, and the consumer closes when it ends.
+        One that is interrupted (Ctrl-C in a listener, say) still ends the membership, within the timeout, and the
+        interpreter waits for that when it exits; a second close waits for it too.
         timeout: seconds for all of it. leave_group: True leaves the group, False leaves the membership to its session
         time-out; None does what is usual: a static member (group_instance_id) stays, any other leaves (KIP-1092).
         """
@@ -364,14 +380,20 @@ class Member:
     def _close(self, timeout: float, *, leave_group: bool | None) -> None:
         timeout = arguments.seconds("close", timeout)
         if self._driver.closed:
+            self._driver.join(timeout)  # of a close that was interrupted
             return
         if self._driver.inside:
             self._driver.close_later(functools.partial(self._close, timeout, leave_group=leave_group))
             return
         with self._driver.use():
             try:
-                if self._driver.started:
+                if self._driver.alive:
                     self._run_close(timeout, leave_group=leave_group)
+            except BaseException:
+                if self._driver.alive:  # it was interrupted: the network thread does the rest
+                    self._application.end(now(), timeout, leave=leave_group)
+                    self._driver.join_at_exit(timeout)
+                raise
             finally:
                 self._driver.closed = True
                 self._interceptors.close()
@@ -383,8 +405,7 @@ class Member:
                 _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
         except NetworkThreadDiedError as error:
             _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
-        finally:
-            self._driver.join(1.0)
+        self._driver.join(1.0)
 
     def __enter__(self) -> Self:
         return self
@@ -410,11 +431,11 @@ class Member:
 
     def _poll(
         self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None
-    ) -> list[Delivery]:
+    ) -> PollResult:
         self._refuse_in_listener("poll")
         wait = arguments.seconds("poll", timeout, default=arguments.FOREVER)
         most = self._config.max_poll_records if limit is None else arguments.count("poll", self._limit_name, limit)
-        return self._driver.run(self._application.poll(now(), wait, immediate=immediate, limit=most, read=read))
+        return self._driver.run(self._application.poll_aside(now(), wait, immediate=immediate, limit=most, read=read))
 
 
 def _nothing_to_commit() -> Future[CommitResult]:

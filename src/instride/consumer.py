@@ -15,6 +15,7 @@ from instride import arguments
 from instride._member import Member
 from instride.config import ConsumerSettings
 from instride.consumer_records import Changes, ConsumerRecords
+from instride.core.application.partition import PollResult
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.records import OffsetRange
@@ -50,33 +51,37 @@ class Consumer(Member):
 
         timeout: seconds; None waits for as long as it takes. max_records: else max_poll_records; -1 is no bound.
         deserialize: False returns bytes, also where there are deserializers.
-        Raises WakeupError, CorruptRecordError and other errors of a partition (each once; the others go on),
-        DeserializationError (by each poll, until it can be read or is sought past), NoOffsetForPartitionError, errors
-        of the group, NetworkThreadDiedError, and what a listener raises.
+        Raises WakeupError, CorruptRecordError, DeserializationError and other errors of a partition (each once, and
+        again with back-off where it is tried again; the others go on: `failed_partitions`), NoOffsetForPartitionError,
+        errors of the group, NetworkThreadDiedError, and what a listener raises. A poll that raises, or that a signal's
+        exception interrupts, took no record: the next one returns them, and no commit covers them before.
         """
         arguments.misplaced_timeout("poll", misplaced)
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"
-            return self._records(timeout, immediate=immediate, limit=max_records, deserialize=deserialize)
+            result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=deserialize)
+        result.completed = True  # the last thing that a signal's exception may come before (rule 13)
+        return records
 
     def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
     ) -> Changes:
         """The same, with the partitions to be revoked and those just lost in one value (KIP-983, variant 1)."""
         with self._driver.use():
-            return Changes(
-                records=self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize),
-                to_be_revoked=self._application.to_be_revoked(),
-                lost=self._application.lost(),
-            )
+            result, records = self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize)
+            asked, lost = self._application.to_be_revoked(), self._application.lost()
+            changes = Changes(records=records, to_be_revoked=asked, lost=lost)
+        result.completed = True  # as in poll
+        return changes
 
     def _records(
         self, timeout: float | None, *, immediate: bool, limit: int | None, deserialize: bool
-    ) -> ConsumerRecords:
+    ) -> tuple[PollResult, ConsumerRecords]:
         read = self._reader.read if self._reader and deserialize else None
-        records = ConsumerRecords(self._poll(timeout, immediate=immediate, limit=limit, read=read))
+        result = self._poll(timeout, immediate=immediate, limit=limit, read=read)
+        records = ConsumerRecords(result.deliveries)
         self._interceptors.on_consume(records)
-        return records
+        return result, records
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records, for ever: polls when the last poll's are used up."""
@@ -107,7 +112,10 @@ class RangeConsumer(Member):
         arguments.misplaced_timeout("poll", misplaced)
         with self._driver.use():
             ranges: list[OffsetRange] = []
-            for each in self._poll(timeout, immediate=self._config.revoke_mode == "immediate", limit=max_offsets):
+            immediate = self._config.revoke_mode == "immediate"
+            result = self._poll(timeout, immediate=immediate, limit=max_offsets)
+            for each in result.deliveries:
                 made = each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
                 ranges += made  # type: ignore[arg-type]  # a range chunk's records are ranges
-            return ranges
+        result.completed = True  # as in `Consumer.poll`
+        return ranges

@@ -100,6 +100,7 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "records-consumed-rate": ("records/s", "records that polls returned"),
         "position-reset-rate": ("1/s", "positions that were reset since the log does not have them"),
         "records-lag-max": ("records", "the greatest lag of any partition"),
+        "failed-partitions": ("", "partitions that do not go on since something of them failed"),
     },
     HANDOVER: {
         "partitions-to-be-revoked": ("", "partitions that the group asked for and that are still held"),
@@ -143,8 +144,8 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     },
 }
 
-_NOT_JAVAS: Final = frozenset({"request-latency-avg", "request-latency-max"})
-"""Java has them of each node, in another group."""
+_NOT_JAVAS: Final = frozenset({"request-latency-avg", "request-latency-max", "failed-partitions"})
+"""Java has the first two of each node, in another group."""
 
 _PER_TOPIC: Final = (
     "bytes-consumed-rate",

@@ -70,6 +70,7 @@ TABLE: dict[str, Row] = {
     "lost_partitions": Row(bound=LOCAL, call=lambda c: c.lost_partitions()),
     "delay_revoke": Row(bound=LOCAL, call=lambda c: c.delay_revoke([])),
     "revoke_deadline": Row(bound=LOCAL, call=lambda c: c.revoke_deadline(TP)),
+    "failed_partitions": Row(bound=LOCAL, call=lambda c: c.failed_partitions()),
     "holdings": Row(bound=LOCAL, call=lambda c: c.holdings()),
     "metrics": Row(bound=LOCAL, call=lambda c: c.metrics()),
     "wakeup": Row(bound=ANYWHERE, call=lambda c: c.wakeup()),

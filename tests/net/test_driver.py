@@ -7,6 +7,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -121,31 +122,26 @@ def test_a_close_within_a_call_ends_a_blocking_one(consumer: Consumer) -> None:
         consumer.poll()
 
 
-@pytest.mark.parametrize("moment", ["the guard is held", "the guard was held"])
-def test_a_close_from_a_handler_that_interrupts_the_way_in_closes_at_once(consumer: Consumer, moment: str) -> None:
-    """A handler may run while the guard is held by its own thread, before that counts as being inside."""
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_close_from_a_handler_that_interrupts_the_way_in_closes_at_once(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A handler may run before the way in counts as being inside, and right after."""
     driver = driver_of(consumer)
-    guard = driver._guard
+    enter = driver.enter
 
-    class Interrupted:
-        def __enter__(self) -> None:
-            driver._guard = guard
-            guard.acquire()
-            if moment == "the guard is held":
-                consumer.close(timeout=0.1)
+    def interrupted(me: int, frame: FrameType) -> int:
+        monkeypatch.setattr(driver, "enter", enter)
+        if moment == "before":
+            consumer.close(timeout=0.1)
+            return enter(me, frame)
+        before = enter(me, frame)
+        consumer.close(timeout=0.1)
+        return before
 
-        def __exit__(self, *_: object) -> None:
-            guard.release()
-            if moment == "the guard was held":
-                consumer.close(timeout=0.1)
-
-    driver._guard = Interrupted()  # type: ignore[assignment]
-    if moment == "the guard is held":
-        with pytest.raises(ConsumerClosedError):
-            consumer.poll(timeout=3600)
-    else:
-        with pytest.raises(WakeupError):
-            consumer.poll(timeout=3600)
+    monkeypatch.setattr(driver, "enter", interrupted)
+    with pytest.raises(ConsumerClosedError if moment == "before" else WakeupError):
+        consumer.poll(timeout=3600)
     assert driver.closed
 
 
@@ -154,15 +150,15 @@ def test_an_interrupt_on_the_way_in_leaves_nobody_inside(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     driver = driver_of(consumer)
-    enter = driver._enter
+    enter = driver.enter
 
-    def interrupted(me: int) -> None:
+    def interrupted(me: int, frame: FrameType) -> int:
         if moment == "after":
-            enter(me)
+            enter(me, frame)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "_enter", interrupted)
+        patch.setattr(driver, "enter", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.assignment()
     assert not driver.inside

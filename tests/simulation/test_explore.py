@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from instride.core.application.partition import OwnedPartition
+from instride.core.application.writes import Write
 from instride.core.network.commits import Commits
 from instride.testing.explore import SCENES, explore
 from instride.testing.explore.__main__ import main
@@ -62,12 +63,11 @@ def test_a_wait_of_a_call_is_part_of_the_world() -> None:
 
 
 def test_what_a_seek_has_made_void_and_is_returned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def arrived(held: OwnedPartition, *args: object, **named: object) -> bool:
-        held.fetch_number = args[0] if isinstance(args[0], int) else held.fetch_number
-        return real(held, *args, **named)  # type: ignore[arg-type]
+    def seeking(held: OwnedPartition, *where: int) -> list[Write]:
+        return [each for each in real(held, *where) if each[2] not in ("_buffer", "_place", "_taken", "_told")]
 
-    real = OwnedPartition.arrived
-    monkeypatch.setattr(OwnedPartition, "arrived", arrived)
+    real = OwnedPartition.seeking
+    monkeypatch.setattr(OwnedPartition, "seeking", seeking)
     found = explore(SCENES["assigned and not taken"], depth=4, most=1).found
     assert found
     assert found[0].violation.number in ("S1", "S3", "L3")

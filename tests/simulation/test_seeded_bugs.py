@@ -14,6 +14,7 @@ from instride.core.application.fairness import Greedy
 from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.polling import Poller
+from instride.core.application.writes import Write
 from instride.core.group.ownership import Ownership
 from instride.core.lease import Lease
 from instride.core.network.book import Book
@@ -39,7 +40,7 @@ def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def _records_after_the_request(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnedPartition, "available", lambda held: 0 if held.paused else held.buffered)
-    patch.setattr(OwnedPartition, "drop_buffer", lambda held: None)
+    patch.setattr(OwnedPartition, "dropping", lambda held: [])
 
 
 def _complete_without_waiting_for_commits(patch: pytest.MonkeyPatch) -> None:
@@ -83,14 +84,15 @@ def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _given_back_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
-    restart = OwnedPartition.restart_fetch
+    restarting = OwnedPartition.restarting
 
-    def back(held: OwnedPartition) -> None:
-        if held.buffered and held.position is not None:
-            held.position += held.buffered
-        restart(held)
+    def back(held: OwnedPartition) -> list[Write]:
+        place = held._settled()
+        if held.buffered and place.position is not None:
+            held._place = place._replace(position=place.position + held.buffered)
+        return restarting(held)
 
-    patch.setattr(OwnedPartition, "restart_fetch", back)
+    patch.setattr(OwnedPartition, "restarting", back)
 
 
 def _a_poll_that_raised_steps_again(patch: pytest.MonkeyPatch) -> None:

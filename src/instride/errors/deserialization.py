@@ -18,8 +18,8 @@ __all__ = [
 class DeserializationError(KafkaError):
     """A key or value deserializer raised. ``__cause__`` holds its error.
 
-    The partition's position stays at the record, and each poll raises this again, until it can be read, or the
-    application goes past it: ``consumer.seek(error.topic_partition, error.offset + 1)``.
+    The partition's position stays at the record, which is read again with a growing back-off, and this is raised again,
+    until it can be read, or the application goes past it: ``consumer.seek(error.topic_partition, error.offset + 1)``.
 
     part: "key" or "value". record: as it was fetched, its key and value as bytes.
     """

@@ -5,20 +5,24 @@ Laws
 2. One thread at a time is inside a call; the same thread may call again from a listener, but not poll.
 3. After a fork the child's use of an open consumer is an error; after close every use is.
 4. Telemetry is told before a call waits and before it ends.
-5. A signal handler may run between any two steps of a call of the same thread. So the guard is reentrant, whether the
-   consumer is closed is looked at once the guard is held, and a close that comes in the middle of a call is done when
+5. A signal handler may run between any two steps of a call of the same thread. So the guard is no lock, whether the
+   consumer is closed is looked at once it is passed, and a close that comes in the middle of a call is done when
    that call ends (`close_later`).
+6. An exception of such a handler may come between any two steps of the way in and out. So who is inside is the verb
+   that is still on its thread's stack, whatever was noted.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 from instride.commits import CommitResult
@@ -26,7 +30,7 @@ from instride.config import ConsumerConfig
 from instride.core.application.calls import Call
 from instride.core.application.machine import ApplicationMachine
 from instride.core.application.state import OnCommit
-from instride.core.events import ApplicationEvent, ChangeSettings, Wakeup
+from instride.core.events import ChangeSettings, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError
@@ -39,6 +43,22 @@ from instride.net.thread import NetworkThread
 __all__ = ["Driver"]
 
 T = TypeVar("T")
+
+
+class _Use:
+    """What `Driver.use` gives to a verb's `with`."""
+
+    __slots__ = ("_before", "_driver")
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._before = 0
+
+    def __enter__(self) -> None:
+        self._before = self._driver.enter(threading.get_ident(), sys._getframe(1))
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.leave(self._before)
 
 
 class Driver:
@@ -55,60 +75,58 @@ class Driver:
             config,
             protocol=network.protocol,
             queue=self._mailbox.queue,
-            post=self._post,
+            post=self._thread.events.append,
+            wake=self._wake_network,
             lease=lease,
             on_commit=on_commit,
         )
         self._teller = Teller(config, self.application.telemetry)
         self._pid: int | None = None
-        self._owner: int | None = None
+        # The thread and the frame of the verb that entered first; its key is "first".
+        self._inside: dict[str, tuple[int, FrameType]] = {}
         self._depth = 0
-        self._guard = threading.RLock()
         self._at_end: Callable[[], None] | None = None
         self.closed = False
 
     # -- guards
 
-    @contextmanager
-    def use(self) -> Iterator[None]:
+    def use(self) -> _Use:
         """Inside: one thread, an open consumer, of this process."""
-        me = threading.get_ident()
-        before = self._depth if self._owner == me else 0
-        try:
-            self._enter(me)
-            yield
-        finally:
-            self._leave(me, before)
+        return _Use(self)
 
-    def _enter(self, me: int) -> None:
+    def enter(self, me: int, frame: FrameType) -> int:
+        """frame: of the verb. How deep its thread was inside before."""
         if self._pid is not None and self._pid != os.getpid():
             raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
-        with self._guard:
-            self._check_open()
-            if self._owner not in (None, me):
-                raise ConcurrentUseError(
-                    "another thread is inside a call of this consumer; a consumer may move between threads, "
-                    "but only one at a time may use it (wakeup alone may come from any)"
-                )
-            self._owner = me
-            self._depth += 1
         self._check_open()
+        mine = (me, frame)
+        first = self._inside.setdefault("first", mine)
+        if first is not mine and not _is_under_way(first):
+            first = self._inside["first"] = mine
+        if first[0] != me:
+            raise ConcurrentUseError(
+                "another thread is inside a call of this consumer; a consumer may move between threads, "
+                "but only one at a time may use it (wakeup alone may come from any)"
+            )
+        before = 0 if first is mine else self._depth
+        self._depth = before + 1
+        self._check_open()
+        return before
 
     def _check_open(self) -> None:
         if self.closed:
             raise ConsumerClosedError("this consumer is closed")
 
-    def _leave(self, me: int, before: int) -> None:
-        """Back to the depth of before, however far the way in had come when it was refused or interrupted."""
-        if self._owner != me:
-            return
+    def leave(self, before: int) -> None:
+        """Back to the depth of before."""
         try:
             self._teller.tell()
         finally:
-            with self._guard:
-                self._depth = before
-                if before == 0:
-                    self._owner = None
+            if self.started and self._thread.events:
+                self._thread.wake()  # of what was interrupted before it did
+            self._depth = before
+            if before == 0:
+                self._inside.clear()
         if before == 0 and self._at_end is not None:
             at_end, self._at_end = self._at_end, None
             at_end()
@@ -121,7 +139,8 @@ class Driver:
     @property
     def inside(self) -> bool:
         """Whether this very thread is inside a call: then we are in a listener, or in a signal's handler."""
-        return self._owner == threading.get_ident() and self._depth > 0
+        first = self._inside.get("first")
+        return first is not None and first[0] == threading.get_ident() and _is_under_way(first)
 
     @property
     def nested(self) -> bool:
@@ -144,12 +163,15 @@ class Driver:
         finally:
             call.close()
 
-    def _post(self, event: ApplicationEvent) -> None:
+    def _wake_network(self) -> None:
+        """Something may have been said to the network side. The first thing that is starts the thread."""
+        if not self._thread.events:
+            return
         self._mailbox.check_alive()
         if self._pid is None:
             self._thread.start()
             self._pid = os.getpid()
-        self._thread.post(event)
+        self._thread.wake()
 
     def metrics(self) -> dict[MetricName, float]:
         """From any thread, at any time."""
@@ -172,5 +194,23 @@ class Driver:
     def started(self) -> bool:
         return self._pid is not None
 
+    @property
+    def alive(self) -> bool:
+        """Whether the network thread runs."""
+        return self.started and self._thread.alive
+
+    def join_at_exit(self, timeout: float) -> None:
+        """The thread is ending by itself: the interpreter waits for it, as long as a close may take."""
+        atexit.register(self._thread.join, timeout)
+
     def join(self, timeout: float) -> bool:
         return not self.started or self._thread.join(timeout)
+
+
+def _is_under_way(entered: tuple[int, FrameType]) -> bool:
+    """Law 6."""
+    thread, verb = entered
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame is not verb:
+        frame = frame.f_back
+    return frame is not None

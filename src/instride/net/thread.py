@@ -70,7 +70,9 @@ class _Opening:
 
 
 class NetworkThread:
-    """`post` and `future` are thread-safe; everything else belongs to the thread.
+    """`events`, `wake` and `future` are thread-safe; everything else belongs to the thread.
+
+    events: what the application side says, appended there; `wake` follows.
 
     To build one reads the certificates that the config names. Raises ConfigError.
     """
@@ -79,7 +81,7 @@ class NetworkThread:
         self._config = config
         self._machine = machine
         self._mailbox = mailbox
-        self._events: deque[ApplicationEvent] = deque()
+        self.events: deque[ApplicationEvent] = deque()
         self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
@@ -99,7 +101,10 @@ class NetworkThread:
     # -- any thread
 
     def start(self) -> None:
-        """Once. What needs closing is opened here, so that one that never starts leaves nothing behind."""
+        """Once. What needs closing is opened here, so that one that never starts leaves nothing behind. One that was
+        interrupted may be done again."""
+        if self._thread.ident is not None:
+            return
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -107,10 +112,9 @@ class NetworkThread:
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
         self._thread.start()
 
-    def post(self, event: ApplicationEvent) -> None:
-        self._events.append(event)
+    def wake(self) -> None:
         self._wake()
-        if self._died is not None:  # it died while this was on its way
+        if self._died is not None:  # it died while something was on its way
             self._fail_futures(self._died)
 
     def future(self, call: int) -> Future[CommitResult]:
@@ -150,8 +154,8 @@ class NetworkThread:
             self._clean_up()
 
     def _turn(self) -> None:
-        while self._events:
-            self._machine.handle(self._events.popleft(), now())
+        while self.events:
+            self._machine.handle(self.events.popleft(), now())
         while self._resolved:
             self._authenticate_and_connect(*self._resolved.popleft())
         self._authenticate_due()
@@ -159,7 +163,7 @@ class NetworkThread:
         if self._stopping:
             return
         self._update_selector()
-        wait = 0.0 if self._events else min(self._deadline() - now(), _LONGEST_WAIT)
+        wait = 0.0 if self.events else min(self._deadline() - now(), _LONGEST_WAIT)
         for key, mask in self._selector.select(max(wait, 0.0)):
             if key.data is None:
                 self._drain_wakes()

@@ -15,10 +15,12 @@ from instride.core.events import (
     Commit,
     CommitsSettled,
     CompleteRevoke,
+    ErrorRaised,
     LeaseRenewed,
     Parked,
     Revoked,
     SetPosition,
+    SubscriptionMatched,
     Unsubscribe,
 )
 from instride.errors import OffsetOutOfRangeError
@@ -146,7 +148,7 @@ def test_a_close_that_is_interrupted_still_leaves_the_group(owner: Script) -> No
     assert owner.take_posted(Close) == []
     call.close()  # what a KeyboardInterrupt in the wait does
     (event,) = owner.take_posted(Close)
-    assert (event.leave, event.deadline) == (True, owner.now)
+    assert (event.leave, event.deadline) == (True, owner.now + 30.0)
 
 
 @pytest.mark.rule("12")
@@ -155,7 +157,7 @@ def test_an_unsubscribe_that_is_interrupted_still_leaves_and_a_new_subscription_
     owner.start(call)
     call.close()
     (event,) = owner.take_posted(Unsubscribe)
-    assert event.deadline == owner.now
+    assert event.deadline == owner.now + 30.0
     assert owner.assignment() == set()
     owner.subscribe()
     owner.assigned(0, epoch=3)
@@ -194,3 +196,52 @@ def test_questions_about_nothing_need_no_answer(owner: Script) -> None:
     assert owner.run(owner.machine.offsets_for(owner.now, {}, 60.0)) == {}
     assert owner.run(owner.machine.committed(owner.now, [], 60.0)) == {}
     assert owner.posted == []
+
+
+@pytest.mark.rule("13")
+def test_an_end_that_was_interrupted_is_told_once(owner: Script) -> None:
+    call = owner.machine.close(owner.now, 30.0, leave=None)
+    owner.start(call)
+    call.close()
+    owner.machine.end(owner.now, 30.0, leave=None)
+    assert len(owner.take_posted(Close)) == 1
+
+
+@pytest.mark.rule("13")
+def test_an_unsubscribe_that_had_not_begun_when_it_was_interrupted_leaves_all_the_same(owner: Script) -> None:
+    owner.machine.unsubscribe(owner.now, 30.0)
+    owner.machine.give_up(owner.now, 30.0)
+    owner.machine.give_up(owner.now, 30.0)
+    assert len(owner.take_posted(Unsubscribe)) == 1
+    assert owner.assignment() == set()
+
+
+@pytest.mark.rule("13")
+def test_an_event_that_a_handler_drained_meanwhile_is_taken_once(owner: Script) -> None:
+    """A signal's handler may call the consumer at any moment; here, while an event is applied."""
+
+    class Called:
+        calls = 0
+
+        def __eq__(self, other: object) -> bool:
+            self.calls += 1
+            if self.calls == 1:
+                owner.machine.assignment()
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    matched = SubscriptionMatched(pattern=Called(), topics=frozenset())  # type: ignore[arg-type]
+    owner.up(matched)
+    owner.up(ErrorRaised(error=LookupError("once")))
+    with pytest.raises(LookupError):
+        owner.poll()
+    owner.poll()
+
+
+def test_a_partition_that_has_two_turns_in_one_poll_is_taken_on_where_the_first_ended(script: Script) -> None:
+    script.assigned(0)
+    script.fetched(0, 0, 3)
+    assert script.poll(limit=2) == [(0, 0, 2)]
+    script.fetched(0, 3, 6)
+    assert script.poll() == [(0, 2, 3), (0, 3, 6)]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from instride.core.application.fairness import Greedy, Proportional
 from instride.core.application.partition import OwnedPartition
+from instride.core.application.writes import at_once
 from instride.core.network.ranges import RangeChunk
 
 pytestmark = pytest.mark.part
@@ -35,7 +36,7 @@ class Buffers:
         start = partition.fetch_end() or 0
         end = self.ends[number] = start + count
         chunk = RangeChunk(topic="t", partition=number, first_offset=start, next_offset=end)
-        assert partition.arrived(start, chunk, end)  # type: ignore[arg-type]
+        at_once([partition.arriving(chunk, end)])  # type: ignore[arg-type]
 
     def change(self, number: int, what: str, count: int) -> None:
         partition = self.partitions.get(tp(number))
@@ -47,7 +48,7 @@ class Buffers:
         elif what == "pause":
             partition.paused = True
         elif what == "drop":
-            partition.drop_buffer()
+            at_once(partition.dropping())
         else:
             del self.partitions[tp(number)]
 

@@ -52,7 +52,12 @@ def test_none_is_lost_and_their_order_is_kept(arrivals: list[tuple[str, bool]]) 
     queue: deque[BackgroundEvent] = deque()
     config = ConsumerConfig(bootstrap_servers="b:1", group_id="g")
     state = ApplicationState(
-        config, protocol=RebalanceProtocol.COOPERATIVE, queue=queue, post=lambda _event: None, lease=Lease()
+        config,
+        protocol=RebalanceProtocol.COOPERATIVE,
+        queue=queue,
+        send=lambda _event: None,
+        wake=lambda: None,
+        lease=Lease(),
     )
     sent = [event(kind, number) for number, (kind, _) in enumerate(arrivals)]
     state.awaited |= {each.call for each in sent if isinstance(each, Answered)}

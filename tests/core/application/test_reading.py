@@ -66,7 +66,9 @@ class ReadingScript(Script):
         call = self.machine.poll(self.now, 0.0, immediate=False, limit=limit, read=self.reader.read)
         return shown_records(self.run(call))
 
-    def fails(self) -> tuple[int, int]:
+    def fails(self, *, after: float = 0.0) -> tuple[int, int]:
+        """after: seconds, for an error that was raised before."""
+        self.now += after
         with pytest.raises(DeserializationError) as failed:
             self.read()
         return failed.value.partition, failed.value.offset
@@ -94,15 +96,22 @@ def shown_records(deliveries: Sequence[Delivery]) -> list[tuple[int, int]]:
 
 @pytest.mark.requirement("surface/deserialization-error")
 @pytest.mark.vector(58)
-def test_the_error_repeats_and_the_position_stays_until_the_application_goes_past_it() -> None:
+@pytest.mark.rule("17")
+def test_the_error_repeats_with_back_off_and_the_position_stays_until_the_application_goes_past_it() -> None:
     script = ReadingScript((0, 2))
     script.arrives(0, 0, 5)
     assert script.read() == [(0, 0), (0, 1)], "what comes before it"
-    for _ in range(3):
-        assert script.fails() == (0, 2)
+    assert script.fails() == (0, 2)
+    for delay in (1, 2, 4, 8, 16, 32, 60, 60):
+        script.now += delay - 0.01
+        assert script.read() == [], "it is not tried yet"
+        assert script.fails(after=0.01) == (0, 2)
         assert script.position(0) == 2
+        (error,) = script.machine.failed().values()
+        assert isinstance(error, DeserializationError)
     script.machine.seek(tp(0), 3)
     script.arrives(0, 3, 5, fetch_number=1)
+    assert script.machine.failed() == {}
     assert script.read() == [(0, 3), (0, 4)]
 
 
@@ -120,7 +129,10 @@ def test_it_can_be_read_after_all() -> None:
     script.read()
     assert script.fails() == (0, 1)
     script.reader.bad.clear()
-    assert script.read() + script.read() == [(0, 1), (0, 2)]
+    assert script.read() == []
+    script.now += 1.0
+    assert script.read() == [(0, 1), (0, 2)]
+    assert script.machine.failed() == {}
 
 
 def test_others_are_returned_first_and_do_not_hide_it() -> None:
@@ -157,8 +169,10 @@ def test_chunks_behind_it_keep_their_order() -> None:
     for start in (0, 2, 4):
         script.arrives(0, start, start + 2)
     assert script.read() == [(0, 0)]
+    script.fails()
     script.reader.bad.clear()
-    assert script.read() + script.read() == [(0, offset) for offset in range(1, 6)]
+    script.now += 1.0
+    assert script.read() == [(0, offset) for offset in range(1, 6)]
     assert script.position(0) == 6
 
 
@@ -168,7 +182,9 @@ def test_a_gap_and_control_batches_behind_it_move_the_position_once_it_is_past()
     script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=2, chunk=None, next_offset=9))
     script.read()
     assert script.position(0) == 1
+    script.fails()
     script.reader.bad.clear()
+    script.now += 1.0
     script.read()
     assert script.position(0) == 9
 
@@ -194,6 +210,7 @@ def test_while_it_is_paused_nothing_of_it_is_tried_or_raised() -> None:
     script.fails()
     script.machine.pause([tp(0)])
     script.reader.calls = 0
+    script.now += 9.0
     assert script.read() == []
     assert script.reader.calls == 0
     script.machine.resume([tp(0)])
@@ -217,7 +234,7 @@ def test_a_poll_that_raises_it_is_continued_and_the_lists_do_not_move_twice() ->
     script.asked_for(1)
     script.fails()
     assert script.to_be_revoked() == {1}, "requested by the poll that raised"
-    script.fails()
+    assert script.read() == []
     assert script.to_be_revoked() == {1}, "so that the application can still delay it"
     assert script.delay(1) is True
 
@@ -237,14 +254,23 @@ def test_what_is_interrupted_was_not_taken(earlier: bool) -> None:
     script.arrives(1, 0, 3)
     if earlier:
         script.read()
+        script.fails()
         script.reader.bad.clear()
         script.arrives(1, 3, 6)
+        script.now += 1.0
     script.reader.interrupt_at = (0, 0) if earlier else (1, 1)
     with pytest.raises(KeyboardInterrupt):
         script.read()
     assert script.position(0) == 0
     rest = {(0, 0), (0, 1), (0, 2), *((1, offset) for offset in (range(3, 6) if earlier else range(3)))}
     assert set(script.read() + script.read()) == rest
+
+
+def test_a_poll_that_deserializes_nothing_returns_it() -> None:
+    script = ReadingScript((0, 0))
+    script.arrives(0, 0, 3)
+    script.fails()
+    assert script.poll() == [(0, 0, 3)]
 
 
 def test_without_deserializers_no_record_is_made() -> None:
@@ -273,6 +299,7 @@ def test_whatever_is_bad_all_others_come_once_and_in_order(
     told: set[tuple[int, int]] = set()
     stood: list[bool] = []
     for number in range(10 + 2 * len(everything)):
+        script.now += 1.0
         try:
             seen += script.read(limits[number % len(limits)])
         except DeserializationError as error:

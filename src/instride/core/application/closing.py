@@ -5,21 +5,25 @@ Laws
 2. The whole is bounded by its deadline. When that ends first, what is left is told to the log by the facade and
    the group is left all the same.
 3. A listener's error is raised at the end, when everything was done.
-4. When it is interrupted the network side is still told to leave, at once.
+4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
+   first step of a close finds a consumer that goes on.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from instride.core.application.calls import Call, Wait
 from instride.core.application.committing import GRACE, commit_before_release
 from instride.core.application.drain import drain
-from instride.core.application.polling import run_revoked_listener
-from instride.core.application.state import ApplicationState
-from instride.core.events import Answered, Close, CommitsSettled, CompleteRevoke, Unsubscribe
+from instride.core.application.polling import completed, finish_callback, run_callbacks
+from instride.core.application.state import ApplicationState, Callback
+from instride.core.application.writes import Write
+from instride.core.events import Answered, Close, CompleteRevoke, Unsubscribe
 from instride.errors import ConsumerClosedError
-from instride.records import TopicPartition
 
-__all__ = ["close", "unsubscribe"]
+__all__ = ["close", "leave_group", "stop", "unsubscribe"]
 
 
 def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[None]:
@@ -27,14 +31,10 @@ def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[Non
     errors: list[Exception] = []
     try:
         yield from _complete_all(state, now, deadline, errors)
-    except GeneratorExit:
-        state.post(Unsubscribe(call=state.next_call(), deadline=now))
-        _forget(state)
-        raise
-    call = state.next_call()
-    state.post(Unsubscribe(call=call, deadline=deadline))
+    finally:
+        call = leave_group(state, deadline)
     yield from _await_quietly(state, call, now, deadline)
-    _forget(state)
+    state.write(_forgetting(state))  # what came up meanwhile
     if errors:
         raise errors[0]
 
@@ -43,33 +43,47 @@ def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | 
     """True: everything was sent, and the group was left where that was wanted, within the timeout."""
     deadline = now + timeout
     errors: list[Exception] = []
+    completed = False
     try:
         completed = yield from _complete_all(state, now, deadline, errors)
-    except GeneratorExit:
-        state.post(Close(call=state.next_call(), deadline=now, leave=leave))
-        raise
-    call = state.next_call()
-    state.post(Close(call=call, deadline=deadline, leave=leave))
+    finally:
+        call = stop(state, deadline, leave=leave)
     answer = yield from _await_quietly(state, call, now, deadline)
-    _forget(state)
     _settle_the_rest(state)
-    state.closed = True
     if errors:
         raise errors[0]
     return completed and answer is not None and answer.error is None
 
 
+def leave_group(state: ApplicationState, deadline: float) -> int:
+    """Law 4. Nothing is subscribed any more; the number of the answer. Told again, it is answered again."""
+    call = state.next_call()
+    state.awaited.add(call)
+    state.write([(state.send, Unsubscribe(call=call, deadline=deadline)), *_forgetting(state)])
+    return call
+
+
+def stop(state: ApplicationState, deadline: float, *, leave: bool | None) -> int:
+    """Law 4. The number of the answer; it is told once."""
+    if state.closing is not None:
+        return state.closing
+    call = state.next_call()
+    told = Close(call=call, deadline=deadline, leave=leave)
+    state.write([(state.send, told), (setattr, state, "closing", call), *_forgetting(state)])
+    return call
+
+
 def _complete_all(state: ApplicationState, now: float, deadline: float, errors: list[Exception]) -> Call[bool]:
     drain(state)
+    finish_callback(state)
     _take_losses(state, errors)
     if state.assigned_by_hand:
         commit_before_release(state, now, state.lists.held)
         return True
-    before = dict.fromkeys(state.lists.held)
-    completing = state.lists.let_go(before)
+    completing, writes = state.lists.let_go(state.lists.held)
     commit_before_release(state, now, completing)
     if completing:
-        state.post(CompleteRevoke(partitions=completing, leaving=True))
+        state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
     while state.lists.held and now < deadline:
         drain(state)
         _take_losses(state, errors)
@@ -83,23 +97,26 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
 
 def _take_completions(state: ApplicationState, errors: list[Exception]) -> None:
     while state.inbox.completions:
-        event = state.inbox.completions.popleft()
-        if isinstance(event, CommitsSettled):
-            try:
-                run_revoked_listener(state, event.partitions)
-            except Exception as error:  # noqa: BLE001 - a listener's error is raised when everything is done
-                errors.append(error)
-        else:
-            state.lists.revoked(event.partitions)
+        state.write(completed(state, state.inbox.completions[0]))
+        _run_callbacks(state, errors)
 
 
 def _take_losses(state: ApplicationState, errors: list[Exception]) -> None:
-    lost: set[TopicPartition] = set()
-    while state.inbox.losses:
-        lost |= state.lists.losing(state.inbox.losses.popleft().partitions)
+    losses = tuple(state.inbox.losses)
+    lost, writes = state.lists.losing(losses)
+    writes += [(state.inbox.losses.popleft,) for _ in losses]
     if lost and state.listener is not None:
+        callback = Callback(call=partial(state.listener.on_partitions_lost, sorted(lost)))
+        writes.append((state.callbacks.append, callback))
+    state.write(writes)
+    _run_callbacks(state, errors)
+
+
+def _run_callbacks(state: ApplicationState, errors: list[Exception]) -> None:
+    """Of a poll that was interrupted too."""
+    while state.callbacks or state.owed:
         try:
-            state.listener.on_partitions_lost(sorted(lost))
+            run_callbacks(state)
         except Exception as error:  # noqa: BLE001 - a listener's error is raised when everything is done
             errors.append(error)
 
@@ -123,13 +140,18 @@ def _settle_the_rest(state: ApplicationState) -> None:
         hook(Answered(call=call, error=ConsumerClosedError("the consumer was closed before this was answered")))
 
 
-def _forget(state: ApplicationState) -> None:
-    state.lists.clear(lost=not state.assigned_by_hand)
-    state.topics = frozenset()
-    state.pattern = None
-    state.assigned_by_hand = False
-    state.generation, state.member_id = -1, ""
-    state.inbox.changes.clear()
-    state.inbox.completions.clear()
-    state.inbox.losses.clear()
-    state.inbox.early.clear()
+def _forgetting(state: ApplicationState) -> list[Write]:
+    empty: dict[str, Any] = {
+        "topics": frozenset(),
+        "pattern": None,
+        "assigned_by_hand": False,
+        "generation": -1,
+        "member_id": "",
+    }
+    return [
+        *state.lists.clearing(lost=not state.assigned_by_hand),
+        *[(setattr, state, name, value) for name, value in empty.items()],
+        (setattr, state, "owed", ()),
+        (setattr, state, "in_revoke_listener", frozenset()),
+        *[(each.clear,) for each in (state.callbacks, *state.inbox.of_ownership())],
+    ]

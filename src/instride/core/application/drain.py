@@ -8,9 +8,11 @@ from instride.core.application.inbox import Change, Completion, Data
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.seeking import fetch_again
 from instride.core.application.state import ApplicationState
+from instride.core.application.writes import Write, at_once
 from instride.core.events import (
     Answered,
     Assigned,
+    BackgroundEvent,
     CommitsSettled,
     Consumed,
     DeadlineMoved,
@@ -32,97 +34,116 @@ __all__ = ["apply_early", "drain"]
 
 
 def drain(state: ApplicationState) -> None:
-    """Empty the queue (law 1 of `inbox`)."""
-    inbox = state.inbox
+    """Empty the queue (law 1 of `inbox`).
+
+    An event leaves the queue when it was applied: what interrupts that leaves it there, to be applied again. A handler
+    of a signal may call the consumer meanwhile, and so drain the event itself.
+    """
+    if state.inbox.early:
+        apply_early(state)
     while state.queue:
-        event = state.queue.popleft()
-        match event:
-            case Fetched() | Positioned() | Parked():
-                _data(state, event)
-            case Answered():
-                _answered(state, event)
-            case Lost() | RevokeRequested() | GivenBack() | Assigned() | CommitsSettled() | Revoked():
-                _waits(state, event)
-            case DeadlineMoved():
-                _deadline_moved(state, event)
-            case ErrorRaised():
-                inbox.errors.append(event.error)
-            case SubscriptionMatched():
-                if event.pattern == state.pattern:  # else of a subscription that is over
-                    state.topics = event.topics
-            case Wakeup():
-                inbox.woken = True
-            case Noticed():
-                state.holdings.noticed(event.event)
-            case LeaseRenewed():
-                pass  # it only wakes; the lease itself is compared
-            case _:
-                assert_never(event)
+        event = state.queue[0]
+        writes = _apply(state, event)
+        try:
+            at_once([(state.queue.index, event, 0, 1), (state.queue.popleft,), *writes])
+        except ValueError:
+            continue  # that handler was quicker
+        if isinstance(event, Answered):
+            _settle(state, event)
 
 
-def _waits(state: ApplicationState, event: Lost | Change | Completion) -> None:
-    """For the poll that takes it. Telemetry hears now when the network side knew of it."""
+def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
+    """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
+    inbox = state.inbox
     match event:
-        case Lost():
-            state.inbox.losses.append(event)
-        case RevokeRequested() | GivenBack() | Assigned():
-            state.inbox.changes.append(event)
-        case CommitsSettled() | Revoked():
-            state.inbox.completions.append(event)
+        case Fetched() | Positioned() | Parked():
+            return _data(state, event)
+        case Lost() | RevokeRequested() | GivenBack() | Assigned() | CommitsSettled() | Revoked():
+            return [_waiting(state, event)]
+        case DeadlineMoved():
+            _deadline_moved(state, event)
+        case ErrorRaised():
+            return [(inbox.errors.append, event.error)]
+        case SubscriptionMatched():
+            if event.pattern == state.pattern:  # else of a subscription that is over
+                state.topics = event.topics
+        case Wakeup():
+            return [(setattr, inbox, "woken", True)]
+        case Noticed():
+            state.holdings.noticed(event.event)
+        case Answered() | LeaseRenewed():
+            pass  # the first is settled below; the second only wakes, and the lease itself is compared
         case _:
             assert_never(event)
+    return []
+
+
+def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> Write:
+    """For the poll that takes it. Telemetry hears now when the network side knew of it."""
     if not isinstance(event, CommitsSettled):
         state.holdings.arrived(event)
+    match event:
+        case Lost():
+            return (state.inbox.losses.append, event)
+        case RevokeRequested() | GivenBack() | Assigned():
+            return (state.inbox.changes.append, event)
+        case CommitsSettled() | Revoked():
+            return (state.inbox.completions.append, event)
+        case _:
+            assert_never(event)
 
 
-def apply_early(state: ApplicationState, event: Assigned) -> None:
+def apply_early(state: ApplicationState) -> None:
     """Data that came before its assignment was taken."""
-    for partition, epoch in event.partitions.items():
-        for data in state.inbox.pop_early(partition, epoch):
-            _data(state, data)
+    newest, early = state.lists.newest, state.inbox.early
+    for key in [key for key in early if key[1] <= newest.get(key[0], -1)]:
+        while early[key]:
+            at_once([*_data(state, early[key][0]), (early[key].popleft,)])
+        del early[key]
 
 
-def _data(state: ApplicationState, event: Data) -> None:
+def _data(state: ApplicationState, event: Data) -> list[Write]:
     held = state.lists.held.get(event.partition)
     if event.epoch > state.lists.newest.get(event.partition, -1):
-        state.inbox.keep_early(event)
-        return
+        return [state.inbox.keeping_early(event)]
     if held is None or held.epoch != event.epoch:
-        return  # of an assignment that is over
+        return []  # of an assignment that is over
     match event:
         case Fetched():
-            _fetched(state, held, event)
+            return _fetched(state, held, event)
         case Positioned():
             held.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
         case Parked():
             held.parked(event)
         case _:
             assert_never(event)
+    return []
 
 
-def _fetched(state: ApplicationState, held: OwnedPartition, event: Fetched) -> None:
+def _fetched(state: ApplicationState, held: OwnedPartition, event: Fetched) -> list[Write]:
     held.high_watermark = max(held.high_watermark, event.high_watermark)
     if not held.awaits(event.fetch_number):
-        _dropped(state, event)
-    elif not held.arrived(event.start, event.chunk, event.next_offset):
-        _dropped(state, event)
-        fetch_again(state, held)
+        return _dropping(state, event)
+    if event.start != held.fetch_end():
+        return [*_dropping(state, event), *fetch_again(state, held)]
+    return [held.arriving(event.chunk, event.next_offset)]
 
 
-def _dropped(state: ApplicationState, event: Fetched) -> None:
+def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:
     """What is dropped leaves the buffer too, as the network side counts it."""
-    if event.chunk is not None:
-        left = (event.epoch, event.fetch_number, len(event.chunk), event.chunk.nbytes)
-        state.post(Consumed(partitions={event.partition: left}))
+    if event.chunk is None:
+        return []
+    left = (event.epoch, event.fetch_number, len(event.chunk), event.chunk.nbytes)
+    return [(state.send, Consumed(partitions={event.partition: left}))]
 
 
-def _answered(state: ApplicationState, event: Answered) -> None:
+def _settle(state: ApplicationState, event: Answered) -> None:
+    if event.call in state.awaited:
+        state.answers[event.call] = event
     state.holdings.answered(event)
     hook = state.on_answer.pop(event.call, None)
     if hook is not None:
         hook(event)
-    if event.call in state.awaited:
-        state.answers[event.call] = event
 
 
 def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> None:

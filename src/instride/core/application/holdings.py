@@ -4,6 +4,7 @@ Laws
 1. It observes and decides nothing: no other module reads it, and without it everything goes on alike.
 2. Moves come from the ownership table alone (`RevokeLists`), so an event exists for each of them, in their order.
 3. Partitions that change alike at one time are told in one event; a hand-over is told after the change that ends it.
+   A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold.
 4. Times: what the network side knew comes with its events' own stamps; the rest is the time of the call.
 5. `uncommitted` is never too low: of the records that polls returned in this epoch, those that an acknowledged commit
    covers are taken off, and nothing else is.
@@ -11,12 +12,14 @@ Laws
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from instride.commits import CommitEntry
 from instride.core.application.partition import Delivery, OwnedPartition
+from instride.core.application.writes import Write
 from instride.core.events import Answered, Assigned, GivenBack, Lost, Revoked, RevokeRequested
 from instride.core.group.ownership import Ownership
 from instride.core.metrics.meters import ApplicationMeter
@@ -36,6 +39,8 @@ __all__ = ["CHANGES", "Holdings", "Reason", "blocker_of"]
 
 Reason = str | Callable[[TopicPartition], object] | None
 """Why a revoke is delayed: a text, or a function that names what each partition waits for (`OffsetLedger.oldest`)."""
+
+_Move = tuple[OwnedPartition, Ownership | None, Ownership, float]
 
 Moved = RevokeRequested | GivenBack | Assigned | Lost | Revoked
 
@@ -138,6 +143,8 @@ class Holdings:
         self._changed_at = 0.0
         self._changed: list[tuple[OwnershipChange, set[TopicPartition]]] = []
         self._handed_over: list[HandedOver] = []
+        # Moves of ownership that were written and are to be told.
+        self._moves: deque[_Move] = deque()
         # Since the last rebalance ended: what it brought.
         self._news: dict[OwnershipChange, set[TopicPartition]] = {}
 
@@ -145,6 +152,7 @@ class Holdings:
 
     def take(self) -> Sequence[TelemetryEvent]:
         """The events since the last call, in order."""
+        self.catch_up()
         if not self._out and not self._changed:
             return ()
         self._flush()
@@ -162,6 +170,10 @@ class Holdings:
             if position is not None and end >= 0:
                 found[tp] = max(0, end - position)
         return found
+
+    def failed(self) -> int:
+        """How many do not go on. Any thread may ask."""
+        return sum(held.owned.failure() is not None for held in self._held.copy().values())
 
     def _hold(self, tp: TopicPartition, held: _Held) -> Hold:
         deadline = held.owned.deadline
@@ -224,9 +236,24 @@ class Holdings:
 
     # -- moves of ownership
 
-    def moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
-        """The ownership table took a row for this partition; before is None where it was assigned."""
-        held = self._begin(owned) if before is None else self._held[owned.partition]
+    def moving(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> Write:
+        """The ownership table takes a row for this partition; before is None where it was assigned."""
+        return (self._moves.append, (owned, before, after, self.now))
+
+    def catch_up(self) -> None:
+        """Take note of the moves that were written. An interrupted one is taken note of again."""
+        now = self.now
+        try:
+            while self._moves:
+                owned, before, after, self.now = self._moves[0]
+                self._moved(owned, before, after)
+                self._moves.popleft()
+        finally:
+            self.now = now
+
+    def _moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
+        # After an interrupt it may have been told already.
+        held = (None if before is None else self._held.get(owned.partition)) or self._begin(owned)
         if after is _S.REVOKE_THEREAFTER and before is not after:
             held.polls_delayed += 1
             if held.delayed_at is not None:
@@ -285,10 +312,10 @@ class Holdings:
         self._handed_over.append(handed_over)
         self.meter.handed(handed_over)
 
-    def dropped(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
+    def dropping(self, partitions: Iterable[OwnedPartition], *, lost: bool) -> list[Write]:
         """These are held no more, though no row of the table says so: another assign, or the end of a close."""
-        for tp in sorted(partitions):
-            self._changes(self._held[tp], _C.LOST if lost else _C.REVOKED)
+        after = _S.LOST if lost else _S.REVOKED
+        return [self.moving(each, _S.COMPLETING, after) for each in partitions]
 
     def because(self, partitions: Iterable[TopicPartition], reason: Reason) -> dict[TopicPartition, Blocker]:
         """Note what delays these wait for. Returns those whose blocker is another than before, for the network side."""
@@ -305,6 +332,7 @@ class Holdings:
     # -- records and commits
 
     def returned(self, deliveries: Iterable[Delivery]) -> None:
+        self.catch_up()
         for delivery in deliveries:
             self._held[delivery.partition].returned(delivery)
 

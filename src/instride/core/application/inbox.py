@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Any
 
+from instride.core.application.writes import Write
 from instride.core.events import (
     Assigned,
     CommitsSettled,
+    Epochs,
     Fetched,
     GivenBack,
     Lost,
@@ -27,7 +30,7 @@ from instride.core.events import (
 )
 from instride.records import TopicPartition
 
-__all__ = ["Change", "Completion", "Data", "Inbox", "split_change"]
+__all__ = ["Change", "Completion", "Data", "Inbox"]
 
 Change = RevokeRequested | GivenBack | Assigned
 Completion = CommitsSettled | Revoked
@@ -45,26 +48,49 @@ class Inbox:
         self.losses: deque[Lost] = deque()
         self.changes: deque[Change] = deque()
         self.completions: deque[Completion] = deque()
-        self.early: dict[tuple[TopicPartition, int], list[Data]] = {}
+        self.early: dict[tuple[TopicPartition, int], deque[Data]] = {}
 
-    def keep_early(self, data: Data) -> None:
-        self.early.setdefault((data.partition, data.epoch), []).append(data)
-
-    def pop_early(self, partition: TopicPartition, epoch: int) -> list[Data]:
-        return self.early.pop((partition, epoch), [])
+    def keeping_early(self, data: Data) -> Write:
+        return (self.early.setdefault((data.partition, data.epoch), deque()).append, data)
 
     def released(self) -> set[tuple[TopicPartition, int]]:
         """What the group may have given to others already, though no poll has taken it yet."""
         revoked = (event for event in self.completions if isinstance(event, Revoked))
         return {each for event in revoked for each in event.partitions.items()}
 
-    def forget_before(self, partition: TopicPartition, epoch: int) -> None:
-        """Drop waiting data of this epoch and older ones: it was lost before it was taken."""
-        for key in [key for key in self.early if key[0] == partition and key[1] <= epoch]:
-            del self.early[key]
+    def of_ownership(self) -> tuple[Any, ...]:
+        """All that waits and speaks of an assignment."""
+        return self.changes, self.completions, self.losses, self.early
+
+    def forgetting(self, lost: Epochs) -> list[Write]:
+        """Of these epochs and older ones: what waits for them. They were lost before it was taken."""
+        early = [key for key in self.early if key[1] <= lost.get(key[0], -1)]
+        changes = deque(after for before in self.changes if (after := _without(before, lost)) is not None)
+        return [(setattr, self, "changes", changes), *[(self.early.pop, key) for key in early]]
+
+    def next_change(self, held_back: AbstractSet[TopicPartition]) -> tuple[Change, Write] | None:
+        """The first of which a part may be taken now (law 4): that part, and how to take it out."""
+        for place, change in enumerate(self.changes):
+            now, later = _split(change, held_back)
+            if now.partitions or later is None:
+                rest = list(self.changes)
+                rest[place : place + 1] = [] if later is None else [later]
+                return now, (setattr, self, "changes", deque(rest))
+        return None
 
 
-def split_change(change: Change, held_back: AbstractSet[TopicPartition]) -> tuple[Change, Change | None]:
+def _without(change: Change, lost: Epochs) -> Change | None:
+    """Changes of an epoch that is lost are stale; of an assignment that nobody saw nothing is told.
+
+    An empty request has a meaning of its own (C); one of which nothing is left has none.
+    """
+    left = {tp: epoch for tp, epoch in change.partitions.items() if epoch > lost.get(tp, -1)}
+    if left or not change.partitions or isinstance(change, Assigned):
+        return replace(change, partitions=left)
+    return None
+
+
+def _split(change: Change, held_back: AbstractSet[TopicPartition]) -> tuple[Change, Change | None]:
     """The part to take now, and the part of partitions whose loss this poll took (law 4)."""
     later = {tp: epoch for tp, epoch in change.partitions.items() if tp in held_back}
     if not later:

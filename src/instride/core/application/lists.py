@@ -5,14 +5,16 @@ Laws
 2. The step happens once for each poll that returns. A poll that raised after it is continued by the next one.
 3. A lost partition is in the list of lost, once, and in no other.
 4. `delay_revoke` never changes anything when it raises.
+5. What becomes of an event's partitions is written by one `at_once` (rule 13).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from instride.core.application.holdings import Holdings
-from instride.core.application.partition import OwnedPartition
+from instride.core.application.partition import OwnedPartition, Polls
+from instride.core.application.writes import Write, at_once
 from instride.core.events import Epochs, Lost
 from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
 from instride.core.group.protocol import RebalanceProtocol
@@ -26,11 +28,12 @@ _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 class RevokeLists:
     """States of the held partitions. `held` is every partition of the assignment, whatever its state."""
 
-    __slots__ = ("_asked_for", "_lost", "held", "holdings", "newest", "newest_epoch", "protocol")
+    __slots__ = ("_asked_for", "_lost", "held", "holdings", "newest", "newest_epoch", "polls", "protocol")
 
     def __init__(self, protocol: RebalanceProtocol, holdings: Holdings) -> None:
         self.protocol = protocol
         self.holdings = holdings
+        self.polls = Polls()
         self.held: dict[TopicPartition, OwnedPartition] = {}
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
@@ -68,92 +71,100 @@ class RevokeLists:
             if held is None or held.state is Ownership.COMPLETING or held.epoch != self._asked_for[tp]:
                 accepted = False
             else:
-                self._move(held, OwnershipInput.DELAYED)
+                at_once(self._move(held, OwnershipInput.DELAYED))
                 accepted &= now < held.deadline
+        self.holdings.catch_up()
         return accepted
 
-    # -- what a poll does
+    # -- what a poll does: each says what is to be written, and whoever takes an event does all of it at once
 
-    def step(self) -> dict[TopicPartition, int]:
-        """Rule 2: the partitions whose revoke is to be completed now; the list of lost is emptied."""
-        self._lost = set()
+    def step(self, gone: Collection[TopicPartition] = ()) -> tuple[dict[TopicPartition, int], list[Write]]:
+        """Rule 2: the partitions whose revoke is to be completed now. The list of lost becomes `gone`."""
+        writes: list[Write] = [(setattr, self, "_lost", set(gone))]
         completing = {}
         for tp, held in self.held.items():
-            if held.state in _PENDING:
-                self._move(held, OwnershipInput.POLL_STARTED)
-                if held.state is Ownership.COMPLETING:
+            if held.state in _PENDING and tp not in gone:
+                after = next_ownership(self.protocol, held.state, OwnershipInput.POLL_STARTED)
+                writes += self._move(held, OwnershipInput.POLL_STARTED)
+                if after is Ownership.COMPLETING:
                     completing[tp] = held.epoch
-        return completing
+        return completing, writes
 
-    def assigned(self, partitions: Epochs) -> None:
+    def assigned(self, partitions: Epochs) -> list[Write]:
+        writes: list[Write] = []
         for tp, epoch in partitions.items():
-            self.held[tp] = owned = OwnedPartition(tp, epoch)
-            self.holdings.moved(owned, None, owned.state)
-            self.newest[tp] = epoch
-            self.newest_epoch = max(self.newest_epoch, epoch)
+            owned = OwnedPartition(tp, epoch, self.polls)
+            writes += [
+                (self.held.__setitem__, tp, owned),
+                (self.newest.__setitem__, tp, epoch),
+                self.holdings.moving(owned, None, owned.state),
+            ]
+        newest = max((self.newest_epoch, *partitions.values()))
+        return [*writes, (setattr, self, "newest_epoch", newest)]
 
-    def asked_for(self, partitions: Epochs, deadline: float) -> frozenset[TopicPartition]:
+    def asked_for(self, partitions: Epochs, deadline: float) -> tuple[frozenset[TopicPartition], list[Write]]:
         """Rule 3. The partitions for which this is news; their buffers are dropped."""
         news = set()
+        writes: list[Write] = []
         for held in self._matching(partitions):
-            held.deadline = min(held.deadline, deadline)  # it may have moved before this was taken
+            # It may have moved before this was taken.
+            writes.append((setattr, held, "deadline", min(held.deadline, deadline)))
             if held.state is Ownership.OWNED:
                 news.add(held.partition)
-                held.restart_fetch()
-            self._move(held, OwnershipInput.ASKED_FOR)
-            self._asked_for[held.partition] = held.epoch
-        return frozenset(news)
+                writes += held.restarting()
+            writes += self._move(held, OwnershipInput.ASKED_FOR)
+            writes.append((self._asked_for.__setitem__, held.partition, held.epoch))
+        return frozenset(news), writes
 
-    def given_back(self, partitions: Epochs) -> list[OwnedPartition]:
+    def given_back(self, partitions: Epochs) -> tuple[list[OwnedPartition], list[Write]]:
         """Rule 8. Those that are owned again, to be fetched on from their position."""
         back = []
+        writes: list[Write] = []
         for held in self._matching(partitions):
-            pending = held.state in _PENDING
-            self._move(held, OwnershipInput.GIVEN_BACK)
-            if pending and held.state is Ownership.OWNED:
-                held.deadline = float("inf")
-                held.restart_fetch()
+            after = next_ownership(self.protocol, held.state, OwnershipInput.GIVEN_BACK)
+            if held.state in _PENDING and after is Ownership.OWNED:
+                writes += [(setattr, held, "deadline", float("inf")), *held.restarting()]
                 back.append(held)
-        return back
+            writes += self._move(held, OwnershipInput.GIVEN_BACK)
+        return back, writes
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def let_go(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[Write]]:
         """Rule 12 and immediate mode: complete the revoke of these now."""
         completing = {}
+        writes: list[Write] = []
         for tp in partitions:
             held = self.held[tp]
             if held.state is not Ownership.COMPLETING:
-                held.drop_buffer()
-                self._move(held, OwnershipInput.LET_GO)
+                writes += [*held.dropping(), *self._move(held, OwnershipInput.LET_GO)]
                 completing[tp] = held.epoch
-        return completing
+        return completing, writes
 
-    def losing(self, partitions: Epochs) -> frozenset[TopicPartition]:
+    def losing(self, losses: Iterable[Lost]) -> tuple[frozenset[TopicPartition], list[Write]]:
         """Rule 5: these leave the assignment and every list."""
-        gone = set()
-        for held in self._matching(partitions):
-            self._move(held, OwnershipInput.LOST)
-            del self.held[held.partition]
-            gone.add(held.partition)
-        return frozenset(gone)
+        every = {part for loss in losses for part in loss.partitions.items()}
+        return self._leaving(dict(part for part in every if self.holds(*part)), OwnershipInput.LOST)
 
-    def add_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        self._lost.update(partitions)
+    def holds(self, partition: TopicPartition, epoch: int) -> bool:
+        held = self.held.get(partition)
+        return held is not None and held.epoch == epoch
 
-    def revoked(self, partitions: Epochs) -> frozenset[TopicPartition]:
+    def revoked(self, partitions: Epochs) -> tuple[frozenset[TopicPartition], list[Write]]:
         """The assignment shrinks by these."""
-        gone = set()
-        for held in self._matching(partitions):
-            self._move(held, OwnershipInput.COMPLETED)
-            del self.held[held.partition]
-            gone.add(held.partition)
-        return frozenset(gone)
+        return self._leaving(partitions, OwnershipInput.COMPLETED)
 
-    def clear(self, *, lost: bool) -> None:
+    def _leaving(self, partitions: Epochs, how: OwnershipInput) -> tuple[frozenset[TopicPartition], list[Write]]:
+        gone = self._matching(partitions)
+        writes = [write for held in gone for write in (*self._move(held, how), (self.held.pop, held.partition))]
+        return frozenset(held.partition for held in gone), writes
+
+    def adding_lost(self, partitions: Iterable[TopicPartition]) -> Write:
+        return (setattr, self, "_lost", self._lost.union(partitions))
+
+    def clearing(self, *, lost: bool) -> list[Write]:
         """Nothing is held any more. lost: what still was is given up without a hand-over."""
-        self.holdings.dropped(self.held, lost=lost)
-        self.held.clear()
-        self._lost.clear()
-        self._asked_for.clear()
+        held = [self.held[tp] for tp in sorted(self.held)]
+        moves = self.holdings.dropping(held, lost=lost)
+        return [*moves, (self.held.clear,), (setattr, self, "_lost", set()), (self._asked_for.clear,)]
 
     def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
         """Held partitions of these very epochs; what bears another epoch is stale."""
@@ -164,6 +175,6 @@ class RevokeLists:
                 found.append(held)
         return found
 
-    def _move(self, held: OwnedPartition, event: OwnershipInput) -> None:
-        before, held.state = held.state, next_ownership(self.protocol, held.state, event)
-        self.holdings.moved(held, before, held.state)
+    def _move(self, held: OwnedPartition, event: OwnershipInput) -> list[Write]:
+        after = next_ownership(self.protocol, held.state, event)
+        return [(setattr, held, "state", after), self.holdings.moving(held, held.state, after)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
@@ -20,7 +21,7 @@ from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
 from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
-from instride.core.application.partition import Delivery, OwnedPartition
+from instride.core.application.partition import Delivery, OwnedPartition, PollResult
 from instride.core.application.polling import Poller
 from instride.core.application.reading import Read
 from instride.core.application.state import ApplicationState, OnCommit
@@ -58,9 +59,11 @@ class ApplicationMachine:
         post: Callable[[ApplicationEvent], None],
         lease: Lease,
         on_commit: OnCommit | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
+        """post, wake: hand an event to the network side (as `ApplicationState` says)."""
         self._state = ApplicationState(
-            config, protocol=protocol, queue=queue, post=post, lease=lease, on_commit=on_commit
+            config, protocol=protocol, queue=queue, send=post, wake=wake, lease=lease, on_commit=on_commit
         )
         self._config = config
         self._poller = Poller(self._state)
@@ -95,14 +98,18 @@ class ApplicationMachine:
         committing.commit_before_release(
             state, state.holdings.now, gone
         )  # no revoke and no later poll will (as in Java)
-        state.holdings.dropped(gone, lost=False)
-        for tp in gone:
-            del held[tp]
-        for tp in wanted:
-            if tp not in held:
-                state.lists.assigned({tp: state.lists.newest_epoch + 1})
-        state.assigned_by_hand = True
-        state.post(Assign(partitions={tp: each.epoch for tp, each in held.items()}))
+        kept = {tp: each.epoch for tp, each in held.items() if tp not in gone}
+        new = [tp for tp in dict.fromkeys(wanted) if tp not in kept]
+        epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
+        state.write(
+            [
+                *state.holdings.dropping([held[tp] for tp in sorted(gone)], lost=False),
+                *[(held.pop, tp) for tp in gone],
+                *state.lists.assigned(epochs),
+                (setattr, state, "assigned_by_hand", True),
+                (state.send, Assign(partitions={**kept, **epochs})),
+            ]
+        )
 
     def enforce_rebalance(self, reason: str) -> None:
         if not self._state.subscribed:
@@ -129,12 +136,24 @@ class ApplicationMachine:
     def poll(
         self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
     ) -> Call[list[Delivery]]:
+        """The poll is completed when this returns."""
+        return self._completed(self.poll_aside(now, timeout, immediate=immediate, limit=limit, read=read))
+
+    def poll_aside(
+        self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
+    ) -> Call[PollResult]:
+        """The poll is completed when its caller sets `completed` of the result; before, it took nothing (rule 13)."""
         state = self._state
         if not state.subscribed and not state.assigned_by_hand:
             raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
         return self._measured(now, self._poller.poll(now, timeout, immediate=immediate, limit=limit, read=read))
 
-    def _measured(self, now: float, poll: Call[list[Delivery]]) -> Call[list[Delivery]]:
+    def _completed(self, poll: Call[PollResult]) -> Call[list[Delivery]]:
+        result = yield from poll
+        result.completed = True
+        return result.deliveries
+
+    def _measured(self, now: float, poll: Call[PollResult]) -> Call[PollResult]:
         holdings = self._state.holdings
         holdings.meter.poll_began(now)
         try:
@@ -170,6 +189,12 @@ class ApplicationMachine:
             epochs = {tp: self._state.lists.held[tp].epoch for tp in blockers}
             self._state.post(DelayExplained(partitions=epochs, blockers=blockers))
 
+    def failed(self) -> dict[TopicPartition, Exception]:
+        """What keeps each partition that failed from going on."""
+        drain(self._state)
+        failures = {tp: held.failure() for tp, held in self._state.lists.held.items()}
+        return {tp: error for tp, error in failures.items() if error is not None}
+
     def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
         """Seconds until the partition would be lost; None where no revoke of it is pending."""
         drain(self._state)
@@ -195,6 +220,7 @@ class ApplicationMachine:
             client_id=self._config.client_id,
             holds=holdings.holds(),
             lags=holdings.lags(),
+            failed=holdings.failed(),
             now=now,
         )
 
@@ -212,14 +238,14 @@ class ApplicationMachine:
         """Nothing is returned, and no fetch is sent, until resume. What is buffered or in flight stays."""
         for held in self._all_held(partitions):
             if not held.paused:
-                held.paused = True
-                self._state.post(Pause(partition=held.partition, epoch=held.epoch))
+                told = Pause(partition=held.partition, epoch=held.epoch)
+                self._state.write([(setattr, held, "paused", True), (self._state.send, told)])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         for held in self._all_held(partitions):
             if held.paused:
-                held.paused = False
-                self._state.post(Resume(partition=held.partition, epoch=held.epoch))
+                told = Resume(partition=held.partition, epoch=held.epoch)
+                self._state.write([(setattr, held, "paused", False), (self._state.send, told)])
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, held in self._state.lists.held.items() if held.paused)
@@ -323,6 +349,17 @@ class ApplicationMachine:
             yield from closing.unsubscribe(self._state, now, timeout)
         finally:
             self._poller.forget()
+
+    def give_up(self, now: float, timeout: float) -> None:
+        """Ends an unsubscribe that was interrupted: the group is left, the network side sees to it. May come twice."""
+        state = self._state
+        if state.subscribed or state.assigned_by_hand:
+            closing.leave_group(state, now + timeout)
+        self._poller.forget()
+
+    def end(self, now: float, timeout: float, *, leave: bool | None) -> None:
+        """Ends a close that was interrupted: the network side sends what it has, leaves and stops. May come twice."""
+        closing.stop(self._state, now + timeout, leave=leave)
 
     def close(self, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
         self._at(now)

@@ -12,31 +12,35 @@ Laws
 6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
    the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
    at the lease, the clock and the queue when its listener has run, which may take long.
-7. Where records are deserialized, that is the last step; an error of it is raised as `reading` says.
+7. Where records are deserialized, that is the last step. What failed (that, or a partition on the network side) is
+   raised once for each time that it fails, in a poll that has nothing to return or at the start of the next.
 8. A poll that waits long tells the network side now and then that the application is alive, and commits each
    auto_commit_interval what earlier polls returned.
+9. What an exception leaves behind, wherever it comes (rule 13): records are taken aside, and count once the result's
+   `completed` was set. An event, what it changes and what is told of it are one write; the listener's call that it
+   asks for is in a queue, and whatever interrupts the poll, the next one calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import deque
+from functools import partial
 from typing import assert_never
 
 from instride.core.application.calls import Call, Wait
 from instride.core.application.committing import auto_commit_due, commit_before_release, next_auto_commit
 from instride.core.application.drain import apply_early, drain
-from instride.core.application.inbox import Change, Completion, split_change
-from instride.core.application.partition import Delivery
-from instride.core.application.reading import Read, read_first, read_taken
-from instride.core.application.seeking import reset_due, tell_position
-from instride.core.application.state import ApplicationState
+from instride.core.application.inbox import Change, Completion
+from instride.core.application.partition import Delivery, PollResult
+from instride.core.application.reading import Read, next_retry, read_taken, retry_unreadable
+from instride.core.application.seeking import reset_due, restarted
+from instride.core.application.state import ApplicationState, Callback
+from instride.core.application.writes import Write, at_once
 from instride.core.events import (
     Assigned,
     CommitsSettled,
     CompleteRevoke,
     Consumed,
-    Epochs,
     GivenBack,
     PartitionsAssigned,
     PartitionsRevoked,
@@ -47,7 +51,7 @@ from instride.core.events import (
 from instride.errors import WakeupError
 from instride.records import TopicPartition
 
-__all__ = ["Poller", "run_revoked_listener"]
+__all__ = ["Poller", "completed", "run_callbacks"]
 
 
 class Poller:
@@ -57,23 +61,26 @@ class Poller:
         self._state = state
         self._stepped = False
         self._news = False
+        # Lost, and not in the list of lost yet.
+        self._gone: frozenset[TopicPartition] = frozenset()
         # Partitions whose loss this poll took: none of their later events is taken by it (rule 5).
-        self._held_back: set[TopicPartition] = set()
+        self._held_back: frozenset[TopicPartition] = frozenset()
         # Immediate mode: revokes that this poll waits for.
         self._awaited: dict[TopicPartition, int] = {}
 
     def forget(self) -> None:
         """Everything was given up: nothing of it is continued or awaited."""
         self._stepped = self._news = False
-        self._held_back.clear()
-        self._awaited.clear()
+        self._gone = self._held_back = frozenset()
+        self._awaited = {}
 
     def poll(
         self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
-    ) -> Call[list[Delivery]]:
-        """read: deserializes each record that is returned."""
+    ) -> Call[PollResult]:
+        """read: deserializes each record that is returned. Whoever runs this sets `completed` of the result (law 9)."""
         state = self._state
         deadline = now + timeout
+        result = self._open()
         holds = self._look(now)
         state.post(Polled())
         self._raise_due()
@@ -81,11 +88,11 @@ class Poller:
         alive = now + state.config.max_poll_interval / 3
         while True:
             heard = self._take_events(now, immediate=immediate)
-            deliveries = self._collect(limit, read) if holds and not heard else []
-            if not heard and (deliveries or self._news or now >= deadline):
-                self._stepped = self._news = False
-                return deliveries
-            now = yield Wait(until=now if heard else min(deadline, alive, next_auto_commit(state)))
+            if holds and not heard and not self._awaited:
+                self._collect(result, limit, read, now)
+            if not heard and (result.deliveries or self._news or now >= deadline):
+                return result
+            now = yield Wait(until=now if heard else min(deadline, alive, self._next_look()))
             holds = self._look(now)
             if now >= alive:  # law 8; however often something woke it meanwhile
                 alive = now + state.config.max_poll_interval / 3
@@ -94,6 +101,17 @@ class Poller:
             self._take_losses()
             if now >= next_auto_commit(state):
                 auto_commit_due(state, now)
+
+    def _open(self) -> PollResult:
+        """Law 2: what the last poll reported is over, if it was completed; else this one continues it."""
+        polls = self._state.lists.polls
+        if polls.current.completed:
+            self._stepped = self._news = False
+        polls.current = PollResult()
+        return polls.current
+
+    def _next_look(self) -> float:
+        return min(next_auto_commit(self._state), next_retry(self._state.lists.held.values()))
 
     def _look(self, now: float) -> bool:
         """At the lease, then at the queue (law 6). Whether the lease holds."""
@@ -110,6 +128,9 @@ class Poller:
             raise WakeupError("wakeup() was called")
         if inbox.errors:
             raise inbox.errors.popleft()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
         for held in self._state.lists.held.values():
             error = held.due_error()
             if error is not None:
@@ -118,203 +139,190 @@ class Poller:
     def _begin(self, now: float) -> None:
         """Rules 1 and 2: losses leave the lists, the step, then the list of lost."""
         state = self._state
-        if not self._stepped:
-            # Leave the lists before the step, so that what was lost is not completed.
-            lost = self._drop_lost()
-            self._held_back.clear()
-            auto_commit_due(state, now)
-            completing = state.lists.step()
-            self._stepped = True
-            if completing:
-                commit_before_release(state, now, completing)
-                state.post(CompleteRevoke(partitions=completing))
-            self._tell_lost(lost)
-        else:
-            self._take_losses()
+        run_callbacks(state)  # of a poll that was interrupted before it called the listener
+        self._drop_lost()  # leave the lists before the step, so that what was lost is not completed
+        if self._stepped:
+            self._tell_lost()
+            return
+        auto_commit_due(state, now)
+        completing, writes = state.lists.step(self._gone)
+        if completing:
+            commit_before_release(state, now, completing)
+            writes.append((state.send, CompleteRevoke(partitions=completing)))
+        state.write([*writes, *self._telling_lost(), (setattr, self, "_stepped", True)])
+        run_callbacks(state)
 
     # -- losses
 
     def _take_losses(self) -> None:
         if self._state.inbox.losses:
-            self._tell_lost(self._drop_lost())
+            self._drop_lost()
+            self._tell_lost()
 
-    def _drop_lost(self) -> frozenset[TopicPartition]:
+    def _drop_lost(self) -> None:
         state = self._state
-        lost: frozenset[TopicPartition] = frozenset()
-        while state.inbox.losses:
-            loss = state.inbox.losses.popleft()
-            known = state.lists.losing(loss.partitions)
-            lost |= known
-            for partition, epoch in loss.partitions.items():
-                state.inbox.forget_before(partition, epoch)
-                self._awaited.pop(partition, None)
-            self._forget_changes(loss.partitions)
-        return lost
-
-    def _forget_changes(self, lost: Epochs) -> None:
-        """Changes of an epoch that is lost are stale; of an assignment that nobody saw nothing is told."""
-        changes = self._state.inbox.changes
-        for _ in range(len(changes)):
-            before = changes.popleft()
-            after = _without(before, lost)
-            # An empty request has a meaning of its own (C); one of which nothing is left has none.
-            if after.partitions or not before.partitions or isinstance(after, Assigned):
-                changes.append(after)
-
-    def _tell_lost(self, lost: frozenset[TopicPartition]) -> None:
-        if not lost:
+        losses = tuple(state.inbox.losses)
+        if not losses:
             return
-        self._news = True
-        self._held_back |= lost
-        self._state.lists.add_lost(lost)
-        if self._state.listener is not None:
-            self._state.listener.on_partitions_lost(sorted(lost))
+        newest = dict(sorted(part for loss in losses for part in loss.partitions.items()))
+        gone, writes = state.lists.losing(losses)
+        awaited = {tp: epoch for tp, epoch in self._awaited.items() if tp not in newest}
+        state.write(
+            [
+                *writes,
+                *state.inbox.forgetting(newest),
+                *[(state.inbox.losses.popleft,) for _ in losses],
+                (setattr, self, "_awaited", awaited),
+                (setattr, self, "_gone", self._gone | gone),
+            ]
+        )
+
+    def _telling_lost(self) -> list[Write]:
+        """The list of lost itself is not in it, since the step begins that anew."""
+        gone, listener = self._gone, self._state.listener
+        held_back = self._held_back if self._stepped else frozenset()
+        writes: list[Write] = [
+            (setattr, self, "_held_back", held_back | gone),
+            (setattr, self, "_gone", frozenset()),
+            (setattr, self, "_news", self._news or bool(gone)),
+        ]
+        if gone and listener is not None:
+            callback = Callback(call=partial(listener.on_partitions_lost, sorted(gone)))
+            writes.append((self._state.callbacks.append, callback))
+        return writes
+
+    def _tell_lost(self) -> None:
+        if self._gone:
+            self._state.write([self._state.lists.adding_lost(self._gone), *self._telling_lost()])
+            run_callbacks(self._state)
 
     # -- the other events
 
     def _take_events(self, now: float, *, immediate: bool) -> bool:
         """Whether a listener may have heard of one."""
         inbox = self._state.inbox
-        put_back: list[Change] = []
         took = False
-        try:
-            while True:
-                if inbox.completions and self._awaited_are_settled():
-                    self._take_completion(inbox.completions.popleft())
-                    took = True
-                elif inbox.changes and not self._awaited:
-                    change, later = split_change(inbox.changes.popleft(), self._held_back)
-                    if later is not None:
-                        put_back.append(later)
-                    if change.partitions or later is None:
-                        self._take_change(change, now, immediate=immediate)
-                        took = True
-                else:
-                    return took and self._state.listener is not None
-        finally:
-            inbox.changes.extendleft(reversed(put_back))
+        while True:
+            if inbox.completions and self._awaited_are_settled():
+                self._take_completion(inbox.completions[0])
+            elif not self._awaited and (found := inbox.next_change(self._held_back)) is not None:
+                self._take_change(*found, now, immediate=immediate)
+            else:
+                return took and self._state.listener is not None
+            took = True
+            run_callbacks(self._state)
 
-    def _take_change(self, change: Change, now: float, *, immediate: bool) -> None:
+    def _take_change(self, change: Change, taken: Write, now: float, *, immediate: bool) -> None:
         match change:
             case RevokeRequested():
-                self._asked_for(change, now, immediate=immediate)
+                self._asked_for(change, taken, now, immediate=immediate)
             case GivenBack():
-                self._given_back(change)
+                back, writes = self._state.lists.given_back(change.partitions)
+                self._state.write([taken, *writes, *[restarted(self._state, held) for held in back]])
             case Assigned():
-                self._assigned(change, immediate=immediate)
+                self._assigned(change, taken, immediate=immediate)
             case _:
                 assert_never(change)
 
-    def _asked_for(self, change: RevokeRequested, now: float, *, immediate: bool) -> None:
+    def _asked_for(self, change: RevokeRequested, taken: Write, now: float, *, immediate: bool) -> None:
         state = self._state
-        asked = state.lists.asked_for(change.partitions, change.deadline)
-        if not asked:
-            if immediate and not change.partitions and state.listener is not None:
-                state.listener.on_partitions_revoked([])  # eager, and nothing is held (C)
-            return
-        if not immediate:
-            self._news = True
-            return
-        completing = state.lists.let_go(asked)
-        commit_before_release(state, now, completing)
-        state.post(CompleteRevoke(partitions=completing))
-        self._awaited.update(completing)
+        asked, writes = state.lists.asked_for(change.partitions, change.deadline)
+        if asked and not immediate:
+            writes.append((setattr, self, "_news", True))
+        if immediate and not change.partitions and state.listener is not None:
+            # Eager, and nothing is held (C).
+            writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
+        state.write([taken, *writes])
+        if asked and immediate:
+            self._complete_now(asked, now)
 
-    def _given_back(self, change: GivenBack) -> None:
-        for held in self._state.lists.given_back(change.partitions):
-            tell_position(self._state, held)
+    def _complete_now(self, asked: frozenset[TopicPartition], now: float) -> None:
+        completing, writes = self._state.lists.let_go(asked)
+        commit_before_release(self._state, now, completing)
+        awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
+        self._state.write([*writes, (self._state.send, CompleteRevoke(partitions=completing)), awaited])
 
-    def _assigned(self, change: Assigned, *, immediate: bool) -> None:
+    def _assigned(self, change: Assigned, taken: Write, *, immediate: bool) -> None:
         state = self._state
-        state.lists.assigned(change.partitions)
-        state.generation, state.member_id = change.generation, change.member_id
-        apply_early(state, change)
-        try:
-            if state.listener is not None and (change.partitions or immediate):
-                state.listener.on_partitions_assigned(sorted(change.partitions))
-        finally:
-            state.post(PartitionsAssigned(generation=change.generation))
+        told: Write = (state.send, PartitionsAssigned(generation=change.generation))
+        if state.listener is not None and (change.partitions or immediate):
+            call = partial(state.listener.on_partitions_assigned, sorted(change.partitions))
+            told = (state.callbacks.append, Callback(call=call, ends=[told]))
+        generation = (setattr, state, "generation", change.generation)
+        member_id = (setattr, state, "member_id", change.member_id)
+        state.write([taken, *state.lists.assigned(change.partitions), generation, member_id, told])
+        apply_early(state)
 
     def _awaited_are_settled(self) -> bool:
         """Immediate mode: what was asked for together is told to the listener in one call, as C does."""
-        completions = self._state.inbox.completions
-        if not self._awaited.keys() <= {tp for event in completions for tp in event.partitions}:
+        inbox = self._state.inbox
+        if not self._awaited.keys() <= {tp for event in inbox.completions for tp in event.partitions}:
             return False
         if self._awaited:
-            settled = [event for event in completions if isinstance(event, CommitsSettled)]
+            settled = [event for event in inbox.completions if isinstance(event, CommitsSettled)]
             together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
-            others = [event for event in completions if not isinstance(event, CommitsSettled)]
-            completions.clear()
-            completions.extend([CommitsSettled(partitions=together), *others] if together else others)
+            others = [event for event in inbox.completions if not isinstance(event, CommitsSettled)]
+            inbox.completions = deque([CommitsSettled(partitions=together), *others] if together else others)
         return True
 
     def _take_completion(self, event: Completion) -> None:
-        for partition in event.partitions:
-            self._awaited.pop(partition, None)
-        match event:
-            case CommitsSettled():
-                run_revoked_listener(self._state, event.partitions)
-            case Revoked():
-                self._state.lists.revoked(event.partitions)
-            case _:
-                assert_never(event)
+        state = self._state
+        awaited = {tp: epoch for tp, epoch in self._awaited.items() if tp not in event.partitions}
+        state.write([*completed(state, event), (setattr, self, "_awaited", awaited)])
 
     # -- records
 
-    def _collect(self, limit: int, read: Read | None) -> list[Delivery]:
+    def _collect(self, result: PollResult, limit: int, read: Read | None, now: float) -> None:
+        """Takes aside what the poll returns. What failed is raised where it returns nothing (law 7)."""
         state = self._state
-        if self._awaited:
-            return []
+        held = state.lists.held
         reset_due(state)
-        if read is None:
-            deliveries = state.fairness.collect(state.lists.held, limit)
+        retry_unreadable(read, held.values(), now)
+        taken = state.fairness.collect(held, limit)
+        result.deliveries = taken if read is None else read_taken(read, held, taken, now)
+        if result.deliveries:
+            self._tell_taken(result.deliveries)
         else:
-            deliveries = self._collect_read(limit, read)
-        if deliveries:
-            room = _room(state, deliveries)
-            state.holdings.returned(deliveries)
-            state.holdings.meter.returned(room, state.holdings.now)
-            state.post(Consumed(partitions=room))
-        return deliveries
+            self._raise_failure()
 
-    def _collect_read(self, limit: int, read: Read) -> list[Delivery]:
-        """What could not be read before is tried alone: so its error waits for nobody else's records."""
+    def _tell_taken(self, deliveries: list[Delivery]) -> None:
         state = self._state
-        first = read_first(read, state.lists.held.values())
-        if first:
-            return first
-        return read_taken(read, state.lists.held, lambda: state.fairness.collect(state.lists.held, limit))
+        left = {tp: state.lists.held[tp].left() for tp in {each.partition for each in deliveries}}
+        room = {tp: event for tp, (event, _) in left.items()}
+        state.holdings.returned(deliveries)
+        state.holdings.meter.returned(room, state.holdings.now)
+        state.write([(state.send, Consumed(partitions=room)), *[told for _, told in left.values()]])
 
 
-def _room(state: ApplicationState, deliveries: Sequence[Delivery]) -> dict[TopicPartition, tuple[int, int, int, int]]:
-    room: dict[TopicPartition, tuple[int, int, int, int]] = {}
-    for delivery in deliveries:
-        tp, chunk = delivery.partition, delivery.chunk
-        _, _, records, nbytes = room.get(tp, (0, 0, 0, 0))
-        number = state.lists.held[tp].fetch_number
-        room[tp] = (delivery.epoch, number, records + len(chunk), nbytes + chunk.nbytes)
-    return room
+def run_callbacks(state: ApplicationState) -> None:
+    """The listener's turn: what was written before it is not undone by what it raises, and no call is made twice."""
+    finish_callback(state)
+    while state.callbacks:
+        callback = state.callbacks[0]
+        begins = [(state.callbacks.popleft,), *callback.begins, (setattr, state, "owed", callback.ends)]
+        try:
+            at_once([*begins, (callback.call,)])  # what interrupts it comes before it, or is the listener's own
+        finally:
+            finish_callback(state)
 
 
-def run_revoked_listener(state: ApplicationState, partitions: Epochs) -> None:
-    """The listener's turn in a revoke; commits of these partitions are taken while it runs."""
-    held = {tp: epoch for tp, epoch in partitions.items() if _is_held(state, tp, epoch)}
-    state.in_revoke_listener = frozenset(held)
-    try:
-        if state.listener is not None and held:
-            state.listener.on_partitions_revoked(sorted(held))
-    finally:
-        state.in_revoke_listener = frozenset()
-        state.lists.revoked(held)
-        state.post(PartitionsRevoked(partitions=held))
+def finish_callback(state: ApplicationState) -> None:
+    if state.owed:
+        state.write([*state.owed, (setattr, state, "owed", ())])
 
 
-def _is_held(state: ApplicationState, partition: TopicPartition, epoch: int) -> bool:
-    held = state.lists.held.get(partition)
-    return held is not None and held.epoch == epoch
-
-
-def _without(change: Change, lost: Epochs) -> Change:
-    return replace(
-        change, partitions={tp: epoch for tp, epoch in change.partitions.items() if epoch > lost.get(tp, -1)}
+def completed(state: ApplicationState, event: Completion) -> list[Write]:
+    """The first of the completions is taken. A listener hears of it next; commits are taken while it runs."""
+    taken = (state.inbox.completions.popleft,)
+    if isinstance(event, Revoked):
+        return [taken, *state.lists.revoked(event.partitions)[1]]
+    held = {tp: epoch for tp, epoch in event.partitions.items() if state.lists.holds(tp, epoch)}
+    ends = [*state.lists.revoked(held)[1], (state.send, PartitionsRevoked(partitions=held))]
+    if state.listener is None or not held:
+        return [taken, *ends]
+    callback = Callback(
+        call=partial(state.listener.on_partitions_revoked, sorted(held)),
+        begins=[(setattr, state, "in_revoke_listener", frozenset(held))],
+        ends=[(setattr, state, "in_revoke_listener", frozenset()), *ends],
     )
+    return [taken, (state.callbacks.append, callback)]

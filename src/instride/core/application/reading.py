@@ -1,120 +1,87 @@
 """Deserializing what a poll returns, so that a record which cannot be read stands in nobody's way for good.
 
 Laws
-1. A poll returns what comes before such a record, and of other partitions; its own partition stands at it. When
-   nothing else is there, or in the next poll, the error is raised; and again by each poll, until a seek, a pause, or
-   until it can be read after all.
-2. What a poll took and does not return was never taken: position, leader epoch and buffer are as before.
-3. So it is for whatever interrupts a deserializer.
+1. A poll returns what comes before such a record, and of other partitions; its own partition stands at it. The error
+   is raised once: in this poll where there is nothing to return, else in the next.
+2. It is read again after a back-off, which grows and is bounded; when it fails again, the error is raised again. Until
+   it can be read, or a seek goes past it, it stands in `failed_partitions`, and its partition returns nothing.
+3. Trying it again takes nothing from the records of others.
+4. What a poll took and does not return was never taken: position, leader epoch and buffer are as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import islice
+from typing import Final
 
-from instride.core.application.partition import Delivery, OwnedPartition
+from instride.core.application.partition import Delivery, OwnedPartition, Unreadable
 from instride.errors import DeserializationError
 from instride.records import TopicPartition
-from instride.wire.chunk import RecordChunk
 from instride.wire.decoder import ConsumerRecord
 
-__all__ = ["Read", "read_first", "read_taken"]
+__all__ = ["FIRST_RETRY", "LONGEST_RETRY", "Read", "next_retry", "read_taken", "retry_unreadable"]
 
 Read = Callable[[ConsumerRecord], ConsumerRecord]
 """Deserializes one record. Raises DeserializationError."""
 
-
-@dataclass(slots=True, kw_only=True)
-class _Taken:
-    """What a poll took of one partition, where that stood before, and what becomes of it."""
-
-    held: OwnedPartition
-    position: int | None
-    leader_epoch: int
-    taken: list[Delivery] = field(default_factory=list)
-    good: list[Delivery] = field(default_factory=list)
-    rest: list[RecordChunk] = field(default_factory=list)
-    error: DeserializationError | None = None
-
-    def apply(self) -> None:
-        """Law 2."""
-        if self.good:
-            last = self.good[-1].chunk
-            self.position, self.leader_epoch = last.next_offset, last.leader_epoch
-        self._put_back(self.rest)
-        self.held.unreadable = self.error is not None
-
-    def undo(self) -> None:
-        """Law 3."""
-        self._put_back([each.chunk for each in self.taken])
-
-    def _put_back(self, chunks: Sequence[RecordChunk]) -> None:
-        if chunks:
-            self.held.put_back(chunks, self.position, self.leader_epoch)
+FIRST_RETRY: Final = 1.0
+LONGEST_RETRY: Final = 60.0
+"""Seconds between two tries: doubled from the first to the longest."""
 
 
-def read_first(read: Read, held: Iterable[OwnedPartition]) -> list[Delivery]:
-    """Try those that could not be read in an earlier poll once more. Raises as law 1 says."""
-    taken = [_before(each) for each in held if each.unreadable and each.available()]
-    for each in taken:
-        each.taken += each.held.take(1)
-    return _read_all(read, taken)
+def next_retry(partitions: Iterable[OwnedPartition]) -> float:
+    """When the first of those that cannot be read is tried again; infinity where there is none."""
+    waiting = (each.unreadable.retry_at for each in partitions if each.unreadable is not None and not each.paused)
+    return min(waiting, default=float("inf"))
+
+
+def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], now: float) -> None:
+    """Law 2. read: None where this poll deserializes nothing, so that nothing is unreadable."""
+    for held in partitions:
+        before = held.unreadable
+        if before is None or held.paused or (read is not None and now < before.retry_at):
+            continue
+        held.unreadable = None
+        if read is not None:
+            _, error = _read(read, held.take(min(held.available(), 1)))
+            held.take_only(0)
+            if error is not None:
+                held.unreadable = _unreadable(error, now, min(before.delay * 2, LONGEST_RETRY))
 
 
 def read_taken(
-    read: Read, held: Mapping[TopicPartition, OwnedPartition], take: Callable[[], Sequence[Delivery]]
+    read: Read, held: Mapping[TopicPartition, OwnedPartition], taken: Iterable[Delivery], now: float
 ) -> list[Delivery]:
-    """What `take` takes, deserialized, up to the first of each partition that cannot be. Raises as law 1 says."""
-    taken = {tp: _before(each) for tp, each in held.items()}
-    for delivery in take():
-        taken[delivery.partition].taken.append(delivery)
-    return _read_all(read, [each for each in taken.values() if each.taken])
+    """Law 1: what was taken, deserialized, up to the first of each partition that cannot be."""
+    by_partition: dict[TopicPartition, list[Delivery]] = {}
+    for delivery in taken:
+        by_partition.setdefault(delivery.partition, []).append(delivery)
+    return [
+        each for tp, deliveries in by_partition.items() for each in _read_partition(read, held[tp], deliveries, now)
+    ]
 
 
-def _before(held: OwnedPartition) -> _Taken:
-    return _Taken(held=held, position=held.position, leader_epoch=held.leader_epoch)
+def _read_partition(read: Read, held: OwnedPartition, taken: Sequence[Delivery], now: float) -> list[Delivery]:
+    records, error = _read(read, taken)
+    if error is not None:
+        taken = held.take_only(len(records))
+        held.unreadable = _unreadable(error, now, FIRST_RETRY)
+    left = iter(records)
+    return [replace(each, records=tuple(islice(left, len(each.chunk)))) for each in taken]
 
 
-def _read_all(read: Read, taken: Sequence[_Taken]) -> list[Delivery]:
+def _read(read: Read, taken: Iterable[Delivery]) -> tuple[list[ConsumerRecord], DeserializationError | None]:
+    records: list[ConsumerRecord] = []
     try:
         for each in taken:
-            _read_partition(read, each)
-    except BaseException:
-        for each in taken:
-            each.undo()
-        raise
-    for each in taken:
-        each.apply()
-    deliveries = [delivery for each in taken for delivery in each.good]
-    errors = [each.error for each in taken if each.error is not None]
-    if errors and not deliveries:
-        raise errors[0]
-    return deliveries
-
-
-def _read_partition(read: Read, each: _Taken) -> None:
-    for delivery in each.taken:
-        if each.error is not None:
-            each.rest.append(delivery.chunk)
-            continue
-        records: list[ConsumerRecord] = []
-        try:
-            for record in delivery.chunk.records(epoch=delivery.epoch, seek_number=delivery.seek_number):
+            for record in each.chunk.records(epoch=each.epoch, seek_number=each.seek_number):
                 records.append(read(record))
-        except DeserializationError as error:
-            each.error = error
-        _divide(each, delivery, records)
+    except DeserializationError as error:
+        return records, error
+    return records, None
 
 
-def _divide(each: _Taken, delivery: Delivery, records: list[ConsumerRecord]) -> None:
-    """The part of a delivery that could be read is good; the rest goes back."""
-    chunk = delivery.chunk
-    if len(records) == len(chunk):
-        each.good.append(replace(delivery, records=tuple(records)))
-        return
-    rest = chunk
-    if records:
-        chunk, rest = chunk.split(len(records))
-        each.good.append(replace(delivery, chunk=chunk, records=tuple(records)))
-    each.rest.append(rest)
+def _unreadable(error: DeserializationError, now: float, delay: float) -> Unreadable:
+    return Unreadable(error=error, retry_at=now + delay, delay=delay)

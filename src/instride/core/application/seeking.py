@@ -13,22 +13,31 @@ from __future__ import annotations
 
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.state import ApplicationState
+from instride.core.application.writes import Write
 from instride.core.events import SetPosition
 
-__all__ = ["fetch_again", "reset_due", "seek", "tell_position"]
+__all__ = ["fetch_again", "reset_due", "restarted", "seek"]
 
 
-def seek(state: ApplicationState, held: OwnedPartition, offset: int, leader_epoch: int = -1) -> None:
-    """offset: a number, EARLIEST or LATEST."""
-    held.seek(offset, leader_epoch)
-    tell_position(state, held)
-
-
-def _reset(state: ApplicationState, held: OwnedPartition, offset: int) -> None:
-    """Law 2. The network side tells from where to where, once it knows."""
-    start = held.position
-    held.seek(offset, held.reset_epoch)
-    tell_position(state, held, reset_from=start)
+def seek(
+    state: ApplicationState,
+    held: OwnedPartition,
+    offset: int,
+    leader_epoch: int = -1,
+    *,
+    reset_from: int | None = None,
+) -> None:
+    """offset: a number, EARLIEST or LATEST. reset_from: where it stood, in a reset by law 2."""
+    told = SetPosition(
+        partition=held.partition,
+        epoch=held.epoch,
+        seek_number=held.seek_number + 1,
+        fetch_number=held.fetch_number + 1,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        reset_from=reset_from,
+    )
+    state.write([*held.seeking(offset, leader_epoch), (state.send, told)])
 
 
 def reset_due(state: ApplicationState) -> None:
@@ -38,32 +47,35 @@ def reset_due(state: ApplicationState) -> None:
         if reset is None:
             continue
         if held.position is not None and held.position <= reset:
-            held.restart_fetch()
-            tell_position(state, held)
+            state.write([*held.restarting(), restarted(state, held)])
         else:
-            _reset(state, held, reset)
+            # The network side tells from where to where, once it knows.
+            seek(state, held, reset, held.reset_epoch, reset_from=held.position)
 
 
-def fetch_again(state: ApplicationState, held: OwnedPartition) -> None:
+def fetch_again(state: ApplicationState, held: OwnedPartition) -> list[Write]:
     """Law 3. Whatever else is under way does not continue the buffer either."""
-    held.drop_arrivals()
-    tell_position(state, held, keeps_buffer=True)
-
-
-def tell_position(
-    state: ApplicationState, held: OwnedPartition, *, keeps_buffer: bool = False, reset_from: int | None = None
-) -> None:
-    """Fetch from the end of the buffer, or from where the position is to be found."""
     end = held.fetch_end()
-    state.post(
-        SetPosition(
-            partition=held.partition,
-            epoch=held.epoch,
-            seek_number=held.seek_number,
-            fetch_number=held.fetch_number,
-            offset=held.origin if end is None else end,
-            leader_epoch=held.end_epoch(),
-            keeps_buffer=keeps_buffer,
-            reset_from=reset_from,
-        )
+    told = SetPosition(
+        partition=held.partition,
+        epoch=held.epoch,
+        seek_number=held.seek_number,
+        fetch_number=held.fetch_number + 1,
+        offset=held.origin if end is None else end,
+        leader_epoch=held.end_epoch(),
+        keeps_buffer=True,
     )
+    return [(setattr, held, "fetch_number", held.fetch_number + 1), (state.send, told)]
+
+
+def restarted(state: ApplicationState, held: OwnedPartition) -> Write:
+    """Tells the network side, with `OwnedPartition.restarting`: fetch from the position, or where it is to be found."""
+    told = SetPosition(
+        partition=held.partition,
+        epoch=held.epoch,
+        seek_number=held.seek_number,
+        fetch_number=held.fetch_number + 1,
+        offset=held.origin if held.position is None else held.position,
+        leader_epoch=held.leader_epoch,
+    )
+    return (state.send, told)

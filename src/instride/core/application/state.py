@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
@@ -14,21 +15,32 @@ from instride.core.application.inbox import Inbox
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import OwnedPartition
+from instride.core.application.writes import Write, at_once
 from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.records import OffsetAndMetadata, TopicPartition
 
-__all__ = ["ApplicationState", "OnCommit"]
+__all__ = ["ApplicationState", "Callback", "OnCommit"]
 
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """A call of the listener that is due. begins, ends: what is written before it and when it has ended."""
+
+    call: Callable[[], None]
+    begins: Sequence[Write] = ()
+    ends: Sequence[Write] = ()
 
 
 class ApplicationState:
     """Shared by the modules of this folder. Not thread-safe but for `queue`, which only ever gets appended to.
 
     queue: background events, appended by the network side, popped here.
-    post: hands an application event to the network side.
+    send: hands an application event to the network side; as an append of a deque it is interrupted nowhere.
+    wake: called after it, so that what was sent is taken soon.
     on_commit: hears of every offset that was committed, when the answer is taken; may not raise.
     """
 
@@ -38,27 +50,34 @@ class ApplicationState:
         *,
         protocol: RebalanceProtocol,
         queue: deque[BackgroundEvent],
-        post: Callable[[ApplicationEvent], None],
+        send: Callable[[ApplicationEvent], None],
+        wake: Callable[[], None],
         lease: Lease,
         on_commit: OnCommit | None = None,
     ) -> None:
         self.config = config
         self.on_commit = on_commit
         self.queue = queue
-        self.post = post
+        self.send = send
+        self._wake = wake
         self.lease = lease
         self.holdings = Holdings()
         self.lists = RevokeLists(protocol, self.holdings)
         self.inbox = Inbox()
         self.fairness = _fairness(config)
         self.listener: RebalanceListener | None = None
+        # Calls of the listener that an event asked for and that have not begun, in order.
+        self.callbacks: deque[Callback] = deque()
+        # What is to be written once the call of the listener that is under way has ended, however it ends.
+        self.owed: Sequence[Write] = ()
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.assigned_by_hand = False
         # Of the newest assignment that a poll has taken.
         self.generation = -1
         self.member_id = ""
-        self.closed = False
+        # The number of the answer to a close, once the network side is told.
+        self.closing: int | None = None
         self.answers: dict[int, Answered] = {}
         self.awaited: set[int] = set()
         self.on_answer: dict[int, Callable[[Answered], None]] = {}
@@ -74,6 +93,16 @@ class ApplicationState:
     def subscribed(self) -> bool:
         """By topics, or by a pattern that may match nothing yet."""
         return bool(self.topics) or self.pattern is not None
+
+    def post(self, event: ApplicationEvent) -> None:
+        self.send(event)
+        self._wake()
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """All of it, or nothing where a signal's exception comes first (rule 13). `(state.send, event)` is one too."""
+        at_once(writes)
+        self.holdings.catch_up()
+        self._wake()
 
     def change_settings(self, config: ConsumerConfig) -> None:
         if config.fetch_fairness != self.config.fetch_fairness:

@@ -37,15 +37,17 @@ def metrics(
     client_id: str,
     holds: Mapping[TopicPartition, Hold],
     lags: Mapping[TopicPartition, int],
+    failed: int = 0,
     now: float,
 ) -> dict[MetricName, float]:
-    """lags: of the partitions of which it is known."""
+    """lags: of the partitions of which it is known. failed: how many partitions do not go on."""
     values = [
         *_general(network, application, now),
         *_coordinator(network, len(holds), now),
         *_fetch(network, application, lags, now),
         *_handover(application, holds, now),
         *_without_owner(network),
+        _Value(FETCH, "failed-partitions", failed),
     ]
     client = ("client-id", client_id)
     return {

@@ -16,7 +16,7 @@ from instride.commits import CommitResult, CommitSnapshot
 from instride.core.application.calls import Call
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.machine import ApplicationMachine
-from instride.core.application.partition import Delivery
+from instride.core.application.partition import Delivery, PollResult
 from instride.errors import KafkaError, NetworkThreadDiedError, WakeupError
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.testing.recording.listening import WatchedListener
@@ -49,14 +49,14 @@ class WatchedApplication:
 
     # -- polling
 
-    def poll(self, *arguments: Any, **named: Any) -> Call[list[Delivery]]:
+    def poll_aside(self, *arguments: Any, **named: Any) -> Call[PollResult]:
         try:
-            deliveries = yield from self._machine.poll(*arguments, **named)
+            result = yield from self._machine.poll_aside(*arguments, **named)
         except NetworkThreadDiedError as error:
             self._say("died", "network thread", str(error))
             raise
         asked, lost = self._machine.to_be_revoked(), self._machine.lost()
-        stretches = [stretch for each in deliveries for stretch in self._stretches(each)]
+        stretches = [stretch for each in result.deliveries for stretch in self._stretches(each)]
         if self._holes:
             self._tell_passed()
         beats = self._beats()
@@ -65,7 +65,7 @@ class WatchedApplication:
             if paused := self._machine.paused():
                 self._say("still paused", tuple(sorted(paused)))
             self._say("poll", tuple(stretches), tuple(sorted(asked)), tuple(sorted(lost)))
-        return deliveries
+        return result
 
     def _stretches(self, delivery: Delivery) -> list[Stretch]:
         found: list[Stretch] = []

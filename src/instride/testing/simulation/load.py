@@ -40,5 +40,5 @@ def load(
 
 def _buffered(application: ApplicationMachine, queue: Iterable[BackgroundEvent]) -> int:
     owned = application._state.lists.held.values()
-    taken = sum(chunk.nbytes for each in owned for chunk, _ in each._buffer if chunk is not None)
+    taken = sum(chunk.nbytes for each in owned for chunk, _ in each._left(each._settled()) if chunk is not None)
     return taken + sum(each.chunk.nbytes for each in queue if isinstance(each, Fetched) and each.chunk is not None)
