@@ -243,15 +243,22 @@ def test_a_partition_that_is_listed_twice_is_a_protocol_error() -> None:
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_batch_beyond_the_end_that_the_response_states_is_corrupt(committed: bool) -> None:
     """The checksum does not cover the base offset."""
-    ends = {"high_watermark": 12, "last_stable_offset": 11}
+    ends = {"high_watermark": 13, "last_stable_offset": 12}
     asked = replace(REQUEST, read_committed=committed)
-    good = {("flights", 0): {**ends, "records": batch(plain(10)) + batch(plain(11))}}
+    good = {("flights", 0): {**ends, "records": batch(plain(10)) + batch(plain(12))}}
     answer = decoded(decode_fetch(memoryview(_body(16, good)), 16, asked)).partitions["flights", 0]
-    assert (answer.next_offset, answer.corrupt is not None) == (11 if committed else 12, committed)
+    assert (answer.next_offset, answer.corrupt is not None) == (11 if committed else 13, committed)
     bad = {("flights", 0): {**ends, "records": batch(plain(10), base_offset=10 | 1 << 40)}}
     answer = decoded(decode_fetch(memoryview(_body(16, bad)), 16, asked)).partitions["flights", 0]
     assert (answer.chunk, answer.next_offset) == (None, 10)
     assert "beyond the end of the log" in str(answer.corrupt)
+
+
+def test_a_batch_that_was_written_after_the_broker_looked_at_the_end_is_good() -> None:
+    """A real broker may note its high watermark and read a little later. Such a batch follows without a gap."""
+    body = _body(16, {("flights", 0): {"high_watermark": 11, "records": batch(plain(10)) + batch(plain(11))}})
+    answer = decoded(decode_fetch(memoryview(body), 16, REQUEST)).partitions["flights", 0]
+    assert (answer.next_offset, answer.corrupt) == (12, None)
 
 
 @pytest.mark.parametrize("tags", [False, True])

@@ -5,9 +5,10 @@ Laws
    are open, and the producer's next abort marker closes them.
 2. Control batches are never returned, in either isolation level.
 3. Before anything is allocated for a batch's records, their count is compared with the bytes that hold them.
-4. The checksum does not cover the base offset. So a batch that lies wholly before the fetch offset, or reaches beyond
-   the end of the log that the response states, is bad; and where offsets do not rise from one batch to the next, both
-   are: nobody knows which of them is wrong.
+4. The checksum does not cover the base offset. So a batch is bad that lies wholly before the fetch offset, or that
+   comes after a gap and reaches beyond the end of the log that the response states. (Without a gap it was written
+   between the broker's look at the end and its look at the log.) Where offsets do not rise from one batch to the next,
+   both batches are bad: nobody knows which of them is wrong.
 """
 
 from __future__ import annotations
