@@ -35,6 +35,7 @@ class Assignment:
     failed_at: when a commit of it failed last, with nothing returned since.
     not_begun: from where on what it returned was let go of before any work on it.
     answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
+    released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was asked for before the
         seek may have.
@@ -64,6 +65,7 @@ class Assignment:
     failed_at: float | None = None
     answers: list[int | None] = field(default_factory=list)
     reset: str = ""
+    released: bool = False
     not_begun: int | None = None
     paused: bool = False
     earlier: tuple[int, int] | None = None

@@ -73,7 +73,7 @@ def _lost(book: Book, event: Event) -> None:
         book.delays_over += each.delayed
         book.over(each, "lost")
         book.untold[event.who].append(each.partition)
-        if each.next != each.start:
+        if each.next != each.start and not each.released:
             book.to_tell[event.who].append((event.time, each))
 
 
@@ -83,7 +83,12 @@ def _on_assigned(book: Book, event: Event) -> None:
 
 
 def _on_gone(book: Book, event: Event) -> None:
+    """Who was told of a revoke need not be told that it was lost while his listener ran: its commits were answered."""
     book.ask("on gone", event)
+    for partition in event.detail[0] if event.what == "on revoked" else ():
+        each = book.live[event.who].get(partition)
+        if each is not None:
+            each.released = True
     book.heard[event.who].difference_update(event.detail[0])
 
 
