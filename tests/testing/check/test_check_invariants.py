@@ -198,6 +198,17 @@ BROKEN: list[Broken] = [
     ("L3", "all is done", [*READS, poll("A", 5, 9), done("A", 5, 9), *commits("A", 5), END], {}),
     (
         "L3",
+        "an interrupted end is an end",
+        [
+            ("A", "subscribes", ("t",)),
+            ("A", "interrupted", "close", 1.0),
+            4.0,
+            (BROKER, "group", "Stable", 2, ("A",)),
+        ],
+        {},
+    ),
+    (
+        "L3",
         "a rebalance waits for no delay",
         [
             ("A", "subscribes", ("t",)),
