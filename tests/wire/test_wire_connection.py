@@ -24,7 +24,7 @@ from instride.errors import (
     UnsupportedVersionError,
 )
 from instride.wire import api
-from instride.wire.codecs.api_versions import software_version
+from instride.wire.codecs.messages import software_version
 from instride.wire.connection import Connection, Received
 
 

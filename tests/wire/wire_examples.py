@@ -9,7 +9,7 @@ import pytest
 
 from instride.wire import api
 from instride.wire.codecs import codec_of
-from instride.wire.codecs.base import Codec
+from instride.wire.codecs.codec import Codec
 from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 A, B = UUID(int=0xA), UUID(int=0xB)

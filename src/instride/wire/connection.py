@@ -19,7 +19,7 @@ from typing import Any, Final
 from instride.errors import ConfigError, KafkaError, ProtocolError, TransportError, UnsupportedVersionError
 from instride.wire import api
 from instride.wire.codecs import choose_version, codec_of
-from instride.wire.codecs.base import Codec
+from instride.wire.codecs.codec import Codec
 from instride.wire.frames import FrameBuffer
 from instride.wire.handshake import Handshake
 from instride.wire.reader import Reader

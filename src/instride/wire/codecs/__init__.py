@@ -1,5 +1,5 @@
-"""From requests and answers to bytes and back: one file for each API, found through `registry`."""
+"""From requests and responses to bytes and back: `messages` has every API, `codec` what each codec is made of."""
 
-from instride.wire.codecs.registry import choose_version, codec_of
+from instride.wire.codecs.messages import choose_version, codec_of
 
 __all__ = ["choose_version", "codec_of"]
