@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from instride.errors import TransportError
-from instride.net.resolver import SocketAddress, resolve, resolve_canonical, rotated
+from instride.net.resolver import Resolver, SocketAddress, rotated
 
 
 def ask(host: str) -> list[SocketAddress] | TransportError:
     answers: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
-    resolve(host, 9092, answers.put)
+    Resolver().resolve(host, 9092, answers.put)
     return answers.get(timeout=60)
 
 
 def test_a_literal_is_answered_on_the_spot() -> None:
     answers: list[list[SocketAddress] | TransportError] = []
-    resolve("127.0.0.1", 9092, answers.append)
+    Resolver().resolve("127.0.0.1", 9092, answers.append)
     assert answers == [[(socket.AF_INET, ("127.0.0.1", 9092))]]
 
 
 def test_an_ipv6_literal_too() -> None:
     answers: list[list[SocketAddress] | TransportError] = []
-    resolve("::1", 9092, answers.append)
+    Resolver().resolve("::1", 9092, answers.append)
     assert answers == [[(socket.AF_INET6, ("::1", 9092, 0, 0))]]
 
 
@@ -74,7 +77,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 def ask_canonical(host: str, turn: int) -> tuple[str, list[str] | TransportError]:
     answers: queue.Queue[tuple[str, list[SocketAddress] | TransportError]] = queue.Queue()
-    resolve_canonical(host, 9092, turn, lambda name, found: answers.put((name, found)))
+    Resolver().resolve_canonical(host, 9092, turn, lambda name, found: answers.put((name, found)))
     name, found = answers.get(timeout=60)
     return name, found if isinstance(found, TransportError) else [address[0] for _, address in found]
 
@@ -97,3 +100,94 @@ def test_a_server_without_an_address_is_an_error(dns: Names) -> None:
     name, found = ask_canonical("kafka", 0)
     assert name == "kafka"
     assert isinstance(found, TransportError)
+
+
+class Slow:
+    """A DNS server that answers when it is told to. It counts the threads that ask at one time."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.asking = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def getaddrinfo(self, host: str, port: int, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        if not host.startswith("broker"):
+            raise OSError("no such name")
+        if _.get("flags"):
+            raise OSError("not a literal")
+        with self._lock:
+            self.asking += 1
+            self.most = max(self.most, self.asking)
+        self.go.wait(60)
+        with self._lock:
+            self.asking -= 1
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", port))]
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    server = Slow()
+    monkeypatch.setattr(socket, "getaddrinfo", server.getaddrinfo)
+    yield server
+    server.go.set()
+
+
+def test_three_hundred_names_take_four_threads(slow: Slow) -> None:
+    answers: queue.Queue[list[SocketAddress] | TransportError] = queue.Queue()
+    resolver, before = Resolver(), threading.active_count()
+    for number in range(300):
+        resolver.resolve(f"broker-{number}", 9092, answers.put)
+    assert threading.active_count() <= before + 4
+    slow.go.set()
+    found = [answers.get(timeout=60) for _ in range(300)]
+    assert not any(isinstance(each, TransportError) for each in found)
+    assert slow.most <= 4
+
+
+def _put(answers: queue.Queue[tuple[str, object]], host: str, found: object) -> None:
+    answers.put((host, found))
+
+
+def _is_not_in(host: str, given_up: set[str]) -> bool:
+    return host not in given_up
+
+
+def test_what_nobody_wants_any_more_is_not_looked_up(slow: Slow) -> None:
+    answers: queue.Queue[tuple[str, object]] = queue.Queue()
+    resolver, given_up = Resolver(), {"broker-7"}
+    for host in (f"broker-{number}" for number in range(20)):
+        done, wanted = partial(_put, answers, host), partial(_is_not_in, host, given_up)
+        resolver.resolve(host, 9092, done, wanted=wanted)
+    slow.go.set()
+    found = {answers.get(timeout=60)[0] for _ in range(19)}
+    assert found == {f"broker-{number}" for number in range(20)} - given_up
+
+
+def test_a_closed_one_begins_nothing(slow: Slow) -> None:
+    answers: queue.Queue[object] = queue.Queue()
+    resolver = Resolver()
+    for number in range(20):
+        resolver.resolve(f"broker-{number}", 9092, answers.put)
+    resolver.close()
+    resolver.resolve("broker-x", 9092, answers.put)
+    slow.go.set()
+    found = [answers.get(timeout=60) for _ in range(slow.most)]
+    assert len(found) <= 4
+
+
+def test_without_a_thread_it_is_an_error_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    answers: list[object] = []
+    resolver = Resolver()
+    resolver.resolve("localhost", 9092, answers.append)
+    resolver.resolve_canonical("localhost", 9092, 0, lambda name, found: answers.append(found))
+    assert [str(each) for each in answers] == [
+        "cannot look up 'localhost': no thread can be started (can't start new thread)"
+    ] * 2
+    assert all(isinstance(each, TransportError) and each.retriable for each in answers)
+    monkeypatch.undo()
+    assert ask("localhost") != []

@@ -54,6 +54,7 @@ __all__ = [
     "Lost",
     "Noticed",
     "Parked",
+    "PartitionRecovered",
     "PartitionsAssigned",
     "PartitionsRevoked",
     "Pause",
@@ -418,7 +419,10 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parked:
-    """A partition cannot go on; the error is raised once the records before it were returned.
+    """A partition has failed; the error is raised once the records before it were returned.
+
+    tried_again: the network side tries it again by itself, with a growing back-off. It says `Parked` once more each
+        time that fails, and `PartitionRecovered` when it succeeds. Else only a seek or a new assignment helps.
 
     reset: where to go on if auto_offset_reset says so: EARLIEST, LATEST, BY_DURATION, or the offset (with its
         leader_epoch) at which a log was cut. Then nothing is raised, and the application side seeks: only it raises
@@ -433,6 +437,16 @@ class Parked:
     reset: int | None = None
     leader_epoch: int = -1
     void_from: int | None = None
+    tried_again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecovered:
+    """A partition that had failed (`Parked`) goes on: what failed has succeeded. After a seek nothing is said."""
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,5 +478,6 @@ BackgroundEvent = (
     | Positioned
     | Fetched
     | Parked
+    | PartitionRecovered
     | Answered
 )

@@ -29,6 +29,7 @@
     │       └── CommitOvertakenError           a later commit went in its place: the group has that
     │           └── CommitRewindError          the group has a later offset already: refused
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
+    ├── AssignorError                          a user's assignor returned what is no assignment
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
     ├── DeserializationError                   a key or value deserializer raised; names the record
     ├── SinkError                              the pipeline's output could not be written, committed or read
@@ -57,6 +58,7 @@ Laws
 from __future__ import annotations
 
 from instride.errors.base import (
+    AssignorError,
     ConcurrentUseError,
     ConfigError,
     ConsumerClosedError,
@@ -156,6 +158,7 @@ from instride.errors.testing import (
 
 __all__ = [
     "BROKER_ERRORS",
+    "AssignorError",
     "AuthenticationError",
     "BrokerNotAvailableError",
     "BrokerResponseError",

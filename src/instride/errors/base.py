@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AssignorError",
     "ConcurrentUseError",
     "ConfigError",
     "ConsumerClosedError",
@@ -70,6 +71,12 @@ class KafkaTimeoutError(KafkaError, TimeoutError):
 
 class NoOffsetForPartitionError(KafkaError):
     """A partition has no committed offset and ``auto_offset_reset`` is "none"."""
+
+
+class AssignorError(KafkaError):
+    """A user's assignor returned what is no assignment of this group; the message says what."""
+
+    fatal = True
 
 
 class NoAssignorInCommonError(KafkaError):

@@ -72,7 +72,11 @@ class _TokenAuthenticator(Authenticator):
         self._waiting.append((now() + self._patience, on_done))
         if not self._running:
             self._running = True
-            threading.Thread(target=self._ask, name="instride-oauth-token", daemon=True).start()
+            try:
+                threading.Thread(target=self._ask, name="instride-oauth-token", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                self._arrived.append(TransportError(f"cannot ask for a token: no thread can be started ({error})"))
+                self._wake()
 
     def _ask(self) -> None:
         result: object

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from instride.config import ConsumerConfig
-from instride.errors import AuthenticationError, ConfigError
+from instride.errors import AuthenticationError, ConfigError, TransportError
 from instride.net.authentication import Authenticator, Prepared
 from instride.net.clock import now
 from instride.wire.sasl.gssapi import Gssapi
@@ -44,7 +44,7 @@ class KerberosAuthenticator(Authenticator):
         self._wake = wake
         self._waiting: dict[int, tuple[float, Prepared]] = {}
         self._due: deque[tuple[int, str]] = deque()
-        self._arrived: deque[tuple[int, Gssapi | AuthenticationError]] = deque()
+        self._arrived: deque[tuple[int, Gssapi | AuthenticationError | TransportError]] = deque()
         self._busy = threading.Lock()
 
     @property
@@ -60,7 +60,18 @@ class KerberosAuthenticator(Authenticator):
     def _start(self) -> None:
         """Law 1: the lock is the running thread's."""
         if self._due and self._busy.acquire(blocking=False):
-            threading.Thread(target=self._work, name="instride-kerberos", daemon=True).start()
+            try:
+                threading.Thread(target=self._work, name="instride-kerberos", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                self._not_started(error)
+
+    def _not_started(self, error: Exception) -> None:
+        self._busy.release()
+        while self._due:
+            number, host = self._due.popleft()
+            why = f"cannot ask for a ticket for {host}: no thread can be started ({error})"
+            self._arrived.append((number, TransportError(why)))
+        self._wake()
 
     def _work(self) -> None:
         try:

@@ -18,6 +18,7 @@ import socket
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from instride.commits import CommitResult
@@ -39,7 +40,7 @@ from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedEr
 from instride.net.authentication import authenticator
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
-from instride.net.resolver import SocketAddress, resolve, resolve_canonical, rotated
+from instride.net.resolver import Resolver, SocketAddress, rotated
 from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
 from instride.wire.connection import Connection
@@ -83,6 +84,7 @@ class NetworkThread:
         self._mailbox = mailbox
         self.events: deque[ApplicationEvent] = deque()
         self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
+        self._resolver = Resolver()
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
         self._futures: dict[int, Future[CommitResult]] = {}
@@ -102,15 +104,26 @@ class NetworkThread:
 
     def start(self) -> None:
         """Once. What needs closing is opened here, so that one that never starts leaves nothing behind. One that was
-        interrupted may be done again."""
+        interrupted may be done again.
+
+        Raises TransportError where the system has no files, memory or threads left: it may be called again then.
+        """
         if self._thread.ident is not None:
             return
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
+        opened = ExitStack()
+        try:
+            self._open_own(opened)
+            self._thread.start()
+        except (OSError, RuntimeError, MemoryError) as error:
+            opened.close()
+            raise TransportError(f"cannot start the network thread: {error}; close what is not needed") from error
+
+    def _open_own(self, opened: ExitStack) -> None:
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._wake_in, self._wake_out = map(opened.enter_context, socket.socketpair())
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
-        self._thread.start()
 
     def wake(self) -> None:
         self._wake()
@@ -215,13 +228,16 @@ class NetworkThread:
             self._resolved.append((replace(opening, name=name), found))
             self._wake()
 
+        def wanted() -> bool:  # asked by another thread
+            return self._openings.get(opening.key) == opening.number
+
         turn = self._attempts.get(opening.where, 0)
         self._attempts[opening.where] = turn + 1  # until it is ready
         canonical = self._config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         if canonical and action.key.role is Role.BOOTSTRAP:
-            resolve_canonical(action.host, action.port, turn, done)
+            self._resolver.resolve_canonical(action.host, action.port, turn, done, wanted=wanted)
         else:
-            resolve(action.host, action.port, lambda found: done(action.host, found))
+            self._resolver.resolve(action.host, action.port, lambda found: done(action.host, found), wanted=wanted)
 
     def _authenticate_and_connect(self, opening: _Opening, found: list[SocketAddress] | TransportError) -> None:
         if self._openings.get(opening.key) != opening.number:
@@ -357,6 +373,7 @@ class NetworkThread:
 
     def _clean_up(self) -> None:
         self._fail_futures(ConsumerClosedError("the consumer was closed before this was answered"))
+        self._resolver.close()
         for key in list(self._transports):
             self._close(key)
         self._selector.close()

@@ -33,6 +33,9 @@ __all__ = ["Transport"]
 _READ_TURN = 4 << 20
 # struct linger: on, for zero seconds. `close` then resets the connection and forgets what is unsent.
 _NO_LINGER = struct.pack("ii", 1, 0)
+# A peer that went without a word is noticed within half a minute, though a Join may wait there for minutes with nothing
+# to send: probed after 10 s of silence, each 5 s, three times. What it does not acknowledge counts as well (ms).
+_LIFE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
 
 class Transport:
@@ -143,6 +146,8 @@ class Transport:
             pass
         except OSError as error:
             self._fail(self._broken(error, f"the connection to {self._where} broke"))
+        except MemoryError:
+            self._fail(TransportError(f"no memory for what {self._where} sends"))
         return received
 
     def _unpacked(self) -> bool:
@@ -200,6 +205,9 @@ class Transport:
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _LIFE.items():
+            if hasattr(socket, option):
+                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         code = self._socket.connect_ex(address)  # type: ignore[arg-type]
         if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
             raise OSError(code, os.strerror(code))

@@ -79,6 +79,7 @@ class NetworkScript:
         self.committed_offset: int | None = 0
         self.coordinator_error = 0
         self.coordinator = 1
+        self.coordinator_host = "b"
         self.waiting: list[Transmit] = []
         self.delivered: list[BackgroundEvent] = []
         self.logs: list[str] = []
@@ -147,7 +148,9 @@ class NetworkScript:
             self.answer(api.Metadata, self.metadata(request), settle=False)
         elif isinstance(request, api.FindCoordinator):
             node = self.coordinator
-            found = api.FindCoordinatorAnswer(error=self.coordinator_error, node_id=node, host="b", port=node)
+            found = api.FindCoordinatorAnswer(
+                error=self.coordinator_error, node_id=node, host=self.coordinator_host, port=node
+            )
             self.answer(api.FindCoordinator, found, settle=False)
         elif isinstance(request, api.OffsetFetch) and self.committed_offset is not None:
             offsets = {each: api.CommittedOffset(offset=self.committed_offset) for each in request.partitions}

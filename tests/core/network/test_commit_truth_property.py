@@ -78,6 +78,8 @@ class World:
                 self.take(each[1], found.offset, found.metadata)
         self.script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=codes))
         if code == 27:
+            while "JoinGroup" not in self.script.waits():
+                self.script.pass_time(0.5)  # the second one within moments waits for a back-off
             self.script.rebalance(2, *PARTITIONS)
         self.judge()
 

@@ -8,6 +8,7 @@ import pytest
 from network_script import NetworkScript
 
 from instride.core.events import Close, ErrorRaised, PartitionsAssigned
+from instride.errors import TransportError
 from instride.wire import api
 
 FENCED_INSTANCE_ID, NOT_COORDINATOR = 82, 16
@@ -57,6 +58,18 @@ def test_a_refused_join_names_the_error() -> None:
     script.subscribe()
     script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
     assert "JoinGroup was answered with NotCoordinatorError (error code 16)" in script.logs
+
+
+@pytest.mark.requirement("surface/log-lines")
+def test_what_a_broker_makes_up_fills_no_log() -> None:
+    script = NetworkScript(retry_backoff=0.001, retry_backoff_max=0.001)
+    script.member_of(1, 0)
+    lines(script, logging.DEBUG)
+    for number in range(500):
+        word = "".join(chr(97 + (number // 26**place) % 26) for place in range(3))
+        script.answer(api.Fetch, TransportError(word))
+        script.pass_time(0.01)
+    assert len([text for text in lines(script, logging.DEBUG) if text.startswith("fetch from")]) <= 330
 
 
 @pytest.mark.requirement("surface/advice")

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, Close, ErrorRaised, FetchCommitted, Fetched, Parked
+from instride.core.events import (
+    Answered,
+    Assign,
+    Close,
+    ErrorRaised,
+    FetchCommitted,
+    Fetched,
+    FetchOffsets,
+    Parked,
+    Polled,
+)
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role
 from instride.errors import (
     FrameTooLargeError,
@@ -54,22 +64,44 @@ def test_what_is_not_kafka_is_told_at_once_and_then_seldom() -> None:
     assert isinstance(error, NotKafkaError)
     assert "s0:1: an HTTP server" in str(error)
     assert "s1:1" in str(error)
-    script.pass_time(script.config.request_timeout)
+    script.pass_time(60.0)
+    assert told(script) == [], "nobody polls"
+    script.do(Polled())
+    script.pass_time(60.0)
     assert len(told(script)) == 1
 
 
-def test_that_nobody_answers_is_told_after_the_request_time_out() -> None:
+def test_that_nobody_answers_is_told_after_two_seconds_and_again() -> None:
     script = NetworkScript(bootstrap_servers="s0:1,s1:1")
     script.reachable = False
     assigned(script, 0)
-    script.pass_time(script.config.request_timeout - 2.0)
+    script.pass_time(1.9)
     assert told(script) == []
-    script.pass_time(4.0)
+    script.pass_time(1.5)
     (error,) = told(script)
     assert type(error) is TransportError
+    assert any("after 2 s: no broker of bootstrap_servers answers" in line for line in script.logs)
+    script.do(Polled())
+    script.pass_time(5.5)
+    assert len(told(script)) == 1
     script.reachable = True
     script.pass_time(5.0)
     assert "Fetch" in script.waits(), "and it goes on as soon as somebody answers"
+    script.do(Polled())
+    script.pass_time(100.0)
+    assert told(script) == [], "it has passed"
+
+
+def test_that_a_server_swallows_packets_is_logged_after_two_seconds() -> None:
+    script = Silent()
+    assigned(script, 0)
+    script.pass_time(1.9)
+    assert not any("after 2 s" in line for line in script.logs)
+    script.pass_time(0.2)
+    assert any("after 2 s: no broker of bootstrap_servers answers" in line for line in script.logs)
+    assert told(script) == [], "an attempt is under way: nothing has failed yet"
+    script.pass_time(script.config.connection_setup_timeout)
+    assert len(told(script)) == 1
 
 
 def test_a_server_that_swallows_packets_costs_the_set_up_time_out_and_the_next_is_asked() -> None:
@@ -103,9 +135,9 @@ def test_a_broker_that_wants_us_to_begin_anew_is_believed(known: bool) -> None:
 # --- no topic -------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_its_topic_lacks_is_told_once() -> None:
+def test_a_partition_that_its_topic_lacks_is_told_after_two_seconds() -> None:
     script = assigned(NetworkScript(), 0, 99)
-    script.pass_time(4.0)
+    script.pass_time(1.9)
     assert told(script) == []
     script.pass_time(60.0)
     (error,) = told(script)
@@ -113,14 +145,61 @@ def test_a_partition_that_its_topic_lacks_is_told_once() -> None:
     assert "t-99 does not exist: its topic has 4 partitions" in str(error)
 
 
+def test_partitions_that_do_not_exist_are_told_together_and_no_more_when_they_do() -> None:
+    script = assigned(NetworkScript(), *range(1000))
+    script.pass_time(5.0)
+    (error,) = told(script)
+    assert "996 partitions do not exist: t-4, t-5, t-6, t-7, t-8, ... (of t-4 its topic has 4 partitions)" in str(error)
+    script.topics["t"] = 1000
+    script.do(Polled())
+    script.pass_time(30.0)
+    assert told(script) == []
+
+
+def test_what_is_not_wanted_any_more_is_not_told_again() -> None:
+    script = assigned(NetworkScript(), 0, 99)
+    script.pass_time(5.0)
+    assert len(told(script)) == 1
+    assigned(script, 0)
+    script.fresh_metadata()
+    script.do(Polled())
+    script.pass_time(60.0)
+    assert told(script) == []
+
+
+def test_a_topic_that_only_a_call_asks_for_is_told_by_that_call() -> None:
+    script = assigned(NetworkScript(), 0)
+    script.do(FetchOffsets(call=1, deadline=script.now + 10.0, timestamps={tp(0, "typo"): 5}))
+    script.pass_time(20.0)
+    (answer,) = script.take(Answered)
+    assert "its topic does not exist" in str(answer.error)
+    assert told(script) == []
+
+
+def test_a_missing_topic_is_told_again_and_again_until_it_is_there_or_not_wanted() -> None:
+    script = NetworkScript(topics={"t": 4})
+    script.subscribe("typo", "t")
+    at = []
+    start = script.now
+    for _ in range(400):
+        script.do(Polled())
+        script.pass_time(0.5)
+        at += [round(script.now - start) for _ in told(script)]
+    assert at[:5] == [2, 7, 17, 37, 77]
+    assert at[5:] == [137, 197]
+    script.subscribe("t")
+    script.pass_time(70.0)
+    assert told(script) == []
+
+
 @pytest.mark.parametrize(("code", "kind"), [(3, UnknownTopicOrPartitionError), (17, InvalidTopicError)])
-def test_a_topic_that_is_missing_for_a_while_is_told_once_and_read_when_it_is_there(
+def test_a_topic_that_is_missing_for_a_while_is_told_and_read_when_it_is_there(
     code: int, kind: type[Exception]
 ) -> None:
     script = NetworkScript()
     script.topic_errors = {"t": code}
     assigned(script, 0)
-    script.pass_time(4.0)
+    script.pass_time(1.9)
     assert told(script) == []
     script.pass_time(60.0)
     (error,) = told(script)

@@ -36,3 +36,25 @@ def test_an_error_is_told_each_time() -> None:
     for _ in range(2):
         shared.log(logging.ERROR, "t-0 is parked")
     assert said(shared) == [(logging.ERROR, "t-0 is parked")] * 2
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.ERROR])
+def test_of_one_kind_come_twenty_lines_in_half_a_minute_and_how_many_did_not(level: int) -> None:
+    shared = context()
+    for number in range(1000):
+        shared.log(level, f"partition t-{number} of topic 'x{number}' is bad")
+    assert len(said(shared)) == 20
+    shared.now = 31.0
+    for _ in range(2):
+        shared.log(level, "partition u-7 of topic 'y' is bad")
+    last = [text for _, text in said(shared)][-2:]
+    assert last[0] == "partition u-7 of topic 'y' is bad (and 980 more lines like this one before)"
+    assert last[1] == "partition u-7 of topic 'y' is bad"
+
+
+def test_texts_that_others_make_up_are_bounded_too() -> None:
+    shared = context()
+    words = ["".join(chr(97 + (number // 26**place) % 26) for place in range(4)) for number in range(2000)]
+    for word in words:
+        shared.log(logging.INFO, f"a broker says {word}")
+    assert len(said(shared)) <= 330

@@ -23,6 +23,7 @@ from instride.core.events import (
     Lost,
     Noticed,
     Parked,
+    PartitionRecovered,
     Positioned,
     Revoked,
     RevokeRequested,
@@ -56,7 +57,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
     inbox = state.inbox
     match event:
-        case Fetched() | Positioned() | Parked():
+        case Fetched() | Positioned() | Parked() | PartitionRecovered():
             return _data(state, event)
         case Lost() | RevokeRequested() | GivenBack() | Assigned() | CommitsSettled() | Revoked():
             return [_waiting(state, event)]
@@ -115,6 +116,8 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
             held.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
         case Parked():
             held.parked(event)
+        case PartitionRecovered():
+            held.recovered(event)
         case _:
             assert_never(event)
     return []

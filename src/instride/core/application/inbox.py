@@ -24,6 +24,7 @@ from instride.core.events import (
     GivenBack,
     Lost,
     Parked,
+    PartitionRecovered,
     Positioned,
     Revoked,
     RevokeRequested,
@@ -34,7 +35,7 @@ __all__ = ["Change", "Completion", "Data", "Inbox"]
 
 Change = RevokeRequested | GivenBack | Assigned
 Completion = CommitsSettled | Revoked
-Data = Fetched | Positioned | Parked
+Data = Fetched | Positioned | Parked | PartitionRecovered
 
 
 class Inbox:

@@ -8,7 +8,8 @@ Laws
 3. seek_number rises with each seek; fetch_number with each seek, giving back and refusal (law 4). An arrival with
    an older fetch_number is dropped. A pause voids nothing: what arrives meanwhile is kept.
 4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
-5. A parked partition gives its error, or its reset, once everything before it was returned, once.
+5. A parked partition gives its error, or its reset, once everything before it was returned, once for each time that it
+   failed; nothing any more when it has recovered.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from instride.core.application.writes import Write, at_once
-from instride.core.events import COMMITTED, Parked
+from instride.core.events import COMMITTED, Parked, PartitionRecovered
 from instride.core.group.ownership import Ownership
 from instride.errors import DeserializationError
 from instride.records import TopicPartition
@@ -228,6 +229,11 @@ class OwnedPartition:
         at_once([(setattr, self, *each) for each in cut])
 
     # -- what failed
+
+    def recovered(self, event: PartitionRecovered) -> None:
+        """What failed has succeeded: an error that was not raised yet is void."""
+        if event.fetch_number == self.fetch_number:
+            self.error = None
 
     def failure(self) -> Exception | None:
         """Why nothing of it is returned, until that has passed."""

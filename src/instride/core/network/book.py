@@ -263,7 +263,8 @@ class Book:
         self._context.touch()
 
     def _new(self, partition: TopicPartition, epoch: int) -> HeldPartition:
-        return HeldPartition(partition, epoch, self._context.backoff(), self._context.backoff())
+        context = self._context
+        return HeldPartition(partition, epoch, context.backoff(together=True), context.backoff(together=True))
 
     def _complete(self, held: HeldPartition, now: float, settled: dict[TopicPartition, int]) -> None:
         """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""

@@ -6,10 +6,12 @@ Laws
    forget all of them (KIP-1102).
 2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked: two answers
    that say the same are retry_backoff apart at least.
-3. A topic or partition of interest that stays unknown is told to the user once, and so is a topic that may not be read.
+3. A topic that the user asked for, or a partition, that stays unknown for 2 s is told, and a topic that may not be read
+   at once; and again while that lasts. Of what only a fellow member reads, or one call asks for, nobody is told here.
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
    speaks of the same topic.
-5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user.
+5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user after 2 s, and again
+   while it lasts; that none has answered for 2 s is logged in any case.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from typing import Final
 from uuid import UUID
 
 from instride.config import parse_bootstrap_servers
-from instride.core.events import ErrorRaised
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.connections import Address
 from instride.core.network.context import Context
@@ -41,6 +42,8 @@ __all__ = ["MISSING_GRACE", "UNKNOWN_TOPIC", "Cluster"]
 MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
 UNKNOWN_TOPIC: Final = 3
+_TOLD_AFTER: Final = 2.0
+_NAMED: Final = 5
 _REBOOTSTRAP_REQUIRED = 129
 _TOPIC_AUTHORIZATION_FAILED = 29
 
@@ -60,13 +63,18 @@ class Cluster:
         self._everything = False
         self._failed_since: float | None = None
         self._failures: dict[Address, Exception] = {}
-        self._missing_since: dict[str, float] = {}
+        self._first_asked: float | None = None
+        # Topics that a broker refuses or does not know: since when, and its error code.
+        self._missing: dict[str, tuple[float, int]] = {}
         self._lacking: dict[TopicPartition, float] = {}
-        self._told: set[str] = set()
+        self._mine: frozenset[str] = frozenset()
+        self._tell_at = float("inf")
+        self.wanted: Callable[[TopicPartition], bool] = lambda _partition: True
         self._suspects: set[int] = set()
         self.brokers: dict[int, api.Broker] = {}
         self.topics: dict[str, api.MetadataTopic] = {}
         self._leaders: dict[TopicPartition, tuple[api.Broker, int]] = {}
+        self._partitions: dict[str, frozenset[int]] = {}
         self.version = 0
         self.knows_everything = False
         self.on_update: list[Callable[[float], None]] = []
@@ -146,8 +154,13 @@ class Cluster:
 
     # -- refreshing
 
-    def follow(self, topics: frozenset[str], *, everything: bool = False) -> None:
-        """The topics whose metadata is wanted. everything: that of all others too."""
+    def follow(self, topics: frozenset[str], *, mine: frozenset[str] | None = None, everything: bool = False) -> None:
+        """The topics whose metadata is wanted. mine: those of which the user is told. everything: all others too."""
+        own = topics if mine is None else mine
+        if own != self._mine:
+            self._mine = own
+            self._context.standing.passed_but("topic", own)
+            self._tell_at = 0.0
         if everything != self._everything:
             self._everything = everything
             self._due_at = self._not_before = 0.0
@@ -155,7 +168,7 @@ class Cluster:
             if topics - self._interest:
                 self._due_at = self._not_before = 0.0
             self._interest = topics
-            self._missing_since = {topic: t for topic, t in self._missing_since.items() if topic in topics}
+            self._missing = {topic: each for topic, each in self._missing.items() if topic in topics}
 
     def refresh(self) -> None:
         """Something is out of date: ask as soon as the back-off allows."""
@@ -168,23 +181,24 @@ class Cluster:
         self.refresh()
 
     def miss(self, partition: TopicPartition, now: float) -> None:
-        """Somebody wants this partition and found no leader. That its topic has no such partition is told once."""
+        """Somebody wants this partition and found no leader. That its topic has no such partition is told (law 3)."""
         self.refresh()
-        count = self.partition_count(partition.topic)
-        if count is None or self._has(partition):
-            self._lacking.pop(partition, None)
-            return
-        since = self._lacking.setdefault(partition, now)
-        if str(partition) not in self._told and now - since >= MISSING_GRACE:
-            self._told.add(str(partition))
-            why = f"partition {partition} does not exist: its topic has {count} partitions"
-            self._context.deliver(ErrorRaised(error=UnknownTopicOrPartitionError(why)))
+        if self.lacks(partition) and partition not in self._lacking:
+            self._lacking[partition] = now
+            self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Whether its topic is known, and has no such partition."""
+        return self.partition_count(partition.topic) is not None and not self._has(partition)
 
     def _has(self, partition: TopicPartition) -> bool:
-        return any(each.partition == partition.partition for each in self.topics[partition.topic].partitions)
+        return partition.partition in self._partitions.get(partition.topic, ())
 
     def poll(self, now: float) -> float:
         """Send what is due. Returns when to be asked again."""
+        return min(self._ask(now), self._tell(now))
+
+    def _ask(self, now: float) -> float:
         if self._asking:
             return float("inf")
         due = max(self._due_at, self._not_before, self._backoff.ready_at)
@@ -193,6 +207,9 @@ class Cluster:
         if now < due:
             return due
         self._asking = True
+        if self._first_asked is None:
+            self._first_asked = now
+            self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
         key, address = self.any_node(now)
         everything = self._everything
         request = api.Metadata(topics=None if everything else tuple(sorted(self._interest)))
@@ -223,6 +240,9 @@ class Cluster:
         for topic in result.topics:
             self.topics[topic.name] = _newest(topic, self.topics.get(topic.name))
         self._leaders = dict(self._find_leaders())
+        self._partitions = {
+            name: frozenset(each.partition for each in topic.partitions) for name, topic in self.topics.items()
+        }
         self._context.connections.keep({node: (each.host, each.port) for node, each in self.brokers.items()}, now)
         self.version += 1
         self._due_at = now + self._context.config.metadata_max_age
@@ -245,6 +265,7 @@ class Cluster:
             self._context.log(logging.INFO, f"metadata is answered again, by {where}, after {since:.1f} s")
         self._failed_since = None
         self._failures.clear()
+        self._context.standing.passed("cluster")
 
     def _start_anew(self, key: ConnectionKey, now: float) -> None:
         """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
@@ -272,22 +293,62 @@ class Cluster:
             topic = answered.get(name)
             error = topic.error if topic is not None else UNKNOWN_TOPIC
             if error == 0 and topic is not None:
-                self._missing_since.pop(name, None)
-                self._told.discard(name)
+                self._missing.pop(name, None)
+                self._context.standing.passed(f"topic {name}")
                 trouble |= any(each.leader < 0 for each in topic.partitions)
             elif topic is None and self._everything:
                 pass  # it is gone, and what matches the pattern shrinks with it
             else:
-                trouble |= self._tell_topic(name, error, now)
+                trouble = True
+                self._missing[name] = (self._missing.get(name, (now, 0))[0], error)
+        self._tell_at = 0.0
         return trouble
 
-    def _tell_topic(self, name: str, error: int, now: float) -> bool:
-        since = self._missing_since.setdefault(name, now)
-        grace = 0.0 if error == _TOPIC_AUTHORIZATION_FAILED else MISSING_GRACE
-        if name not in self._told and now - since >= grace:
-            self._told.add(name)
-            self._context.deliver(ErrorRaised(error=_topic_error(name, error)))
-        return True
+    # -- what the user hears
+
+    def _tell(self, now: float) -> float:
+        """Laws 3 and 5. Returns when there may be something to tell."""
+        if now >= self._tell_at:
+            self._tell_at = min(self._tell_topics(now), self._tell_partitions(now), self._tell_silence(now))
+        return self._tell_at
+
+    def _tell_topics(self, now: float) -> float:
+        due = float("inf")
+        for name in sorted(self._missing.keys() & self._mine):
+            since, error = self._missing[name]
+            tell_at = since + (0.0 if error == _TOPIC_AUTHORIZATION_FAILED else _TOLD_AFTER)
+            if now >= tell_at:
+                self._context.standing.stands(f"topic {name}", _topic_error(name, error), now)
+            else:
+                due = min(due, tell_at)
+        return due
+
+    def _tell_partitions(self, now: float) -> float:
+        """All in one error, of which only some are named."""
+        self._lacking = {tp: at for tp, at in self._lacking.items() if self.wanted(tp) and self.lacks(tp)}
+        told = sorted(tp for tp, since in self._lacking.items() if now >= since + _TOLD_AFTER)
+        if told:
+            self._context.standing.stands("partitions", self._no_such(told), now)
+        else:
+            self._context.standing.passed("partitions")
+        return min((at + _TOLD_AFTER for at in self._lacking.values() if at + _TOLD_AFTER > now), default=float("inf"))
+
+    def _no_such(self, partitions: list[TopicPartition]) -> UnknownTopicOrPartitionError:
+        first = partitions[0]
+        has = f"its topic has {self.partition_count(first.topic)} partitions"
+        if len(partitions) == 1:
+            return UnknownTopicOrPartitionError(f"partition {first} does not exist: {has}")
+        names = ", ".join(map(str, partitions[:_NAMED])) + (", ..." if len(partitions) > _NAMED else "")
+        return UnknownTopicOrPartitionError(f"{len(partitions)} partitions do not exist: {names} (of {first} {has})")
+
+    def _tell_silence(self, now: float) -> float:
+        if self._first_asked is None or self.version or self._context.connections.ever_connected:
+            return float("inf")
+        tell_at = self._first_asked + _TOLD_AFTER
+        if now < tell_at:
+            return tell_at
+        self._context.log(logging.WARNING, f"after {_TOLD_AFTER:.0f} s: {self.unreachable()}")
+        return float("inf")
 
     def _failed(self, key: ConnectionKey, address: Address, error: Exception, now: float) -> None:
         self._backoff.failed(now)
@@ -298,19 +359,15 @@ class Cluster:
         if self._failed_since is None:
             self._failed_since = now
         if not self._context.connections.ever_connected and self._bootstrap_failed(now):
-            self._failed_since = now
-            self._context.deliver(ErrorRaised(error=self.unreachable()))
+            self._context.standing.stands("cluster", self.unreachable(), now)
 
     def _bootstrap_failed(self, now: float) -> bool:
-        """Law 5: at once where what answers is not Kafka, else after request_timeout."""
-        assert self._failed_since is not None
+        """Law 5; at once where what answers is not Kafka."""
+        assert self._first_asked is not None
         if set(self._failures) != set(self._bootstrap) or self._context.connections.refused is not None:
             return False  # of credentials that are refused `Connections` tells
         hopeless = all(isinstance(error, NotKafkaError) for error in self._failures.values())
-        if hopeless and "hopeless" not in self._told:
-            self._told.add("hopeless")
-            return True
-        return now - self._failed_since >= self._context.config.request_timeout
+        return hopeless or now - self._first_asked >= _TOLD_AFTER
 
     def unreachable(self) -> TransportError:
         """The error that tells why no broker was reached."""

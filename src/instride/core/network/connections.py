@@ -97,6 +97,7 @@ class Connections:
         self._links: dict[ConnectionKey, _Link] = {}
         self._where: dict[int, ConnectionKey] = {}
         self._requests = 0
+        self.on_broken: Callable[[ConnectionKey, Exception], None] = lambda _key, _error: None
         self.closing = False
         self.ever_connected = False  # and had an answer
         self.last_error: Exception | None = None
@@ -194,7 +195,8 @@ class Connections:
         link = self._links.get(key)
         if link is None or link.state is _State.CLOSED:
             return
-        self.meter.connection_closed(now, error, ready=link.state is _State.READY)
+        was_ready = link.state is _State.READY
+        self.meter.connection_closed(now, error, ready=was_ready)
         blamed, broken = None, error
         if link.state is _State.READY and isinstance(error, ProtocolError):
             # The answer that broke the rules was given to its request; the others were only on the same connection.
@@ -208,6 +210,8 @@ class Connections:
             link.backoff.failed(now)
         self.last_error = error
         self._fail_all(link, error, now)
+        if was_ready:
+            self.on_broken(key, error)
         if blamed is not None:
             blamed.on_done(broken, now)
 

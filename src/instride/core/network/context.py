@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 
 from instride.config import ConsumerConfig
-from instride.core.events import Assigned, BackgroundEvent, GivenBack, Lost, Revoked, RevokeRequested
+from instride.core.events import Assigned, BackgroundEvent, ErrorRaised, GivenBack, Lost, Revoked, RevokeRequested
 from instride.core.network.actions import Action, Deliver, Log
 from instride.core.network.backoff import Backoff
 from instride.core.network.connections import Connections
+from instride.core.network.lines import Lines
+from instride.core.network.standing import Standing
 
 __all__ = ["Context"]
-
-_SAY_AGAIN = 30.0
 
 
 class Context:
@@ -30,9 +29,10 @@ class Context:
         self.wall_clock = wall_clock
         self.out: list[Action] = []
         self.connections = Connections(config, random, self.out)
+        self.standing = Standing(lambda error: self.deliver(ErrorRaised(error=error)))
         self.touched = False
         self.now = 0.0
-        self._said: dict[str, float] = {}
+        self._lines = Lines()
         self.on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None
 
     @property
@@ -51,16 +51,10 @@ class Context:
         self.out.append(Deliver(event=event))
 
     def log(self, level: int, message: str) -> None:
-        """The same again within half a minute goes at DEBUG: an outage fills no log, and is not forgotten either."""
-        if logging.DEBUG < level < logging.ERROR and self._said_lately(message):
-            level = logging.DEBUG
-        self.out.append(Log(level=level, message=message))
+        """No line comes again and again (`lines`)."""
+        line = self._lines.say(level, message, self.now)
+        if line is not None:
+            self.out.append(Log(level=line[0], message=line[1]))
 
-    def _said_lately(self, message: str) -> bool:
-        self._said = {each: at for each, at in self._said.items() if self.now < at + _SAY_AGAIN}
-        lately = message in self._said
-        self._said.setdefault(message, self.now)
-        return lately
-
-    def backoff(self) -> Backoff:
-        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
+    def backoff(self, *, together: bool = False) -> Backoff:
+        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random, together=together)

@@ -5,8 +5,10 @@ Laws
 2. COORDINATOR_DISCOVERY has one FindCoordinator under way. It fails: back to INITIALIZED, and again after a back-off.
 3. STABLE ends when a broker says that it is not the coordinator, or its connection breaks. When another one is found,
    a Join that is pending at the old one is ended.
-4. A refusal (a group that may not be read, say) is told once; the search goes on, so that a right granted later is
-   enough.
+4. A refusal (a group that may not be read, say) is told, and again while it stands; the search goes on, so that a right
+   granted later is enough.
+5. Where a connection to it has broken, or it has another address now, a Join that is pending is ended as well, though
+   its node is the same: a machine that went without a word, and came back, knows nothing of that connection.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import logging
 from enum import Enum
 from typing import Final
 
-from instride.core.events import ErrorRaised
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.cluster import Cluster
 from instride.core.network.connections import Address, OnDone, Wanted
@@ -71,6 +72,8 @@ class Coordinator:
         self.node_id = -1
         self._address: Address = ("", 0)
         self._refusal: Exception | None = None
+        self._broken = False
+        context.connections.on_broken = self._connection_broke
 
     def move(self, event: CoordinatorInput) -> None:
         self.state = TRANSITIONS[self.state, event]
@@ -95,7 +98,12 @@ class Coordinator:
         """A broker or its connection said that this is not the coordinator any more."""
         if self.known:
             self._context.log(logging.INFO, f"coordinator node {self.node_id} is gone: {why}")
+            self._broken = isinstance(why, TransportError | TimeoutError)
             self.move(CoordinatorInput.LOST)
+
+    def _connection_broke(self, key: ConnectionKey, error: Exception) -> None:
+        if key == ConnectionKey(Role.COORDINATOR, self.node_id):
+            self.lost(error)
 
     def drop_join(self, now: float, why: str) -> None:
         """Close the connection of Join and Sync: a Join may be pending there for minutes, and others wait behind it."""
@@ -140,9 +148,13 @@ class Coordinator:
         if isinstance(result, api.FindCoordinatorAnswer) and result.error == 0:
             self._needed = False
             self._refusal = None
+            self._context.standing.passed("coordinator")
             self._backoff.succeeded()
             if result.node_id != self.node_id:
                 self.drop_join(now, "the coordinator has moved")
+            elif self._broken or (result.host, result.port) != self._address:
+                self.drop_join(now, "another connection to the coordinator has broken")
+            self._broken = False
             self.node_id = result.node_id
             self._address = (result.host, result.port)
             self.move(CoordinatorInput.FOUND)
@@ -152,18 +164,18 @@ class Coordinator:
         if isinstance(result, Exception):  # no answer, or none that could be read: another broker may do better
             self._cluster.unanswered(key)
             self._cluster.refresh()
-        self._refused(result)
+        self._refused(result, now)
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")
 
-    def _refused(self, result: api.Answer | Exception) -> None:
+    def _refused(self, result: api.Answer | Exception, now: float) -> None:
         """Law 4."""
         error = result
         if isinstance(result, api.FindCoordinatorAnswer):
             group = self._context.config.group_id
             error = error_for_code(result.error, f"group {group!r}: {result.error_message or 'refused'}")
-        if isinstance(error, KafkaError) and _is_final(error) and self._refusal is None:
+        if isinstance(error, KafkaError) and _is_final(error):
             self._refusal = error
-            self._context.deliver(ErrorRaised(error=error))
+            self._context.standing.stands("coordinator", error, now)
 
 
 def _is_final(error: KafkaError) -> bool:

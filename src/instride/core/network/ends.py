@@ -15,5 +15,9 @@ class Ends(Protocol):
         ...
 
     def fail(self, error: Exception, now: float) -> None:
-        """This group cannot be joined: the user hears of it, and a new subscribe tries again."""
+        """This group cannot be joined now: the user hears of it."""
+        ...
+
+    def well(self) -> None:
+        """A Sync was answered, and its assignment is taken on."""
         ...

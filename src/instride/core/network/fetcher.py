@@ -8,7 +8,9 @@ Laws
 2. The partitions of a request take turns in its order, so that a full answer starves none. In a session the broker
    sees to that: what it answered for goes to the end.
 3. An error of one partition stops that partition only. A leader's error asks for fresh metadata and waits.
-4. A corrupt batch, or an answer that cannot be read, is fetched once more; then its partitions are parked.
+4. A corrupt batch, or an answer that cannot be read, is fetched once more; then its partitions have failed, and are
+   tried again as `positions` says. After an answer that could not be read each of its partitions is tried alone: it
+   may be one of them that makes all unreadable.
 5. The position moves only by what a broker answered: to the end of the last complete batch.
 6. A partition is in one request at a time. A fetch at the end that leaves out a partition of its broker (since its
    buffer is full, or it lags) waits briefly only, so that this one can join it soon. One whose end is not known, as
@@ -106,9 +108,10 @@ class Fetcher:
                 if held.replica is not None:
                     node_id = self._source(held, held.replica, node_id, now)
                 ready.setdefault(self._lane(node_id, held), []).append(held)
-        for lane, partitions in ready.items():
+        for lane, waiting in ready.items():
             if lane in self._flying:
                 continue
+            partitions = _one_alone(waiting)
             backoff = self._node_backoff.setdefault(lane[0], self._context.backoff())
             ready_at = max(backoff.ready_at, self._throttled.get(lane[0], 0.0))
             if now >= ready_at:
@@ -185,6 +188,8 @@ class Fetcher:
     def _wait(self, lane: Lane, partitions: list[HeldPartition]) -> float:
         """Law 6."""
         longest = self._context.config.fetch_max_wait
+        if partitions[0].trouble is not None:
+            return 0.0  # the others of its broker wait for this answer
         if lane[1] is Role.DATA:
             return longest if all(held.lagging for held in partitions) else 0.0
         stamps = {held.partition for held in partitions}
@@ -264,8 +269,10 @@ class Fetcher:
             if held.replica is not None and held.replica[0] == node_id:
                 held.replica = None
         if self._is_final(node_id, error):
-            for held in [held for held in self._held().values() if stamps.get(held.partition) == held.stamp]:
+            asked = [held for held in self._held().values() if stamps.get(held.partition) == held.stamp]
+            for held in [held for held in asked if held.phase is Phase.FETCHING]:
                 self._positions.park(held, error)
+                held.alone = True
 
     def _is_final(self, node_id: int, error: Exception) -> bool:
         """Law 4 for a whole answer that cannot be read: its bytes, too, may have been damaged on the way."""
@@ -289,6 +296,8 @@ class Fetcher:
             self._partition_failed(held, fetched.error, now)
             return
         held.backoff.succeeded()
+        if fetched.corrupt is None and fetched.undecoded is None:
+            self._positions.recovered(held)
         if fetched.preferred_read_replica >= 0:
             self._use_replica(held, fetched.preferred_read_replica, now)
         stable = self._context.config.isolation_level == "read_committed"
@@ -382,6 +391,8 @@ class Fetcher:
         self._deliver(held, piece.chunk, piece.next_offset, piece.nbytes)
         if piece.corrupt is not None:
             self._corrupt(held, piece.corrupt, now)
+        else:
+            self._positions.recovered(held)
         arrival = undecoded.arrival
         if not arrival.partitions and arrival.records:
             self._context.connections.meter.decoded(arrival.records, arrival.nbytes, now)
@@ -413,6 +424,12 @@ class Fetcher:
             self._positions.park(held, TopicAuthorizationFailedError(why))
         else:
             self._positions.park(held, error)
+
+
+def _one_alone(partitions: list[HeldPartition]) -> list[HeldPartition]:
+    """Law 4."""
+    suspects = [held for held in partitions if held.alone and held.trouble is not None]
+    return suspects[:1] or partitions
 
 
 def _error_of(result: api.Answer | Exception) -> Exception:

@@ -8,31 +8,46 @@ Laws
 2. Heartbeats go on whatever the application does; only max_poll_interval bounds it.
 3. A dynamic member that ends its membership tells the group; a static one (KIP-345) does not, unless it is told to: it
    comes back, or its session ends. An id that no Join was sent with is not given back, since that starts a rebalance.
+4. A group that refuses us is joined again, after 1 s, then ever longer, up to a minute, where that may help
+   (`_may_pass`); its error is raised again while it stands. Else a new subscription tries again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from instride.core.assignors.assignor import Assignor
-from instride.core.events import ErrorRaised
 from instride.core.group.membership import GroupInput, GroupState
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.network.backoff import Backoff
 from instride.core.network.book import Book
 from instride.core.network.cluster import Cluster
-from instride.core.network.codes import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
+from instride.core.network.codes import (
+    FENCED_INSTANCE_ID,
+    ILLEGAL_GENERATION,
+    INVALID_GROUP_ID,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
+)
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.giving_up import GivingUp
 from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.joining import Joining
 from instride.core.network.membership import Membership
-from instride.errors import error_for_code
+from instride.errors import AssignorError, KafkaError, error_for_code
 from instride.wire import api
 
 __all__ = ["Group"]
+
+_REFUSED = "group"
+_FIRST_TRY: Final = 1.0
+_LONGEST: Final = 60.0
+# Our own settings, or another member of our name: what the broker says will not change.
+_FINAL_CODES: Final = frozenset({INVALID_GROUP_ID, FENCED_INSTANCE_ID})
 
 
 class Group:
@@ -68,6 +83,7 @@ class Group:
         self.subscribed = False
         self._waits_for_poll = False
         self.failed: Exception | None = None
+        self._refusals = Backoff(_FIRST_TRY, _LONGEST, context.random)
 
     def connect(self, book: Book, commits_held_back: Callable[[], bool]) -> None:
         """The parts that need the group need to be made after it."""
@@ -129,6 +145,8 @@ class Group:
     def forgive(self) -> None:
         """A new subscription tries a group again that could not be joined."""
         self.failed = None
+        self._refusals.succeeded()
+        self._context.standing.passed(_REFUSED)
 
     def change_topics(self, topics: frozenset[str], now: float) -> None:
         """Be a member for these; there may be none, where no topic matches a pattern (now)."""
@@ -155,6 +173,8 @@ class Group:
 
     def unsubscribed(self) -> None:
         self.subscribed = False
+        self.forgive()
+        self._context.standing.passed("coordinator")
         self._lease.expires = float("inf")  # no group decides what is read now
         self._membership.topics = frozenset()
         self._membership.wants_join = False
@@ -175,6 +195,7 @@ class Group:
         if code == REBALANCE_IN_PROGRESS:
             if self._membership.stable:
                 self._membership.told_to_rejoin = True
+                self._joining.commit_refused(now)
                 self.rejoin("a commit was answered with REBALANCE_IN_PROGRESS")
         elif code == UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
@@ -186,8 +207,14 @@ class Group:
     # -- time
 
     def poll(self, now: float) -> float:
-        if not self.subscribed or self.failed is not None:
+        if not self.subscribed:
             return float("inf")
+        if self.failed is not None:
+            if not _may_pass(self.failed):
+                return float("inf")
+            if not self._refusals.ready(now):
+                return self._refusals.ready_at
+            self.failed = None
         exceeded_at = self._membership.last_polled + self._config.max_poll_interval
         if now > exceeded_at and not self._waits_for_poll:
             self._poll_interval_exceeded(now)
@@ -234,15 +261,21 @@ class Group:
         self._membership.reason = f"rejoining after {why}"
 
     def fail(self, error: Exception, now: float) -> None:
-        """This group cannot be joined: the user hears of it, and a new subscribe tries again."""
+        """Law 4: this group cannot be joined now."""
         self.failed = error
+        self._refusals.failed(now)
         self._book.lose_all(now)
         if self.generation >= 0:
             # nobody shall wait for us
             self.leave(lambda _error: None, now, reason=f"giving up: {type(error).__name__}")
         else:
             self._end_membership(now, forget_id=False)
-        self._context.deliver(ErrorRaised(error=error))
+        self._context.standing.stands(_REFUSED, error, now)
+
+    def well(self) -> None:
+        """An assignment was taken on: the group takes us."""
+        self._refusals.succeeded()
+        self._context.standing.passed(_REFUSED)
 
     def _poll_interval_exceeded(self, now: float) -> None:
         self._context.log(
@@ -258,3 +291,9 @@ class Group:
         self._joining.end_membership(now, forget_id=forget_id)
         # Whose loss is on its way needs a new lease; who left decides alone what is read.
         self._lease.expires = float("-inf" if self.subscribed else "inf")
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether joining again may help: not where it was the user's own code that failed."""
+    own = not isinstance(error, KafkaError) or isinstance(error, AssignorError)
+    return not own and getattr(error, "code", 0) not in _FINAL_CODES

@@ -7,6 +7,8 @@ Laws
 3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really held of it:
    a piece that was decoded keeps all of its memory until its last record is consumed.
 4. `undecoded` is what came from `offset` on and waits for room to be decoded; what voids a fetch voids it.
+5. A failed partition (PARKED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
+   until it succeeds; one whose error no time mends (`trouble` is None) waits for a seek.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Phase(Enum):
     VERIFY_RANGE = "its leader calls the next offset out of range: do the ends of its log say so, too"
     VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
-    PARKED = "it cannot go on until a seek"
+    PARKED = "it has failed: it waits for its next try, or for a seek"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +66,7 @@ class HeldPartition:
     """Not thread-safe: the network machine owns it."""
 
     __slots__ = (
+        "alone",
         "asking",
         "backoff",
         "checked",
@@ -71,6 +74,7 @@ class HeldPartition:
         "deadline",
         "doubt",
         "epoch",
+        "failed_in",
         "fetch_number",
         "grace",
         "kept",
@@ -94,6 +98,7 @@ class HeldPartition:
         "timestamp",
         "topic_id",
         "topic_number",
+        "trouble",
         "undecoded",
         "validated",
         "voided",
@@ -114,6 +119,9 @@ class HeldPartition:
         self.listener_done = False
         # Position
         self.phase = Phase.FIND_COMMITTED
+        self.failed_in = Phase.FIND_COMMITTED
+        self.trouble: Backoff | None = None
+        self.alone = False
         self.asking = False
         self.timestamp = EARLIEST
         self.offset = -1
@@ -176,12 +184,24 @@ class HeldPartition:
             self.kept_bytes = 0
         self.corrupt_at = -1
         self.backoff.succeeded()
+        self.trouble = None
         if event.offset >= 0:
             self._at(event.offset, event.leader_epoch)
         elif event.offset == COMMITTED:
             self.phase = Phase.FIND_COMMITTED
         else:
             self.find_offset(event.offset)
+
+    def fail(self, now: float, trouble: Backoff | None) -> None:
+        """trouble: how long to wait for the next try, and the one after it; None: there is none."""
+        self.failed_in, self.phase = self.phase, Phase.PARKED
+        self.trouble = trouble
+        if trouble is not None:
+            trouble.failed(now)
+
+    def try_again(self) -> None:
+        """Law 5. The trouble is over when that succeeds, and not before."""
+        self.phase, self.asking = self.failed_in, False
 
     def find_offset(self, timestamp: int) -> None:
         """timestamp: EARLIEST, LATEST or BY_DURATION."""

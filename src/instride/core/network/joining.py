@@ -4,17 +4,22 @@ Laws
 1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is held.
 2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
 3. An answer that was sent for under an older membership is ignored.
-4. A member id that is refused or given is used at once; where that repeats, after a back-off.
+4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
+   once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that is answered well
+   before its Sync is refused is no success, but one more rebalance for the whole group.
 5. A static member that joins without its member id may be given what its predecessor had, without a rebalance: what
    that one was asked for and had not released is with nobody then. So it joins once more, with metadata that has
    changed, and the leader deals that out. (Eager members release everything before a join.)
 6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told.
+7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
+   `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from instride.core.assignors.assignor import Assignor
 from instride.core.group.membership import GroupInput, GroupState
@@ -47,6 +52,8 @@ __all__ = ["Joining"]
 
 # A join is answered when the slowest member has joined; the broker's own timer may be later than ours by this.
 _JOIN_GRACE = 5.0
+_MOST_UNKNOWN: Final = 1000
+_NAMED: Final = 5
 
 
 class Joining:
@@ -81,7 +88,10 @@ class Joining:
         self._claimed: frozenset[object] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
         self._last_join = float("-inf")
-        self._id_changed = 0
+        self._repeated: set[str] = set()
+        self._left_out: list[TopicPartition] = []
+        self._commit_backoff = context.backoff()
+        self._commit_refused_at = float("-inf")
         self._succeeds_itself = False
         self._mixed = False
         cluster.on_update.append(self._metadata_changed)
@@ -111,7 +121,7 @@ class Joining:
             return float("inf")
         if not self._wants_to_join() or not self._giving_up.done(now):
             return float("inf")
-        ready_at = max(self._backoff.ready_at, self._spaced(now))
+        ready_at = max(self._backoff.ready_at, self._commit_backoff.ready_at, self._spaced(now))
         if now < ready_at:
             return ready_at
         self._send_join(now)
@@ -200,7 +210,7 @@ class Joining:
         elif result.error == 0:
             self._join_answered(result, now)
         elif result.error == MEMBER_ID_REQUIRED:
-            self._id_changes(now)
+            self._follow("id", now)
             member.member_id = result.member_id
             member.rejoin(member.reason)
         else:
@@ -208,7 +218,6 @@ class Joining:
 
     def _join_answered(self, answer: api.JoinGroupAnswer, now: float) -> None:
         member = self._membership
-        self._backoff.succeeded()
         self._mixed = member.told_to_rejoin and answer.generation == member.generation
         member.told_to_rejoin = False
         member.generation, member.member_id, member.id_used = answer.generation, answer.member_id, True
@@ -273,8 +282,6 @@ class Joining:
 
     def _sync_answered(self, answer: api.SyncGroupAnswer, sent: float, now: float) -> None:
         member = self._membership
-        self._backoff.succeeded()
-        self._id_changed = 0
         # What was answered meanwhile may be younger: a sync waits for the leader.
         member.alive_at, member.well_at = max(member.alive_at, sent), max(member.well_at, sent)
         member.syncs += 1
@@ -291,8 +298,12 @@ class Joining:
                 self._backoff.failed(now)  # a leader that errs each time must not make us spin
             member.rejoin("the assignment does not fit the subscription, which changed during the join")
             return
+        partitions = self._bounded(partitions)
         if not self._tell_assignor(partitions, now):
             return
+        self._backoff.succeeded()
+        self._repeated.clear()
+        self._ends.well()
         target = frozenset(partitions)
         self.book.apply(target, member.generation, now, member_id=member.member_id)
         if self._claimed - self.book.held.keys() - target:
@@ -309,6 +320,20 @@ class Joining:
         self._heartbeats.synced(
             read_notice(assignment.userdata), known, has_some=bool(assignment.partitions or self.book.held), now=now
         )
+
+    def _bounded(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+        """Law 7."""
+        unknown = [tp for tp in partitions if self._cluster.lacks(tp)]
+        self._left_out = unknown[_MOST_UNKNOWN:]
+        if not unknown:
+            return partitions
+        self._cluster.refresh()
+        names = ", ".join(map(str, unknown[:_NAMED])) + (", ..." if len(unknown) > _NAMED else "")
+        text = f"{len(unknown)} of the partitions that the group assigned are not known to exist: {names}"
+        out = f"; {len(self._left_out)} of them are left out" if self._left_out else ""
+        self._context.log(logging.WARNING, text + out)
+        left_out = frozenset(self._left_out)
+        return tuple(tp for tp in partitions if tp not in left_out)
 
     def _tell_assignor(self, partitions: Sequence[TopicPartition], now: float) -> bool:
         """False where it failed: the user hears of it (law 6)."""
@@ -328,6 +353,8 @@ class Joining:
         """A leader answers for the group's partitions: when their number changes, it joins again."""
         if self._leading is not None and self._membership.stable and self._leading.outdated():
             self._membership.rejoin("the partitions of the group's topics changed")
+        elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
+            self._membership.rejoin("partitions that were assigned, and were not known, are there now")
 
     # -- what goes wrong
 
@@ -344,9 +371,10 @@ class Joining:
         """An error code on Join or Sync (Java's table)."""
         self._context.log(logging.INFO, f"{what} was answered with {name_of_code(code)}")
         if code == UNKNOWN_MEMBER_ID:
-            self._id_changes(now)
+            self._follow("id", now)
             self._ends.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
         elif code in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION):
+            self._follow("rebalance", now)
             self._restart()
         elif error_for_code(code).retriable:
             self._backoff.failed(now)
@@ -371,11 +399,19 @@ class Joining:
 
         ask(self._coordinator, self._config.group_id or "", names, learnt, now)
 
-    def _id_changes(self, now: float) -> None:
+    def _follow(self, what: str, now: float) -> None:
         """Law 4."""
-        self._id_changed += 1
-        if self._id_changed > 1:
+        if what in self._repeated:
             self._backoff.failed(now)
+        self._repeated.add(what)
+
+    def commit_refused(self, now: float) -> None:
+        """A commit asks for a join: at once, unless another one did moments ago."""
+        if now > self._commit_refused_at + self._config.heartbeat_interval:
+            self._commit_backoff.succeeded()
+        else:
+            self._commit_backoff.failed(now)
+        self._commit_refused_at = now
 
     def _restart(self) -> None:
         """Law 1: at Join, with what was kept."""

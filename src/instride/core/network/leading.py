@@ -8,21 +8,27 @@ Laws
 4. Each assignment carries a notice for members of ours: the group's size, and how many partitions are withheld until
    their owners have released them (docs/rebalance.md, rule 19). Other clients do not read user data of this kind.
 5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
+6. What an assignor returns is checked before it is written: it may be the user's own code, and any type.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
 
 from instride.core.assignors.assignor import Assignor, ClusterView, MemberSubscription
 from instride.core.network.cluster import Cluster
-from instride.errors import ProtocolError
+from instride.errors import AssignorError, ProtocolError
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
 from instride.wire.group_notice import GroupNotice, write_notice
 
 __all__ = ["Leading"]
+
+_SHOWN: Final = 80
 
 
 class Leading:
@@ -44,21 +50,26 @@ class Leading:
         return self._view is not None and self._view != self._present_view()
 
     def assign(self, assignor: Assignor) -> dict[str, bytes]:
-        """Member id -> assignment bytes. Raises what the assignor raises."""
-        self._view = self._present_view()
+        """Member id -> assignment bytes. Raises what the assignor raises, and AssignorError (law 5)."""
+        view = self._view = self._present_view()
         if self._skips:
             return {}
-        made = assignor.assign(self._view, self._members)
+        made = self._checked(assignor, view)
         withheld = self._withheld(made)
         places = {member: place for place, member in enumerate(sorted(made))}
         notices = {
             member: write_notice(GroupNotice(members=len(places), place=place, withheld=withheld))
             for member, place in places.items()
         }
-        return {
-            member: write_assignment(Assignment(partitions=tuple(parts), userdata=notices[member]))
-            for member, parts in made.items()
-        }
+        return {member: _written(assignor.name, member, parts, notices[member]) for member, parts in made.items()}
+
+    def _checked(self, assignor: Assignor, view: ClusterView) -> dict[str, tuple[TopicPartition, ...]]:
+        """Law 6."""
+        made: object = assignor.assign(view, self._members)
+        if not isinstance(made, Mapping):
+            raise AssignorError(f"assignor {assignor.name!r} returned {_shown(made)}: return member id -> partitions")
+        known = {member.member_id for member in self._members}
+        return {member: _listed(assignor.name, member, parts, known) for member, parts in made.items()}
 
     def _withheld(self, made: Mapping[str, Iterable[TopicPartition]]) -> int:
         """Partitions that a member still owns and is to release. Eager members own none when they join."""
@@ -69,6 +80,32 @@ class Leading:
         counts = {topic: self._cluster.partition_count(topic) for topic in self.topics}
         known = {topic: count for topic, count in counts.items() if count is not None}
         return ClusterView(partitions=known, racks=self._cluster.racks(known) if self._racked else {})
+
+
+def _listed(assignor: str, member: object, partitions: object, known: AbstractSet[str]) -> tuple[TopicPartition, ...]:
+    if not isinstance(member, str) or member not in known:
+        raise AssignorError(f"assignor {assignor!r} assigns to {_shown(member)}, which is no member id of this group")
+    try:
+        return tuple(TopicPartition(*each) for each in partitions)  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise _no_partitions(assignor, member, partitions, error) from error
+
+
+def _written(assignor: str, member: str, partitions: tuple[TopicPartition, ...], notice: bytes) -> bytes:
+    try:
+        return write_assignment(Assignment(partitions=partitions, userdata=notice))
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        raise _no_partitions(assignor, member, partitions, error) from error
+
+
+def _no_partitions(assignor: str, member: str, partitions: object, error: Exception) -> AssignorError:
+    return AssignorError(
+        f"assignor {assignor!r} gives {_shown(partitions)} to {member!r}: give TopicPartitions ({error})"
+    )
+
+
+def _shown(value: object) -> str:
+    return f"{repr(value)[:_SHOWN]} (a {type(value).__name__})"
 
 
 def _decoded(member: api.GroupMember) -> MemberSubscription:

@@ -105,6 +105,7 @@ class NetworkMachine:
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
         self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits, self._lookups)
         self._watch = Watch(self._context, self._group, self._cluster, held)
+        self._cluster.wanted = lambda tp: tp in self._book.held
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
 
@@ -121,6 +122,7 @@ class NetworkMachine:
         match event:
             case Polled():
                 self._context.connections.polled()
+                self._context.standing.polled()
                 self._group.polled(now)
             case Consumed():
                 self._consumed(event)
@@ -187,7 +189,7 @@ class NetworkMachine:
 
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
-        self._cluster.follow(self._interest(), everything=self._pattern.active)
+        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.active)
         times = [
             self._book.poll(now),
             self._group.poll(now),
@@ -200,13 +202,17 @@ class NetworkMachine:
             self._closing.poll(now),
             self._coordinator.poll(now),
             self._cluster.poll(now),
+            self._context.standing.poll(now),
             self._context.connections.deadline(),
         ]
         return min(times)
 
     def _interest(self) -> frozenset[str]:
-        held = frozenset(tp.topic for tp in self._book.held)
-        return self._group.topics | self._group.group_topics() | held | self._lookups.topics()
+        return self._own_topics() | self._group.group_topics() | self._lookups.topics()
+
+    def _own_topics(self) -> frozenset[str]:
+        """What the user asked for, and not only a fellow member, or one call, which gets its own answer."""
+        return self._group.topics | frozenset(tp.topic for tp in self._book.held)
 
     def _held_partitions(self) -> dict[TopicPartition, HeldPartition]:
         return self._book.held

@@ -6,7 +6,10 @@ Laws
 2. An answer applies only if the partition is still as it was asked for: epoch, fetch number, topic.
 3. A question to the coordinator, or to a leader, asks for all that need it; one is under way at a time. If it fails as
    a whole, all of it is asked again, after one back-off.
-4. An offset out of range, or of a log that was cut or made anew, is reset by a seek of the application side, once all
+4. A partition that failed is tried again, after 1 s, then ever longer, up to a minute: a right may be granted, a broker
+   replaced, a batch be good on another replica. It is told each time that it fails, and when it has recovered. What
+   only a seek can mend (`_NEEDS_SEEK`) waits for one.
+5. An offset out of range, or of a log that was cut or made anew, is reset by a seek of the application side, once all
    before it was returned: the seek number must rise, since the new position may be a lower one. Where that leads is
    told, once: what lies between is skipped, or comes again.
 """
@@ -17,7 +20,15 @@ import logging
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
-from instride.core.events import BY_DURATION, EARLIEST, LATEST, Noticed, Parked, Positioned
+from instride.core.events import (
+    BY_DURATION,
+    EARLIEST,
+    LATEST,
+    Noticed,
+    Parked,
+    PartitionRecovered,
+    Positioned,
+)
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.backoff import Backoff
@@ -47,6 +58,13 @@ _UNKNOWN_TOPIC_ID = 100
 _UNKNOWN_SERVER_ERROR = -1
 _RETRY = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 56, 74, 75, 78, 88, 100})
 
+_NEEDS_SEEK = (
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)  # and what is derived: a log that was cut, or made anew
+_FIRST_TRY = 1.0
+_LONGEST_TROUBLE = 60.0
+
 Stamps = dict[TopicPartition, tuple[int, int, int]]
 
 
@@ -70,9 +88,11 @@ class Positions:
         self._asking_leaders: set[int] = set()
 
     def poll(self, now: float) -> float:
+        due = self._try_failed(now)
         waiting = [each for each in self._held().values() if self._needs(each)]
         ready = [each for each in waiting if each.backoff.ready(now)]
         wake = min((each.backoff.ready_at for each in waiting if each.backoff.ready_at > now), default=float("inf"))
+        wake = min(wake, due)
         committed = [each for each in ready if each.phase is Phase.FIND_COMMITTED]
         if committed:
             wake = min(wake, self._find_committed(committed, now))
@@ -80,6 +100,18 @@ class Positions:
         if offsets:
             wake = min(wake, self._find_offsets(offsets, now))
         return wake
+
+    def _try_failed(self, now: float) -> float:
+        """Law 4. Returns when the next one is due."""
+        due = float("inf")
+        for held in self._held().values():
+            if held.phase is Phase.PARKED and held.trouble is not None and held.state is Ownership.OWNED:
+                if held.trouble.ready(now):
+                    held.try_again()
+                    self._context.touch()
+                else:
+                    due = min(due, held.trouble.ready_at)
+        return due
 
     def _needs(self, held: HeldPartition) -> bool:
         searching = held.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET)
@@ -289,6 +321,7 @@ class Positions:
     def _found(self, held: HeldPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         held.found(offset, leader_epoch)
         self.moved(held)
+        self.recovered(held)
         self._context.deliver(
             Positioned(
                 partition=held.partition,
@@ -322,7 +355,8 @@ class Positions:
         leader_epoch: int = -1,
         void_from: int | None = None,
     ) -> None:
-        held.phase = Phase.PARKED
+        again = reset is None and not isinstance(error, _NEEDS_SEEK)
+        held.fail(self._context.now, (held.trouble or self._trouble()) if again else None)
         # Of a reset `moved` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
         level = logging.INFO if isinstance(error, NoOffsetForPartitionError) else logging.ERROR
         level = logging.DEBUG if reset is not None else level
@@ -336,8 +370,22 @@ class Positions:
                 reset=reset,
                 leader_epoch=leader_epoch,
                 void_from=void_from,
+                tried_again=again,
             )
         )
+
+    def recovered(self, held: HeldPartition) -> None:
+        """What it needed was answered well."""
+        if held.trouble is None:
+            return
+        held.trouble, held.alone = None, False
+        self._context.log(logging.INFO, f"{held.partition} has recovered")
+        self._context.deliver(
+            PartitionRecovered(partition=held.partition, epoch=held.epoch, fetch_number=held.fetch_number)
+        )
+
+    def _trouble(self) -> Backoff:
+        return Backoff(_FIRST_TRY, _LONGEST_TROUBLE, self._context.random, together=True)
 
     def current(self, stamps: Stamps) -> list[HeldPartition]:
         """Law 2. They may be asked for again."""

@@ -164,6 +164,7 @@ class RangeFetcher:
                 self._beyond_the_end(held, now)
             else:
                 held.corrupt_at = -1
+                self._positions.recovered(held)
                 if listed.offset > held.offset:
                     self._deliver(held, listed)
 

@@ -195,6 +195,7 @@ class Watch:
         cause = self._cause(held)
         # An offset that is called out of range again and again is a stall as well.
         phase = Position.FETCHING if held.phase is Position.VERIFY_RANGE else held.phase
+        phase = Position.PARKED if held.trouble is not None else phase  # whatever a try of it is about
         mark = (held.epoch, held.fetch_number, held.offset, held.records, phase, cause)
         known = self._progress.get(held.partition)
         if known is None or known.mark != mark:
@@ -220,7 +221,7 @@ class Watch:
         """Why it would stand still; None where it has no reason to move."""
         if held.state is not Ownership.OWNED or held.paused:
             return None
-        if held.phase is Position.PARKED:
+        if held.phase is Position.PARKED or held.trouble is not None:
             return StallCause.PARKED
         if held.phase not in (Position.FETCHING, Position.VERIFY_RANGE):
             return StallCause.NO_POSITION

@@ -1,0 +1,179 @@
+"""Whatever brokers answer, what is asked of them in a second is bounded, and so are the lines that are logged of it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Lost, PartitionsAssigned, Polled
+from instride.core.network.actions import Transmit
+from instride.wire import api
+from instride.wire.consumer_protocol import Assignment, write_assignment
+
+ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 22, 25, 27, 79
+
+MINE = write_assignment(Assignment(partitions=(tp(0),)))
+Lie = Callable[["Lying", Any], Any]
+
+
+class Lying(NetworkScript):
+    """Brokers that answer as `lies` say, a millisecond later; requests are counted by kind, lines by level."""
+
+    def __init__(self, lies: dict[type[Any], Lie], **settings: Any) -> None:
+        super().__init__(random=random.Random(7).random, **settings)
+        self.lies = lies
+        self.asked_at: dict[type[Any], list[float]] = {}
+        self.lines: list[tuple[float, int, str]] = []
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.do(Polled())
+            due = [each for each in self.waiting if type(each.request) in self.lies]
+            for each in due:
+                self._lie(each)
+            self.settle()
+            self.pass_time(0.001 if due else min(0.05, max(self.machine.deadline() - self.now, 0.001)))
+            self.lines += [(self.now, *each) for each in zip(self.levels, self.logs, strict=True)]
+            self.logs.clear()
+            self.levels.clear()
+            self.delivered.clear()
+
+    def _lie(self, action: Transmit) -> None:
+        if action in self.waiting:
+            self.waiting.remove(action)
+            self.asked_at.setdefault(type(action.request), []).append(self.now)
+            answer = self.lies[type(action.request)](self, action.request)
+            self.machine.answered(action.request_id, answer, self.now)
+
+    def of(self, kind: type[Any]) -> list[float]:
+        return self.asked_at.get(kind, [])
+
+    def most_in_a_second(self, kind: type[Any], *, since: float) -> int:
+        return max(Counter(int(at) for at in self.of(kind) if at >= since).values(), default=0)
+
+
+def joined(script: Lying, request: api.JoinGroup) -> api.JoinGroupAnswer:
+    name = request.protocols[0].name
+    return api.JoinGroupAnswer(generation=len(script.of(api.JoinGroup)), protocol=name, leader="x", member_id="me")
+
+
+def refused(code: int) -> dict[str, Lie]:
+    return {
+        "join": lambda _script, _request: api.JoinGroupAnswer(error=code, member_id="me"),
+        "sync": lambda _script, _request: api.SyncGroupAnswer(error=code),
+    }
+
+
+def well(_script: Lying, _request: Any) -> api.SyncGroupAnswer:
+    return api.SyncGroupAnswer(assignment=MINE)
+
+
+# What ends the membership is tried again as `test_standing_errors` says.
+SELDOM = [-1, 12345]
+CODES = [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, 14, 15, 16, -1, 12345]
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("what", ["join", "sync"])
+@pytest.mark.parametrize("code", [*CODES, MEMBER_ID_REQUIRED])
+def test_a_coordinator_that_refuses_over_and_over_gets_few_joins(what: str, code: int) -> None:
+    lies: dict[type[Any], Lie] = {api.JoinGroup: joined, api.SyncGroup: refused(code)["sync"]}
+    if what == "join":
+        lies[api.JoinGroup] = refused(code)["join"]
+    script = Lying(lies)
+    script.subscribe()
+    script.run(60.0)
+    assert len(script.of(api.JoinGroup)) <= 90, "60 s: each a rebalance for the whole group"
+    assert script.most_in_a_second(api.JoinGroup, since=110.0) <= 3
+    assert len(script.lines) <= 200, "of any level"
+    held_back = any("more lines like this one before" in text for _, _, text in script.lines)
+    assert held_back == (code not in SELDOM)
+
+
+@pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
+def test_one_rebalance_that_overtakes_another_is_followed_at_once(code: int) -> None:
+    script = NetworkScript()
+    script.member_of(1, 0)
+    for generation in (2, 4):
+        script.heartbeat(REBALANCE_IN_PROGRESS)
+        script.join(generation)
+        script.answer(api.SyncGroup, api.SyncGroupAnswer(error=code))
+        script.rebalance(generation + 1, 0)
+        script.do(PartitionsAssigned(generation=generation + 1))
+    assert script.take(Lost) == []
+
+
+def test_the_back_off_grows_until_the_sync_has_succeeded() -> None:
+    """A join that is answered well before its sync is refused is no success."""
+    script = Lying({api.JoinGroup: joined, api.SyncGroup: refused(REBALANCE_IN_PROGRESS)["sync"]})
+    script.subscribe()
+    script.run(5.0)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(script.of(api.JoinGroup))]
+    assert gaps[0] < 0.05, "the first one is followed at once"
+    assert all(later > earlier for earlier, later in itertools.pairwise(gaps[:4]))
+    script.lies[api.SyncGroup] = well
+    script.run(5.0)
+    before = len(script.of(api.JoinGroup))
+    script.lies[api.Heartbeat] = lambda _script, _request: api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS)
+    script.run(3.5)
+    assert len(script.of(api.JoinGroup)) > before
+    assert script.of(api.JoinGroup)[-1] - script.of(api.Heartbeat)[-1] < 0.01, "and it begins anew"
+
+
+def test_a_leader_that_assigns_what_nobody_wants_makes_few_joins() -> None:
+    other = write_assignment(Assignment(partitions=(tp(0, "other"),)))
+    script = Lying({api.JoinGroup: joined, api.SyncGroup: lambda _s, _r: api.SyncGroupAnswer(assignment=other)})
+    script.subscribe()
+    script.run(60.0)
+    assert len(script.of(api.JoinGroup)) <= 90
+
+
+def test_a_coordinator_whose_commits_always_ask_for_a_rebalance_gets_few_joins() -> None:
+    script = Lying({api.JoinGroup: joined, api.SyncGroup: well})
+    script.member_of(1, 0)
+    script.commit({0: 5}, timeout=1000.0)
+    script.lies[api.OffsetCommit] = lambda _script, _request: api.OffsetCommitAnswer(
+        errors={tp(0): REBALANCE_IN_PROGRESS}
+    )
+    script.run(60.0)
+    assert len(script.of(api.JoinGroup)) <= 90
+    assert len(script.of(api.OffsetCommit)) <= 90
+
+
+def of_each(request: api.Fetch, script: Lying, error: int) -> api.FetchAnswer:
+    return api.FetchAnswer(
+        partitions={tp(p): api.FetchedPartition(error=error) for p in {each.partition for each in request.partitions}}
+    )
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 9, 29, 56, 74, 75, 78, 100, 103, -1, 12345])
+def test_a_thousand_partitions_that_a_broker_refuses_are_asked_for_together(code: int) -> None:
+    script = Lying({api.Fetch: lambda script, request: of_each(request, script, code)}, max_poll_interval=10_000.0)
+    script.topics = {"t": 200}
+    script.member_of(1, *range(200))
+    script.run(20.0)
+    assert script.most_in_a_second(api.Fetch, since=105.0) <= 6
+    assert script.metadata_answers <= 100
+    assert len(script.lines) <= 200
+
+
+def test_a_thousand_partitions_without_a_leader_cost_few_turns() -> None:
+    script = Lying({})
+    script.topics = {"t": 1000}
+    script.leaders = dict.fromkeys(range(1, 1000), -1)
+    script.member_of(1, *range(1000))
+    script.run(10.0)
+    turns = 0
+    start = script.now
+    while script.now < start + 10.0:
+        script.now = max(script.machine.deadline(), script.now + 0.0001)
+        script.settle()
+        turns += 1
+    assert turns <= 80

@@ -1,0 +1,269 @@
+"""What refuses us stays visible: it is tried again with a growing back-off, and raised again while it stands."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Unsubscribe
+from instride.core.group.protocol import RebalanceProtocol
+from instride.core.network.actions import ConnectionKey, Role
+from instride.errors import AssignorError, BrokerResponseError, TransportError
+from instride.wire import api
+from instride.wire.consumer_protocol import Subscription, write_subscription
+
+INCONSISTENT, INVALID_SESSION_TIMEOUT, GROUP_AUTHORIZATION_FAILED, GROUP_MAX_SIZE_REACHED = 23, 26, 30, 81
+INVALID_GROUP_ID, FENCED_INSTANCE_ID = 24, 82
+PASSING = [INCONSISTENT, INVALID_SESSION_TIMEOUT, GROUP_AUTHORIZATION_FAILED, GROUP_MAX_SIZE_REACHED, 12345]
+
+pytestmark = pytest.mark.rule("17")
+
+
+class Refusing(NetworkScript):
+    """A group that answers each Join with `code`; the application polls each half second."""
+
+    def __init__(self, code: int, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.code = code
+        self.joins: list[float] = []
+        self.raised: list[tuple[float, Exception]] = []
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.do(Polled())
+            self.pass_time(0.5)
+            if "JoinGroup" in self.waits() and self.code:
+                self.joins.append(self.now)
+                self.answer(api.JoinGroup, api.JoinGroupAnswer(error=self.code))
+                if self.code == INCONSISTENT:
+                    self.answer(api.DescribeGroup, api.DescribeGroupAnswer())
+            self.raised += [(self.now, each.error) for each in self.take(ErrorRaised)]
+
+
+@pytest.mark.parametrize("code", PASSING)
+def test_a_group_that_refuses_us_is_joined_again_ever_more_seldom_and_is_told_until_it_takes_us(code: int) -> None:
+    script = Refusing(code)
+    script.subscribe()
+    script.run(300.0)
+    assert 7 <= len(script.joins) <= 12
+    gaps = [later - earlier for earlier, later in itertools.pairwise(script.joins)]
+    assert gaps[0] <= 2.0
+    assert max(gaps) <= 60.0 * 1.2 + 1.0
+    assert 6 <= len(script.raised) <= 10, "raised again while it stands"
+    assert all(isinstance(error, BrokerResponseError) and error.code == code for _, error in script.raised)
+    script.code = 0
+    script.run(80.0)
+    script.rebalance(1, 0)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
+    script.do(PartitionsAssigned(generation=1))
+    script.raised.clear()
+    script.run(5.0)
+    assert script.raised == []
+
+
+def test_after_it_has_taken_us_the_back_off_begins_anew() -> None:
+    script = Refusing(GROUP_AUTHORIZATION_FAILED)
+    script.subscribe()
+    script.run(100.0)
+    script.code = 0
+    script.run(80.0)
+    script.rebalance(1, 0)
+    script.heartbeat(25)
+    assert len(script.take(Lost)) == 1
+    script.code, script.joins = GROUP_AUTHORIZATION_FAILED, []
+    script.run(4.0)
+    assert len(script.joins) >= 2
+
+
+@pytest.mark.parametrize("code", [INVALID_GROUP_ID, FENCED_INSTANCE_ID])
+def test_what_no_time_mends_is_not_tried_but_stays_visible(code: int) -> None:
+    script = Refusing(code)
+    script.subscribe()
+    script.run(100.0)
+    assert len(script.joins) == 1, "joining again would fence the one that has taken our place"
+    assert 4 <= len(script.raised) <= 6
+
+
+def test_what_the_user_gives_up_is_not_raised_any_more() -> None:
+    script = Refusing(GROUP_AUTHORIZATION_FAILED)
+    script.subscribe()
+    script.run(10.0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 5.0))
+    script.raised.clear()
+    script.run(100.0)
+    assert script.raised == []
+
+
+def test_a_coordinator_that_nobody_names_is_told_again_while_it_lasts() -> None:
+    script = Refusing(0)
+    script.coordinator_error = GROUP_AUTHORIZATION_FAILED
+    script.subscribe()
+    script.run(60.0)
+    assert 3 <= len(script.raised) <= 5
+    script.coordinator_error = 0
+    script.run(3.0)
+    script.rebalance(1, 0)
+    script.do(PartitionsAssigned(generation=1))
+    script.raised.clear()
+    script.run(5.0)
+    assert script.raised == []
+
+
+# --- what a user's assignor returns ---------------------------------------------------------------------------
+
+
+class Garbage:
+    """A user's assignor that returns what it is told to."""
+
+    name, version = "garbage", 0
+
+    def __init__(self, made: Any) -> None:
+        self.protocols = [RebalanceProtocol.EAGER]
+        self.made = made
+
+    def subscription_userdata(self, topics: Any, *, owned: Any, generation: int) -> bytes | None:
+        return None
+
+    def assign(self, cluster: Any, members: Any) -> Any:
+        return self.made
+
+    def on_assignment(self, assignment: Any, generation: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (None, "returned None (a NoneType)"),
+        ([("me", ())], "return member id -> partitions"),
+        ({7: ()}, "assigns to 7 (a int), which is no member id of this group"),
+        ({b"me": ()}, "b'me'"),
+        ({"somebody": ()}, "'somebody'"),
+        ({"\udcff": ()}, "no member id"),
+        ({"me": 3}, "gives 3 (a int) to 'me'"),
+        ({"me": [("t", "0")]}, "give TopicPartitions"),
+        ({"me": [("t", 1 << 40)]}, "give TopicPartitions"),
+        ({"me": [(7, 0)]}, "give TopicPartitions"),
+        ({"me": ["t-0"]}, "give TopicPartitions"),
+        ({"me": [("\udcff", 0)]}, "give TopicPartitions"),
+    ],
+)
+def test_what_is_no_assignment_is_a_clear_error_and_kills_nothing(made: Any, said: str) -> None:
+    script = NetworkScript(assignors=[Garbage(made)])
+    script.subscribe()
+    script.join(1, leader=True)
+    (told,) = script.take(ErrorRaised)
+    assert isinstance(told.error, AssignorError)
+    assert said in str(told.error)
+    assert "'garbage'" in str(told.error)
+    assert "SyncGroup" not in script.waits()
+    assert "LeaveGroup" in script.waits(), "nobody shall wait for us"
+
+
+# --- what fellow members may do to us -------------------------------------------------------------------------
+
+
+def leading(script: NetworkScript, *topics: str) -> None:
+    """We lead, and another member subscribes to these."""
+    request = script.asked(api.JoinGroup)
+    mine = api.GroupMember(member_id="me", metadata=request.protocols[0].metadata)
+    other = api.GroupMember(member_id="other", metadata=write_subscription(Subscription(topics=topics)))
+    script.answer(
+        api.JoinGroup,
+        api.JoinGroupAnswer(
+            generation=1, protocol=request.protocols[0].name, leader="me", member_id="me", members=(mine, other)
+        ),
+    )
+
+
+@pytest.mark.parametrize("code", [0, 17, 29])
+def test_a_topic_that_only_a_fellow_member_asked_for_is_told_to_that_member(code: int) -> None:
+    script = Refusing(0)
+    script.topic_errors = {"tpyo": code} if code else {}
+    script.subscribe()
+    leading(script, "t", "tpyo")
+    script.sync(0)
+    script.do(PartitionsAssigned(generation=1))
+    script.run(60.0)
+    assert script.raised == []
+
+
+def test_partitions_that_do_not_exist_are_told_in_a_line_and_only_a_thousand_are_taken_on() -> None:
+    script = Refusing(0)
+    script.subscribe()
+    script.join(1)
+    script.sync(*range(100_000))
+    (assigned,) = script.take(Assigned)
+    assert len(assigned.partitions) == 4 + 1000
+    script.do(PartitionsAssigned(generation=1))
+    fetch = script.asked(api.Fetch)
+    assert {each.partition for each in fetch.partitions} == {0, 1, 2, 3}, "what exists is read"
+    script.run(20.0)
+    (line,) = [each for each in script.logs if "not known to exist" in each]
+    assert line == (
+        "99996 of the partitions that the group assigned are not known to exist: t-4, t-5, t-6, t-7, t-8, ...; "
+        "98996 of them are left out"
+    )
+    assert 1 <= len(script.raised) <= 3
+    assert "1000 partitions do not exist" in str(script.raised[0][1])
+    assert "JoinGroup" not in script.waits()
+    script.topics["t"] = 100_000
+    script.run(3.0)
+    assert script.joining_with().owned == tuple(tp(p) for p in range(1004))
+
+
+def test_a_few_that_are_younger_than_our_metadata_cost_no_rebalance() -> None:
+    script = Refusing(0)
+    script.subscribe()
+    script.join(1)
+    script.topics["t"] = 6
+    script.sync(0, 5)
+    assert script.take(Assigned)[-1].partitions.keys() == {tp(0), tp(5)}
+    script.do(PartitionsAssigned(generation=1))
+    script.run(1.5)
+    assert script.raised == []
+    assert "JoinGroup" not in script.waits()
+    fetched = {
+        p.partition for each in script.waiting if isinstance(each.request, api.Fetch) for p in each.request.partitions
+    }
+    assert fetched == {0, 5}
+
+
+# --- a coordinator that comes back ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["its connection broke", "it has another address"])
+def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_came_back_under_its_id(how: str) -> None:
+    script = Refusing(0)
+    script.member_of(1, 0)
+    script.heartbeat(27)
+    script.asked(api.JoinGroup)
+    pending = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
+    if how == "its connection broke":
+        coordinator = ConnectionKey(Role.COORDINATOR, 1)
+        script.machine.closed(coordinator, TransportError("reset by peer"), script.now)
+        script.settle()
+    else:
+        script.coordinator_host = "elsewhere"
+        script.pass_time(script.config.heartbeat_interval)
+        script.answer(api.Heartbeat, api.HeartbeatAnswer(error=16))
+    assert pending not in script.waiting, "its end is noticed"
+    script.run(3.0)
+    again = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
+    assert again.request_id != pending.request_id
+    assert script.take(Lost) == []
+
+
+def test_a_join_goes_on_where_the_same_coordinator_only_said_no_for_a_moment() -> None:
+    script = Refusing(0)
+    script.member_of(1, 0)
+    script.heartbeat(27)
+    pending = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
+    script.pass_time(script.config.heartbeat_interval)
+    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=16))
+    script.run(1.0)
+    assert pending in script.waiting
