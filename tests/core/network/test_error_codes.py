@@ -69,7 +69,7 @@ TABLE: Final[dict[str, dict[int, str]]] = {
     "fetch": codes(PARKED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (VERIFIED, {1})),
     "whole fetch": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
     "search": codes(TOLD, (AGAIN, PASSING | {SERVER_ERROR})),
-    "leave": codes(SILENT),
+    "leave": codes(FAILED, (AGAIN, PASSING), (ANEW, MOVED), (SILENT, {25, 82})),
 }
 
 
@@ -183,7 +183,8 @@ def outcome_of(script: Watched, question: str, searches: int) -> str:
         return PARKED
     if question == "fetch" and "ListOffsets" in script.waits():
         return VERIFIED
-    if any(isinstance(each, Exception) for answer in script.take(Answered) for each in answer.committed.values()):
+    answers = script.take(Answered)
+    if any(isinstance(each, Exception) for answer in answers for each in (answer.error, *answer.committed.values())):
         return FAILED
     script.search_waits = False
     script.do(Polled())
@@ -196,8 +197,9 @@ def outcome_of(script: Watched, question: str, searches: int) -> str:
     again = api.JoinGroup if kind is api.SyncGroup else kind
     if script.searches > searches:
         return AGAIN if question == "search" else ANEW
-    assert kind is api.LeaveGroup or any(isinstance(each.request, again) for each in script.waiting), script.waits()
-    return SILENT if question in ("heartbeat", "leave") else AGAIN
+    asked = any(isinstance(each.request, again) for each in script.waiting)
+    assert asked or kind is api.LeaveGroup, script.waits()
+    return SILENT if question == "heartbeat" or not asked else AGAIN
 
 
 @pytest.mark.parametrize(("question", "code", "expected"), list(rows()))

@@ -7,7 +7,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import Answered, Assign, Close, Subscribe, Unsubscribe
 from instride.core.network.actions import CloseConnection, Role
-from instride.errors import KafkaError, TransportError
+from instride.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
 from instride.wire import api
 
 
@@ -79,23 +79,97 @@ def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: Netwo
 @pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.vector(72)
 @pytest.mark.rule("12")
-def test_without_a_coordinator_and_without_commits_nothing_is_awaited(script: NetworkScript) -> None:
+def test_without_a_coordinator_the_caller_hears_that_the_group_was_not_left(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.coordinator_error = 15  # nobody knows another
     script.heartbeat(16)
+    close(script, timeout=5.0)
+    script.pass_time(4.9)
+    assert answers(script) == []
+    script.pass_time(0.2)
+    (error,) = answers(script)
+    assert isinstance(error, KafkaTimeoutError)
+    assert script.stopped
+    assert any("not everything was done" in line for line in script.logs)
+
+
+@pytest.mark.rule("12")
+@pytest.mark.rule("19")
+@pytest.mark.parametrize("answer", [TransportError("gone"), api.LeaveGroupAnswer(error=16)], ids=["broken", "moved"])
+def test_a_group_is_left_through_a_move_of_the_coordinator(
+    script: NetworkScript, answer: api.Answer | Exception
+) -> None:
+    script.nodes = (1, 2)
+    script.member_of(1, 0)
     close(script)
+    script.coordinator = 2
+    script.answer(api.LeaveGroup, answer)
+    assert answers(script) == []
+    script.pass_time(1.0)
+    (again,) = [each for each in script.waiting if isinstance(each.request, api.LeaveGroup)]
+    assert again.key.node_id == 2
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
     assert answers(script) == [None]
     assert script.stopped
 
 
 @pytest.mark.rule("12")
-def test_a_broken_connection_while_leaving_ends_it(script: NetworkScript) -> None:
+def test_a_coordinator_that_loads_is_asked_again(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 30))
+    for _ in range(3):
+        script.answer(api.LeaveGroup, api.LeaveGroupAnswer(error=14))
+        assert "LeaveGroup" not in script.waits(), "not at once"
+        script.pass_time(script.config.retry_backoff_max * 1.5)
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    assert answers(script) == [None]
+
+
+@pytest.mark.rule("12")
+def test_a_member_that_is_unknown_has_left(script: NetworkScript) -> None:
+    """What a broken connection took away may have arrived."""
     script.member_of(1, 0)
     close(script)
-    gone = TransportError("gone")
-    script.answer(api.LeaveGroup, gone)
-    assert answers(script) == [gone]
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer(error=25))
+    assert answers(script) == [None]
+
+
+@pytest.mark.rule("12")
+def test_a_refusal_for_good_is_told(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    close(script)
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer(error=30))
+    (error,) = answers(script)
+    assert isinstance(error, GroupAuthorizationFailedError)
     assert script.stopped
+
+
+@pytest.mark.rule("12")
+def test_unsubscribe_is_told_truly_too(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 1.0))
+    script.pass_time(1.1)
+    (error,) = answers(script)
+    assert isinstance(error, KafkaTimeoutError)
+    assert any(line.startswith("unsubscribed, but not everything") for line in script.logs)
+    script.answer(api.LeaveGroup, TransportError("gone"))
+    script.pass_time(1.0)
+    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+
+
+@pytest.mark.rule("12")
+@pytest.mark.parametrize("late", [False, True], ids=["never answered", "answered late"])
+def test_after_the_session_nobody_need_be_told(late: bool) -> None:
+    """One that does not poll leaves, and nobody waits for the end of that."""
+    script = NetworkScript(max_poll_interval=5.0, session_timeout=10.0, request_timeout=100.0)
+    script.member_of(1, 0)
+    script.pass_time(5.5)
+    script.asked(api.LeaveGroup)
+    script.pass_time(10.5)
+    if late:
+        script.answer(api.LeaveGroup, TransportError("gone"))
+    script.pass_time(20.0)
+    assert script.waits().count("LeaveGroup") == (not late), "it is not sent again"
 
 
 @pytest.mark.rule("12")

@@ -2,13 +2,15 @@
 
 Laws
 1. Commits that were handed over are awaited first, held ones too (a pending sync is awaited), until the deadline.
-2. Then the group is left, where it is to be left. The answer is awaited, until the deadline. When that ends first
-   nothing is aborted: what was sent still arrives.
+2. Then the group is left, where it is to be left. The answer is awaited, until the deadline, through a move of the
+   coordinator too (`leaving`). When the deadline comes first nothing is aborted: what was sent still arrives; and the
+   caller and the log hear that the group was not left.
 3. The caller is answered in any case. A close answers everything that is open still, then its caller; `Stop` follows.
 """
 
 from __future__ import annotations
 
+import logging
 from enum import Enum, auto
 
 from instride.core.events import Answered, Close, Unsubscribe
@@ -106,6 +108,9 @@ class Closing:
         self._event = None
         self._book.forget_all()
         self._group.unsubscribed()
+        if error is not None:
+            what = "closed" if isinstance(event, Close) else "unsubscribed"
+            self._context.log(logging.WARNING, f"{what}, but not everything was done before: {error}")
         if isinstance(event, Close):
             self._coordinator.move(CoordinatorInput.CLOSED)
             self._context.connections.close_all(now)

@@ -37,6 +37,7 @@ from instride.core.network.coordinator import Coordinator
 from instride.core.network.giving_up import GivingUp
 from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.joining import Joining
+from instride.core.network.leaving import Leaving
 from instride.core.network.membership import Membership
 from instride.errors import AssignorError, KafkaError, error_for_code
 from instride.wire import api
@@ -69,6 +70,7 @@ class Group:
         self._lease = lease
         self._membership = Membership(context)
         self._heartbeats = Heartbeats(context, coordinator, self._membership, lease, self)
+        self._leaving = Leaving(context, coordinator)
         self._giving_up = GivingUp(context, self._membership, protocol)
         self._joining = Joining(
             context,
@@ -207,8 +209,12 @@ class Group:
     # -- time
 
     def poll(self, now: float) -> float:
+        leaving_at = self._leaving.poll(now)
         if not self.subscribed:
-            return float("inf")
+            return leaving_at
+        return min(leaving_at, self._poll_membership(now))
+
+    def _poll_membership(self, now: float) -> float:
         if self.failed is not None:
             if not _may_pass(self.failed):
                 return float("inf")
@@ -241,17 +247,13 @@ class Group:
         instance = self._config.group_instance_id
         member_id = self.member_id if self._membership.id_used else ""
         self._end_membership(now, forget_id=True)
-        if not member_id or not self._coordinator.known or (instance is not None and not static_too):
+        if not member_id or (instance is not None and not static_too):
             on_done(None)
             return
         request = api.LeaveGroup(
             group_id=self._config.group_id or "", member_id=member_id, group_instance_id=instance, reason=reason
         )
-
-        def done(result: api.Answer | Exception, _now: float) -> None:
-            on_done(result if isinstance(result, Exception) else None)
-
-        self._coordinator.send(request, done, now)
+        self._leaving.begin(request, on_done, now)
 
     def lost(self, why: str, now: float, *, forget_id: bool = False) -> None:
         """Law 1."""
