@@ -301,10 +301,9 @@ class Connections:
 
     def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:
         for pending in late:
-            if pending not in link.waiting:
-                continue  # the end of another has ended it as well
             link.waiting.remove(pending)
             self._where.pop(pending.request_id, None)
+        for pending in late:  # none of them is known here any more, whatever the end of another does
             pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout"), now)
 
     def _fail_all(self, link: _Link, error: Exception, now: float) -> None:

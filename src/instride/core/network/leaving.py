@@ -55,8 +55,10 @@ class Leaving:
         for farewell in list(self._farewells):
             if now >= farewell.until:
                 self._end(farewell, KafkaTimeoutError("the group was not left before the session ended"))
-            elif not farewell.in_flight:
-                times += [farewell.until, self._try(farewell, now)]
+                continue
+            times.append(farewell.until)
+            if not farewell.in_flight:
+                times.append(self._try(farewell, now))
         return min(times)
 
     def _try(self, farewell: _Farewell, now: float) -> float:
