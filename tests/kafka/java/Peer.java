@@ -24,7 +24,7 @@ public class Peer {
         settings.put("enable.auto.commit", "false");
         settings.put("group.protocol", args[4]);
         if (args[4].equals("classic")) {
-            settings.put("heartbeat.interval.ms", "100");
+            settings.put("heartbeat.interval.ms", System.getenv().getOrDefault("PEER_HEARTBEAT_MS", "100"));
             settings.put("session.timeout.ms", args[6]);
             settings.put("partition.assignment.strategy", args[5]);
         }

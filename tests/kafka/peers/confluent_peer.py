@@ -1,6 +1,7 @@
 """A member that is librdkafka, by confluent-kafka. See `peer_help`."""
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -37,7 +38,7 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "partition.assignment.strategy": assignor,
-        "heartbeat.interval.ms": 100,
+        "heartbeat.interval.ms": int(os.environ.get("PEER_HEARTBEAT_MS", "100")),
         "session.timeout.ms": int(1000 * given.pop("session", 10)),
         **given,  # None takes one away
     }

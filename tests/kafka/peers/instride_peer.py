@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 
 from instride import Consumer
@@ -15,7 +16,7 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         group_id=group,
         client_id=name,
         auto_offset_reset="earliest",
-        heartbeat_interval=0.1,
+        heartbeat_interval=int(os.environ.get("PEER_HEARTBEAT_MS", "100")) / 1000,
         **json.loads(settings),
     )
     consumer.subscribe([topic])

@@ -6,6 +6,7 @@ there; a turn does not wait for the end of a poll. What it owns is what its list
 
 import json
 import logging
+import os
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -57,7 +58,7 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         partition_assignment_strategy=[ASSIGNORS[n] for n in given.get("assignor", "cooperative-sticky").split(",")],
-        heartbeat_interval_ms=100,
+        heartbeat_interval_ms=int(os.environ.get("PEER_HEARTBEAT_MS", "100")),
         session_timeout_ms=int(1000 * given.get("session", 10)),
     )
     consumer.partitions_for_topic(topic)  # kafka-python 3.0 may hang where it leads before it knows the topic

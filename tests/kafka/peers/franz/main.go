@@ -120,7 +120,7 @@ func main() {
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.Balancers(balancers(assignor)...),
-		kgo.HeartbeatInterval(100*time.Millisecond),
+		kgo.HeartbeatInterval(heartbeat()),
 		kgo.SessionTimeout(time.Duration(session)*time.Millisecond),
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.OnPartitionsAssigned(m.assigned),
@@ -142,4 +142,12 @@ func main() {
 		}
 		fmt.Println(turn(client, m))
 	}
+}
+
+// heartbeat is the interval: 100 ms, or what PEER_HEARTBEAT_MS says.
+func heartbeat() time.Duration {
+	if ms, err := strconv.Atoi(os.Getenv("PEER_HEARTBEAT_MS")); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return 100 * time.Millisecond
 }
