@@ -379,6 +379,7 @@ class Member:
 
     def _close(self, timeout: float, *, leave_group: bool | None) -> None:
         timeout = arguments.seconds("close", timeout)
+        self._driver.refuse_on_network_thread()
         if self._driver.closed:
             self._driver.join(timeout)  # of a close that was interrupted
             return

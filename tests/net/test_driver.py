@@ -255,6 +255,37 @@ def test_a_close_that_is_interrupted_ends_the_thread_all_the_same(
     assert driver.join(30)
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda consumer: consumer.poll(timeout=0),
+        lambda consumer: consumer.commit({TP: 1}),
+        lambda consumer: consumer.position(TP),
+        lambda consumer: consumer.unsubscribe(),
+        lambda consumer: consumer.close(),
+    ],
+    ids=["poll", "commit", "position", "unsubscribe", "close"],
+)
+def test_a_blocking_call_in_a_futures_callback_is_refused_at_once(verb: Callable[[Consumer], object]) -> None:
+    """It runs on the network thread, which it would stall."""
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.assign([TP])
+    driver, raised = driver_of(consumer), []
+
+    def callback(_: object) -> None:
+        try:
+            verb(consumer)
+        except IllegalStateError as error:
+            raised.append(error)
+
+    consumer.commit_async({TP: 1}).add_done_callback(callback)
+    driver.application.end(now(), 0.0, leave=False)
+    assert driver.join(30)
+    assert len(raised) == 1
+    assert consumer.assignment() == frozenset()
+    consumer.close(timeout=0.1)
+
+
 def test_a_thread_that_cannot_start_leaves_the_consumer_unopened(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g")
 

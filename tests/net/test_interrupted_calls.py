@@ -67,6 +67,7 @@ class Network:
         self.log: list[ApplicationEvent] = []
         self.returned: Callable[[TopicPartition], int] = lambda _: 0
         self.alive = True
+        self.is_current = False
 
     def start(self) -> None: ...
 

@@ -33,7 +33,7 @@ from instride.core.application.state import OnCommit
 from instride.core.events import ChangeSettings, Wakeup
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
-from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError
+from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError, IllegalStateError
 from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
@@ -149,8 +149,17 @@ class Driver:
 
     # -- running
 
+    def refuse_on_network_thread(self) -> None:
+        """A call that waits would wait there for what only that thread can do."""
+        if self._thread.is_current:
+            raise IllegalStateError(
+                "a blocking call was made in a callback of commit_async's future, on the network thread, which it "
+                "would stall; make it on your own thread, and let the callback only note what happened"
+            )
+
     def run(self, call: Call[T]) -> T:
         """Run a call to its end on this thread. Raises what it raises, or `NetworkThreadDiedError`."""
+        self.refuse_on_network_thread()
         try:
             wait = next(call)
             while True:

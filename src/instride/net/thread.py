@@ -142,6 +142,10 @@ class NetworkThread:
         return not self._thread.is_alive()
 
     @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 

@@ -74,8 +74,11 @@ class SimulatedConsumer:
     def _poll(self, timeout: float, *, immediate: bool, read: Read | None = None) -> Call[list[Delivery]]:
         self._before = None
         limit = self._config.max_poll_records
-        deliveries = yield from self._application.poll(self._now, timeout, immediate=immediate, limit=limit, read=read)
+        poll = self._application.poll_aside(self._now, timeout, immediate=immediate, limit=limit, read=read)
+        result = yield from poll
+        deliveries = result.deliveries
         asked, lost = self._application.to_be_revoked(), self._application.lost()
+        paused = self._application.paused()
         if deliveries or asked or lost:
             returned = tuple(
                 (
@@ -89,9 +92,10 @@ class SimulatedConsumer:
                 for each in deliveries
                 for first, last in _stretches(each.chunk)
             )
-            if paused := self._application.paused():
+            if paused:
                 self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
             self._process.history.add(self._process.name, "poll", returned, tuple(sorted(asked)), tuple(sorted(lost)))
+        result.completed = True  # nothing that may be interrupted comes after it, as in `Consumer.poll`
         return deliveries
 
     def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
