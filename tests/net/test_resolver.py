@@ -191,3 +191,12 @@ def test_without_a_thread_it_is_an_error_that_may_pass(monkeypatch: pytest.Monke
     assert all(isinstance(each, TransportError) and each.retriable for each in answers)
     monkeypatch.undo()
     assert ask("localhost") != []
+
+
+@pytest.mark.requirement("surface/dns")
+@pytest.mark.parametrize("port", [0, -1, 65536, 65536 + 9092])
+def test_a_port_that_is_none_is_an_error_and_not_anothers_port(port: int) -> None:
+    answers: list[list[SocketAddress] | TransportError] = []
+    Resolver().resolve("127.0.0.1", port, answers.append)
+    assert isinstance(answers[0], TransportError)
+    assert str(port) in str(answers[0])

@@ -234,6 +234,8 @@ def test_an_answer_that_is_too_long(provider: Provider, certificates: Certificat
         (200, {"access_token": "a b"}, "cannot be"),
         (200, {"access_token": "t", "expires_in": "soon"}, "cannot be"),
         (200, {"access_token": "t", "expires_in": -1}, "cannot be"),
+        (200, {"access_token": "t", "expires_in": 10**400}, "cannot be"),
+        (200, {"access_token": "t", "expires_in": 10**10}, "cannot be"),
         (200, {"access_token": "t", "expires_in": True}, "cannot be"),
         (200, {"access_token": "t", "expires_in": [1]}, "cannot be"),
     ],

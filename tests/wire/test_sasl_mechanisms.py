@@ -250,3 +250,9 @@ def test_a_password_is_salted_once_for_the_same_salt(monkeypatch: pytest.MonkeyP
     assert len(salted) == 1
     Scram(credentials, nonce=NONCE).answer(SERVER_FIRST.replace(b"s=W22Z", b"s=X22Z"))
     assert len(salted) == 2, "another broker's salt"
+
+
+@pytest.mark.parametrize("seconds", [10**400, 10**9, float("inf"), float("nan"), "3600"])
+def test_a_token_is_not_good_for_longer_than_numbers_go(seconds: object) -> None:
+    with pytest.raises(ValueError, match="expires_in"):
+        OAuthToken(value="a", expires_in=seconds)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from instride.errors.told import one_line
+
 __all__ = [
     "AssignorError",
     "ConcurrentUseError",
@@ -25,10 +27,14 @@ class KafkaError(Exception):
 
     retriable: the same call may succeed later.
     fatal: this consumer cannot go on; close it.
+    Its text is one printable line of bounded length, whatever a broker wrote into it.
     """
 
     retriable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ConfigError(KafkaError, ValueError):

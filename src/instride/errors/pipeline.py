@@ -52,6 +52,9 @@ class SinkWriteError(SinkError):
 class PipelineError(KafkaError):
     """The pipeline stopped because it could not go on. What was committed stays; nothing was skipped."""
 
+    # A task's reason has lines: those of a traceback.
+    __str__ = Exception.__str__
+
 
 class RangeFailedError(PipelineError):
     """Work on a range of offsets failed as often as it was to be tried. The message holds the last reason."""

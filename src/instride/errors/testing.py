@@ -21,6 +21,9 @@ class HistoryError(KafkaError, ValueError):
 class LocalKafkaError(KafkaError):
     """`instride.testing.LocalKafka` was used wrongly, or what it stands on broke."""
 
+    # The end of a log, and lists of places that were looked at, have lines.
+    __str__ = Exception.__str__
+
 
 class JavaNotFoundError(LocalKafkaError):
     """No Java that can run a broker. The message tells every place looked at, and why its Java would not do."""

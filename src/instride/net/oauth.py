@@ -23,13 +23,13 @@ from typing import Any, Final, Literal
 from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from instride.errors import AuthenticationError, ConfigError, TlsError, TransportError
+from instride.errors.told import quoted_from
 from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = ["OAuthClientCredentials"]
 
 _ALLOWED_URLS: Final = "INSTRIDE_OAUTH_ALLOWED_URLS"
 _MOST_BYTES: Final = 1 << 17
-_SHOWN: Final = 200
 
 
 class OAuthClientCredentials:
@@ -135,14 +135,12 @@ class OAuthClientCredentials:
             raise AuthenticationError(f"{self._url} answered without a bearer token in access_token")
         try:
             return OAuthToken(value=value, expires_in=_seconds(answer), extensions=self._extensions)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise AuthenticationError(f"{self._url} answered with a token or an expires_in that cannot be") from None
 
     def _shown(self, text: str) -> str:
         """Law 3."""
-        for secret in (self._secret, quote_plus(self._secret), self._headers.get("Authorization", "")[6:]):
-            text = text.replace(secret, "***") if secret else text
-        return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
+        return quoted_from(text, (self._secret, self._headers.get("Authorization", "")[6:]))
 
 
 class _Bounded(io.RawIOBase):
@@ -197,11 +195,11 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 
 def _seconds(answer: Mapping[str, Any]) -> float | None:
-    """Raises ValueError or TypeError."""
+    """Raises ValueError, TypeError or OverflowError."""
     given = answer.get("expires_in")
     if given is None:
         return None
     seconds = float(given)
-    if isinstance(given, bool) or not 0 < seconds < 10**9:
+    if isinstance(given, bool) or not seconds > 0:
         raise ValueError
     return seconds

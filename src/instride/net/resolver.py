@@ -17,6 +17,7 @@ SocketAddress = tuple[int, Any]
 """Address family, and the address as `socket.connect` takes it."""
 Resolved = list[SocketAddress] | TransportError
 _MOST: Final = 4
+_HIGHEST_PORT: Final = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,10 @@ class Resolver:
         self, host: str, port: int, on_done: Callable[[Resolved], None], *, wanted: Callable[[], bool] = lambda: True
     ) -> None:
         """Call `on_done` with every address, in the system's order, or an error. Literals are answered at once."""
+        if not 0 < port <= _HIGHEST_PORT:
+            # Where the system takes it, it takes it modulo 65536: the port of somebody else.
+            on_done(TransportError(f"{host}:{port} is no address: ports are 1 to {_HIGHEST_PORT}"))
+            return
         try:
             on_done(_lookup(host, port, flags=socket.AI_NUMERICHOST))
         except (OSError, UnicodeError):  # a name, or what cannot even be one

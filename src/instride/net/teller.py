@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from instride.config import ConsumerConfig
 from instride.core.words import words
+from instride.errors.told import one_line
 from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
 
 __all__ = ["Teller"]
@@ -46,7 +47,7 @@ class Teller:
         if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows | PositionReset):
             level, text = words(event)
             if _logger.isEnabledFor(level):
-                _logger.log(level, "%s: %s", self._client_id, text)
+                _logger.log(level, "%s: %s", self._client_id, one_line(text))
         if self._listener is None:
             return
         try:

@@ -37,6 +37,7 @@ from instride.core.network.actions import (
 )
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
+from instride.errors.told import one_line
 from instride.net.authentication import authenticator
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
@@ -44,6 +45,7 @@ from instride.net.resolver import Resolver, SocketAddress, rotated
 from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
 from instride.wire.connection import Connection
+from instride.wire.entities import load_schemas
 from instride.wire.sasl.api import Mechanism
 
 __all__ = ["NetworkThread"]
@@ -75,10 +77,12 @@ class NetworkThread:
 
     events: what the application side says, appended there; `wake` follows.
 
-    To build one reads the certificates that the config names. Raises ConfigError.
+    To build one reads the certificates that the config names, and imports what messages are made of: no call's time is
+    spent on that. Raises ConfigError.
     """
 
     def __init__(self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox) -> None:
+        load_schemas()
         self._config = config
         self._machine = machine
         self._mailbox = mailbox
@@ -216,7 +220,7 @@ class NetworkThread:
                 case CloseConnection():
                     self._close(action.key, abort=action.abort)
                 case Log():
-                    _logger.log(action.level, "%s: %s", self._config.client_id, action.message)
+                    _logger.log(action.level, "%s: %s", self._config.client_id, one_line(action.message))
                 case Stop():
                     self._stopping = True
         if delivered:

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 from instride.errors import ConfigError, ProtocolError
 from instride.wire.reader import Reader
 
-__all__ = ["Fields", "milliseconds", "read_request", "read_response", "write_request"]
+__all__ = ["Fields", "load_schemas", "milliseconds", "read_request", "read_response", "write_request"]
 
 Fields: TypeAlias = dict[str, Any]
 Read: TypeAlias = Callable[[Reader], Any]
@@ -32,7 +32,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class _Kio(NamedTuple):
-    """What we use of kio. Importing it takes longer than all of instride: it is left to the first message."""
+    """What we use of kio. Importing it takes longer than all of instride: it is left to the first consumer."""
 
     request_schema: Callable[[int, int], type]
     response_schema: Callable[[int, int], type]
@@ -52,6 +52,11 @@ def _kio() -> _Kio:
         writer=entity_writer,
         error=SerialError,
     )
+
+
+def load_schemas() -> None:
+    """Import what messages are made of."""
+    _kio()
 
 
 # kafka type -> (reader, the fewest bytes it takes), for plain fields.

@@ -18,6 +18,7 @@ from instride.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
+from instride.errors.told import quoted_from
 from instride.wire.sasl.messages import (
     SaslAnswer,
     SaslAuthenticate,
@@ -32,7 +33,6 @@ __all__ = ["Exchange", "Mechanism"]
 _REFUSALS: Final[dict[int, type[AuthenticationError]]] = {
     kind.code: kind for kind in (UnsupportedSaslMechanismError, IllegalSaslStateError, SaslAuthenticationFailedError)
 }
-_SHOWN: Final = 300
 # The longest exchange here has two rounds; a broker must not keep us talking.
 _MOST_ROUNDS: Final = 4
 
@@ -90,7 +90,7 @@ class Exchange:
     def _agreed(self, answer: SaslHandshakeAnswer) -> None:
         name = self._mechanism.name
         if answer.error == UnsupportedSaslMechanismError.code:
-            known = ", ".join(answer.mechanisms)[:_SHOWN]
+            known = self._shown(", ".join(answer.mechanisms))
             raise UnsupportedSaslMechanismError(
                 f"the broker does not take sasl_mechanism {name!r} here; it takes: {known or '-'}"
             )
@@ -119,7 +119,4 @@ class Exchange:
             self._to_send = SaslAuthenticate(auth_bytes=message)
 
     def _shown(self, text: str) -> str:
-        for secret in self._mechanism.secrets:
-            if secret:
-                text = text.replace(secret, "***")
-        return "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
+        return quoted_from(text, self._mechanism.secrets)

@@ -14,18 +14,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from instride.errors import AuthenticationError
+from instride.errors.told import quoted_from
 
-__all__ = ["OAuthBearer", "OAuthToken"]
+__all__ = ["LONGEST_LIFE", "OAuthBearer", "OAuthToken"]
 
+LONGEST_LIFE: Final = 10**9
+"""Seconds for which a token is believed to be good."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]*")
-_SHOWN: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthToken:
-    """A bearer token. Raises ValueError where it has other letters than such tokens have.
+    """A bearer token. Raises ValueError where it has other letters than such tokens have, or is
+    good for longer than 30 years.
 
     expires_in: seconds from now for which it is good, where that is known; until shortly before it is used again
     for other connections. extensions: SASL extensions (KIP-342).
@@ -38,6 +41,9 @@ class OAuthToken:
     def __post_init__(self) -> None:
         if not isinstance(self.value, str) or not _TOKEN.fullmatch(self.value):
             raise ValueError("the OAuth token is empty, or has letters that a bearer token cannot have")
+        life = self.expires_in
+        if life is not None and not (isinstance(life, int | float) and life < LONGEST_LIFE):
+            raise ValueError(f"the OAuth token's expires_in must be a number of seconds, less than {LONGEST_LIFE}")
         for name, value in self.extensions.items():
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION_VALUE.fullmatch(value):
                 raise ValueError(f"the SASL extension {name!r} is not allowed: name or value has the wrong letters")
@@ -67,6 +73,5 @@ class OAuthBearer:
             raise AuthenticationError(f"the broker refused the OAuth token: {self._refusal}")
         if not challenge:
             return None
-        text = challenge.decode(errors="replace").replace(self._token.value, "***")
-        self._refusal = "".join(letter if letter.isprintable() else "?" for letter in text[:_SHOWN])
+        self._refusal = quoted_from(challenge.decode(errors="replace"), self.secrets)
         return b"\x01"

@@ -17,6 +17,7 @@ import hmac
 from typing import Final, Literal
 
 from instride.errors import AuthenticationError
+from instride.errors.told import quoted_from
 
 __all__ = ["MOST_ITERATIONS", "Scram", "ScramCredentials"]
 
@@ -110,7 +111,7 @@ class Scram:
         """Law 3."""
         attributes = dict(_attributes(challenge))
         if "e" in attributes:
-            raise AuthenticationError(f"the broker refused {self.name}: {_shown(attributes['e'])}")
+            raise AuthenticationError(f"the broker refused {self.name}: {quoted_from(attributes['e'], self.secrets)}")
         if "v" not in attributes or not hmac.compare_digest(_unb64(attributes["v"]), self._expected):
             raise AuthenticationError(
                 f"the broker's {self.name} signature is wrong: it does not know the password, and may be an impostor"
@@ -149,7 +150,3 @@ def _unb64(text: str) -> bytes:
 
 def _broken(why: str) -> AuthenticationError:
     return AuthenticationError(f"the broker's SCRAM message breaks the rules: {why}")
-
-
-def _shown(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:100])

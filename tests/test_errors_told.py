@@ -1,0 +1,70 @@
+"""What others wrote, in errors and lines: on one line, printable, bounded, and without what is secret."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from instride.errors import BROKER_ERRORS, KafkaError, LocalKafkaError, TransportError
+from instride.errors.told import LONGEST_LINE, LONGEST_QUOTE, one_line, quoted_from
+
+SECRET = "k1tty&Canary/7?"
+EVIL = "broker\n2026-01-01 CRITICAL forged\x1b[2J\u2028\u202e"
+FORMS = {
+    "plain": SECRET,
+    "another case": SECRET.upper(),
+    "in part": SECRET[3:11],
+    "twice": SECRET + SECRET,
+    "quoted": quote(SECRET, safe=""),
+    "quoted as a form": quote_plus(SECRET),
+    "every byte quoted": "".join(f"%{byte:02X}" for byte in SECRET.encode()),
+    "hex": SECRET.encode().hex(),
+    "HEX": SECRET.encode().hex().upper(),
+    "hex with spaces": SECRET.encode().hex(" "),
+    **{
+        f"base64 at {pad}": base64.b64encode(b"user:12"[: 3 + pad] + SECRET.encode() + b"!").decode()
+        for pad in range(3)
+    },
+    "base64 for URLs": base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    "base64 in part": base64.b64encode(SECRET.encode()).decode()[4:14],
+}
+
+
+@pytest.mark.requirement("surface/secrets")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_hidden_in_any_form(form: str) -> None:
+    told = quoted_from(f"no such user, who said {FORMS[form]} here", [SECRET])
+    assert "***" in told
+    assert told.startswith("no such user, who said ")
+    parts = [FORMS[form][at : at + 6] for at in range(len(FORMS[form]) - 5)]
+    assert sum(part in told for part in parts) <= 2 + form.startswith("base64 at") * 6, told
+
+
+def test_a_short_secret_is_hidden_as_a_whole_and_no_secret_hides_nothing() -> None:
+    assert quoted_from("it is abc, it is", ["abc", ""]) == "it is ***, it is"
+    assert quoted_from("nothing is secret here", []) == "nothing is secret here"
+
+
+def test_what_a_broker_says_is_bounded() -> None:
+    assert len(quoted_from("x" * 1_000_000, [SECRET])) < LONGEST_QUOTE + 40
+    assert quoted_from("x" * 300, []) == "x" * 256 + "... (44 characters more)"
+
+
+def test_a_line_is_one_line_that_can_be_printed() -> None:
+    assert one_line("as it is: é") == "as it is: é"
+    line = one_line(EVIL)
+    assert line.isprintable()
+    assert line.startswith("broker?2026")
+
+
+@pytest.mark.parametrize("kind", [TransportError, *BROKER_ERRORS.values()])
+def test_every_error_is_one_bounded_line(kind: type[KafkaError]) -> None:
+    text = str(kind(EVIL + "x" * 10_000))
+    assert text.isprintable()
+    assert len(text) < LONGEST_LINE + 40
+
+
+def test_the_log_of_a_test_broker_keeps_its_lines() -> None:
+    assert str(LocalKafkaError("one\ntwo")) == "one\ntwo"
