@@ -143,6 +143,7 @@ def test_a_late_answer_to_an_old_commit_takes_nothing_back() -> None:
     assert ledger.uncommitted([P0]) == set()
 
 
+@pytest.mark.requirement("KIP-983/7")
 @pytest.mark.requirement("KIP-983/14")
 def test_uncommitted_asks_for_committed_and_not_only_finished() -> None:
     ledger = OffsetLedger()

@@ -2,22 +2,28 @@
 
 The exit status is 1 where one is stale, is found by nothing, or is found by unit tests alone though its definition
 does not say why; and where what finds the mutants finds something in the product as well.
+
+With ``--rows``: of each row of KIP-983 that names a mutant (`tests/conformance/requirements`), the mutant is tried by
+the test that the row names, and by nothing else. With ``--sample SEED``: a third of the mutants, chosen by the seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+from conformance.requirements import read_documents
 from mutants.catalogue import load
 from mutants.mutant import Mutant, StaleMutantError, check_fresh
 from mutants.table import page, row, summary
 from mutants.trial import Outcome, Snapshot, judge, snapshot, verify
 
-__all__ = ["main", "status"]
+__all__ = ["main", "of_rows", "sampled", "status"]
 
 _FOR_THE_MISSED = 100
 """Histories for a mutant of which its definition says that none shows it; more would only take time."""
@@ -28,13 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (all)")
+    parser.add_argument("--rows", action="store_true", help="of each row of KIP-983, by the test that the row names")
+    parser.add_argument("--sample", metavar="SEED", help="a third of them, chosen by this seed")
     parser.add_argument("--histories", type=int, default=1500, metavar="N", help="most for each mutant (1500)")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="mutants at once (2)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the table there, too")
     chosen = parser.parse_args(arguments)
     with snapshot(_PROJECT) as original:
         try:
-            mutants = _chosen(chosen.names, original)
+            mutants = of_rows(_PROJECT, load()) if chosen.rows else _chosen(chosen.names, original)
+            mutants = sampled(mutants, chosen.sample) if chosen.sample else mutants
         except (StaleMutantError, LookupError) as error:
             _say(str(error))
             return 1
@@ -56,6 +65,23 @@ def _chosen(names: Sequence[str], original: Snapshot) -> list[Mutant]:
     return [mutant for mutant in mutants if not names or mutant.name in names]
 
 
+def of_rows(project: Path, mutants: Sequence[Mutant]) -> list[Mutant]:
+    """One for each pair of a mutant and the test that a row names. Raises LookupError for a name that is none."""
+    known = {mutant.name: mutant for mutant in mutants}
+    documents = read_documents(project / "tests" / "conformance" / "requirements")
+    rows = [row for document in documents for row in document.requirements if row.mutant]
+    if unknown := {row.mutant for row in rows} - known.keys():
+        raise LookupError(f"no such mutant: {', '.join(sorted(unknown))}")
+    pairs = dict.fromkeys((row.mutant, row.killed_by) for row in rows)
+    return [replace(known[name], test=test) for name, test in pairs]
+
+
+def sampled(mutants: Sequence[Mutant], seed: str) -> list[Mutant]:
+    """A third, in their order; of the same seed always the same."""
+    draw = random.Random(seed)  # noqa: S311 - nothing secret
+    return [mutant for mutant in mutants if draw.randrange(3) == 0]
+
+
 def _judge_all(original: Snapshot, mutants: Sequence[Mutant], jobs: int, histories: int) -> list[Outcome]:
     def trial(mutant: Mutant) -> Outcome:
         most = min(histories, _FOR_THE_MISSED) if mutant.missed else histories
@@ -70,7 +96,7 @@ def _judge_all(original: Snapshot, mutants: Sequence[Mutant], jobs: int, histori
 def status(outcomes: Sequence[Outcome], found_in_the_product: str) -> int:
     wrong = [f"{each.mutant.name} is found by nothing" for each in outcomes if not each.killed]
     for each in outcomes:
-        if each.killed and each.histories is None and not each.mutant.missed:
+        if each.killed and each.histories is None and not each.mutant.missed and not each.mutant.test:
             wrong.append(f"{each.mutant.name} is found by no history, and its definition does not say why")
         if each.histories is not None and each.mutant.missed:
             wrong.append(f"{each.mutant.name} is found by a history now: drop its `missed`")

@@ -32,12 +32,14 @@ class Mutant:
     """suffers: what a user would see of it, in a line.
 
     missed: why no history can show it, for one that only the unit tests are to find; "" for all others.
+    test: as `tests/...py::test_...`, the one test that is asked, and nothing else is; "" for all others.
     """
 
     name: str
     suffers: str
     edits: tuple[Edit, ...]
     missed: str = ""
+    test: str = ""
 
 
 def apply(mutant: Mutant, package: Path) -> None:

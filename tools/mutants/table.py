@@ -15,7 +15,7 @@ Made by `make mutants MUTANTS_ARGS="--write docs/mutants.md"`; do not edit. Each
 product's code (`tools/mutants/catalogue` has the exact replacements). Then up to {histories} seeded histories are
 simulated, one after the other, until the checker finds one wrong; where it finds none, the unit tests are asked.
 `make mutants` fails when a bug is found by neither, when it is found by the unit tests alone and its definition does
-not say why, and when its text is not in the code any more.
+not say why, and when its text is not in the code any more. A bug that names its test is tried by that test alone.
 
 "Histories" is how many it took. "Found as" is the law of the checker that was broken, or the unit test.
 

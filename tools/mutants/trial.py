@@ -4,6 +4,8 @@ Laws
 1. A trial runs in a folder of its own with a copy of the product and of the tests; nothing else is on its path.
 2. The histories are those of the first seeds, in order, so that every run finds the same.
 3. A trial that does not end in time has found the bug too: something hangs.
+4. A mutant that names its test is tried by that test alone. It must run and fail: a test that cannot be collected has
+   found nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pathlib import Path
 
 from mutants.mutant import Mutant, apply
 
-__all__ = ["Found", "Outcome", "Snapshot", "judge", "snapshot", "verify"]
+__all__ = ["Found", "Outcome", "Snapshot", "judge", "judge_by", "snapshot", "verify"]
 
 UNIT_TESTS = ("tests/core", "tests/test_ledger.py", "tests/test_ledger_loop.py", "tests/test_ledger_model.py")
 # It compares a page with the code, and finds a mutant of a table without having asked what the table does.
@@ -87,20 +89,34 @@ def _copy(original: Snapshot) -> Iterator[Snapshot]:
 
 def judge(original: Snapshot, mutant: Mutant, *, histories: int) -> Outcome:
     """histories: how many at most. Raises `StaleMutantError`."""
+    if mutant.test:
+        return judge_by(original, mutant, mutant.test)
     began = time.monotonic()
     with _copy(original) as copy:
         apply(mutant, copy.package)
         by_histories = _by_histories(copy, ["--first=0", f"--count={histories}"])
-        by_test = None if by_histories is not None else _by_tests(copy)
+        by_test = None if by_histories is not None else _by_tests(copy, _NOT_ASKED, *UNIT_TESTS)
     return Outcome(mutant=mutant, histories=by_histories, test=by_test, seconds=time.monotonic() - began)
+
+
+def judge_by(original: Snapshot, mutant: Mutant, test: str) -> Outcome:
+    """test: the one that must fail (law 4). Raises `StaleMutantError`."""
+    began = time.monotonic()
+    with _copy(original) as copy:
+        apply(mutant, copy.package)
+        found = _by_tests(copy, test, collected=True)
+    return Outcome(mutant=mutant, histories=None, test=found, seconds=time.monotonic() - began)
 
 
 def verify(original: Snapshot, outcomes: Sequence[Outcome]) -> str:
     """Whether what found the mutants finds nothing in the product itself; else what it finds there."""
     seeds = sorted({each.histories.seed for each in outcomes if each.histories and each.histories.seed is not None})
-    found = _by_histories(original, [str(seed) for seed in seeds])
-    if found is None and any(each.test is not None for each in outcomes):
-        found = _by_tests(original)
+    found = _by_histories(original, [str(seed) for seed in seeds]) if seeds else None
+    if found is None and any(each.test is not None and not each.mutant.test for each in outcomes):
+        found = _by_tests(original, _NOT_ASKED, *UNIT_TESTS)
+    named = sorted({each.mutant.test for each in outcomes if each.mutant.test})
+    if found is None and named:
+        found = _by_tests(original, *named)
     return "" if found is None else f"{found.by} (seed {found.seed})"
 
 
@@ -117,15 +133,16 @@ def _by_histories(copy: Snapshot, seeds: Sequence[str]) -> Found | None:
     return Found(by=result["law"], histories=result["histories"], seed=result["seed"])
 
 
-def _by_tests(copy: Snapshot) -> Found | None:
+def _by_tests(copy: Snapshot, *asked: str, collected: bool = False) -> Found | None:
+    """collected: only a test that ran and failed counts (law 4)."""
     try:
-        ended = _python(copy, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", _NOT_ASKED, *UNIT_TESTS)
+        ended = _python(copy, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *asked)
     except subprocess.TimeoutExpired:
         return Found(by="a test hangs")
-    if ended.returncode == 0:
+    named = re.search(r"^FAILED \S*?([\w.]+(?:::\w+)+)", ended.stdout, re.MULTILINE)
+    if ended.returncode == 0 or (collected and named is None):
         return None
-    named = re.search(r"^(?:FAILED|ERROR) \S*?([\w.]+(?:::\w+)+)", ended.stdout, re.MULTILINE)
-    return Found(by=named[1] if named else f"pytest ended with {ended.returncode}")
+    return Found(by=named[1] if named else f"pytest ended with {ended.returncode}: {_last_line(ended.stdout)}")
 
 
 def _python(copy: Snapshot, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -170,6 +170,7 @@ def test_an_answer_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Scri
     assert set(made.outcomes.values()) == {CommitOutcome.FAILED}
 
 
+@pytest.mark.requirement("KIP-983/6")
 @pytest.mark.rule("completing")
 def test_a_completing_partition_takes_commits_only_while_its_listener_runs() -> None:
     script = Script()

@@ -543,6 +543,7 @@ def test_a_deadline_that_moved_before_a_poll_took_the_request_is_kept(script: Sc
 
 @pytest.mark.rule("6")
 @pytest.mark.rule("deadline")
+@pytest.mark.requirement("KIP-983/16")
 def test_past_its_deadline_a_delay_is_refused_though_no_loss_was_told_yet(script: Script) -> None:
     """The network side may be late: the process was suspended, or its thread did not get its turn."""
     script.assigned(0, 1)

@@ -158,6 +158,7 @@ def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: 
     assert script.take(Assigned)[-1].partitions == {tp(1): epoch + 1}
 
 
+@pytest.mark.requirement("KIP-983/19")
 @pytest.mark.requirement("threading/26")
 @pytest.mark.requirement("KIP-983/2")
 @pytest.mark.rule("completing")

@@ -38,7 +38,7 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.held import Arrival, HeldPartition, Phase, Undecoded
 from instride.core.network.positions import Positions, Stamps
-from instride.core.network.room import DecodingRoom, decoding_room, most_bytes, response_bytes, with_room
+from instride.core.network.room import DecodingRoom, decoding_room, most_bytes, response_bytes, sharers, with_room
 from instride.core.network.sessions import FetchSession, Said
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.records import TopicPartition
@@ -156,7 +156,7 @@ class Fetcher:
         stamps = {held.partition: held.stamp for held in ordered}
         self._flying[lane] = stamps
         session = self._sessions.setdefault(lane, FetchSession())
-        most = most_bytes(self._context.config, len(self._held()))
+        most = most_bytes(self._context.config, sharers(self._held().values()))
         said = session.ask([self._partition(held, session, most) for held in ordered])
         request = self._request(said, self._wait(lane, partitions))
         self._context.connections.send(

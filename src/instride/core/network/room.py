@@ -2,7 +2,8 @@
 
 Laws
 1. One half of fetch_buffer_bytes is for what is asked for or has come and is not decoded yet; the other half is for
-   what is decoded and has not been handed out. A partition's share is an equal part of a half.
+   what is decoded and has not been handed out. A partition's share is an equal part of a half; those that are to be
+   revoked have none, so that a hold slows nobody.
 2. A partition is fetched again when all that came of it is decoded, and what is buffered of it is under its share. The
    broker is not waited for while there is room. One fetch asks for a share of a partition at most.
 3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
@@ -24,7 +25,7 @@ from instride.config import ConsumerConfig
 from instride.core.group.ownership import Ownership
 from instride.core.network.held import HeldPartition
 
-__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "response_bytes", "with_room"]
+__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "response_bytes", "sharers", "with_room"]
 
 # A batch that is this small passes when nothing of its partition is buffered (law 3).
 _SMALL_BYTES = 16 << 10
@@ -35,7 +36,8 @@ def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[Hel
     everything = list(held)
     if not everything:
         return []
-    share = _share(config, len(everything))
+    sharing = sharers(everything)
+    share = _share(config, sharing)
     ready = [each for each in everything if each.fetchable and each.undecoded is None and each.nbytes < share]
     limit = config.max_poll_records
     if limit < 0 or config.prefetch == "bytes":
@@ -43,11 +45,16 @@ def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[Hel
     if config.prefetch == "total":
         waiting = sum(each.records for each in everything if _flows(each))
         return ready if waiting < limit else []
-    return [each for each in ready if each.records < max(1, limit // len(everything))]
+    return [each for each in ready if each.records < max(1, limit // sharing)]
+
+
+def sharers(held: Iterable[HeldPartition]) -> int:
+    """How many partitions share the room; one at least."""
+    return max(1, sum(each.state is Ownership.OWNED for each in held))
 
 
 def most_bytes(config: ConsumerConfig, partitions: int) -> int:
-    """How many bytes of one partition a fetch may bring, where so many are held."""
+    """How many bytes of one partition a fetch may bring, where so many share the room."""
     return min(config.max_partition_fetch_bytes, _share(config, partitions))
 
 
@@ -77,7 +84,7 @@ class DecodingRoom:
 def decoding_room(config: ConsumerConfig, held: Collection[HeldPartition]) -> DecodingRoom:
     kept = sum(each.kept_bytes for each in held)
     waiting = sum(each.kept_bytes for each in held if _flows(each))
-    return DecodingRoom(share=_share(config, len(held)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting)
+    return DecodingRoom(share=_share(config, sharers(held)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting)
 
 
 def _flows(held: HeldPartition) -> bool:
