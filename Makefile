@@ -9,7 +9,7 @@ JOBS := $(shell getconf _NPROCESSORS_ONLN)
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance coverage check docs simulate explore interop kerberos mutants bench format clean distclean
+.PHONY: help demo test conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
@@ -23,6 +23,7 @@ help:
 	@echo "make interop groups of ours and each other client: every assignor, each leading; join, leave, kill (10 minutes)"
 	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"
 	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
+	@echo "make kip983-mutants breaks each row of KIP-983: the test that the row names must fail (two minutes)"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
@@ -71,6 +72,10 @@ interop: $(COMPILED)
 
 mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MUTANTS_ARGS)
+
+# Of each row of KIP-983 the bug that it names, tried by the one test that it names.
+kip983-mutants: $(COMPILED)
+	@PYTHONPATH=tools $(BIN)/python -m mutants --rows --jobs $(JOBS)
 
 bench: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(BENCH_ARGS)

@@ -34,5 +34,5 @@ def test_one_value_has_records_what_is_to_be_revoked_and_what_was_lost(consumer:
     consumer.poll_changes(timeout=0)
     heard(RevokeRequested(partitions={tp(0): 1}, deadline=1e9), Lost(partitions={tp(1): 2}))
     changes = consumer.poll_changes(timeout=0)
-    assert (changes.to_be_revoked, changes.lost) == ({tp(0)}, {tp(1)})
+    assert (changes.to_be_revoked, changes.lost) == (frozenset({tp(0)}), frozenset({tp(1)}))
     assert list(changes.records) == []

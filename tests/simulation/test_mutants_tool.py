@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mutants.__main__ import status
+from conformance.markers import proofs_in
+from conformance.requirements import Requirement, read_documents
+from mutants.__main__ import of_rows, sampled, status
 from mutants.catalogue import load
 from mutants.mutant import Edit, Mutant, StaleMutantError, apply, check_fresh
 from mutants.table import page
@@ -48,6 +50,36 @@ def test_each_is_in_the_table() -> None:
     table = (PROJECT / "docs" / "mutants.md").read_text(encoding="utf-8")
     missing = [each.name for each in load() if f"| {each.name} | {each.suffers} |" not in table]
     assert missing == []
+
+
+def rows_of_kip983() -> list[Requirement]:
+    documents = read_documents(PROJECT / "tests" / "conformance" / "requirements")
+    return [row for each in documents for row in each.requirements if row.id.startswith("KIP-983/")]
+
+
+def test_each_row_of_kip_983_names_a_mutant_and_a_fast_test_that_is_marked_with_it() -> None:
+    marked = {
+        (f"tests/{each.path}::{each.test}", each.requirement) for each in proofs_in(PROJECT / "tests") if not each.ring
+    }
+    rows = rows_of_kip983()
+    assert len(rows) == 31
+    assert [row.id for row in rows if not row.mutant or (row.killed_by, row.id) not in marked] == []
+    assert {(row.mutant, row.killed_by) for row in rows} == {
+        (each.name, each.test) for each in of_rows(PROJECT, load())
+    }
+
+
+def test_each_named_test_exists() -> None:
+    named = {each.test for each in load() if each.test}
+    assert [
+        each for each in named if f"def {each.split('::')[1]}(" not in (PROJECT / each.split("::")[0]).read_text()
+    ] == []
+
+
+def test_a_sample_is_about_a_third_and_of_the_same_seed_the_same() -> None:
+    everything = load()
+    assert sampled(everything, "a") == sampled(everything, "a") != sampled(everything, "b")
+    assert len(everything) // 5 < len(sampled(everything, "a")) < len(everything) // 2
 
 
 def test_a_mutant_is_its_replacements(package: Path) -> None:

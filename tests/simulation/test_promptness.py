@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
@@ -42,7 +43,7 @@ class Seen:
     def longest_gap(self, start: float, end: float) -> float:
         """Seconds in which one of those that are kept had nothing."""
         times = [[start, *(at for at, _ in self.returned[tp] if start <= at < end), end] for tp in self.kept]
-        return max(after - before for each in times for before, after in zip(each, each[1:], strict=False))
+        return max(after - before for each in times for before, after in pairwise(each))
 
 
 def holding(seen: Seen, hold: float) -> Loop:

@@ -84,7 +84,9 @@ class DecodingRoom:
 def decoding_room(config: ConsumerConfig, held: Collection[HeldPartition]) -> DecodingRoom:
     kept = sum(each.kept_bytes for each in held)
     waiting = sum(each.kept_bytes for each in held if _flows(each))
-    return DecodingRoom(share=_share(config, sharers(held)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting)
+    return DecodingRoom(
+        share=_share(config, sharers(held)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting
+    )
 
 
 def _flows(held: HeldPartition) -> bool:
