@@ -158,7 +158,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.snapshots.append(self.ledger.committable())
 
     @rule(pick=st.integers(0, 5), committed=st.booleans(), stale=st.booleans())
-    def answer(self, pick: int, committed: bool, stale: bool) -> None:
+    def response(self, pick: int, committed: bool, stale: bool) -> None:
         """Snapshots are answered in any order, some twice, some never."""
         if not self.snapshots:
             return

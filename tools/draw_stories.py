@@ -52,7 +52,7 @@ class Story:
 
 _ASKED: Final = (
     Step("group", "net", "sync: p is to go to another member"),
-    Step("net", "app", "RevokeRequested, with its deadline", _I.ASKED_FOR),
+    Step("net", "app", "RevocationRequested, with its deadline", _I.REVOCATION_REQUESTED),
     Step("app", "you", "poll returns at once, without records of p"),
     Step("you", "app", "to_be_revoked_partitions(): p"),
 )
@@ -87,7 +87,7 @@ STORIES: Final = (
             _AGAIN,
             Step("group", "net", "the peer has left, sync: p stays here"),
             Step("you", "app", "poll", _I.POLL_STARTED),
-            Step("net", "app", "GivenBack", _I.GIVEN_BACK),
+            Step("net", "app", "Reassigned", _I.REASSIGNED),
             Step("app", "you", "records of p again, after the last one that was returned"),
         ),
     ),

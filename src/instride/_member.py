@@ -23,8 +23,8 @@ from instride.config import (
     config_from_settings,
 )
 from instride.core.application.committing import Offsets
-from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
+from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST

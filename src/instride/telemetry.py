@@ -45,7 +45,7 @@ class OwnershipChange(StrEnum):
 
     ASSIGNED: ours from now on. REVOKE_REQUESTED: the group asks for them; polls return nothing more of them.
     DELAYED: `delay_revoke` keeps them, told once for each request. COMPLETING: let go, the last commits are awaited.
-    REVOKED: handed over. LOST: gone without a hand-over. GIVEN_BACK: asked for, then left to us after all.
+    REVOKED: handed over. LOST: gone without a hand-over. REASSIGNED: asked for, then left to us after all.
     """
 
     ASSIGNED = "assigned"
@@ -54,7 +54,7 @@ class OwnershipChange(StrEnum):
     COMPLETING = "completing"
     REVOKED = "revoked"
     LOST = "lost"
-    GIVEN_BACK = "given_back"
+    REASSIGNED = "reassigned"
 
 
 class RebalanceOutcome(Enum):
@@ -69,7 +69,7 @@ class StallCause(Enum):
     """Why an owned partition makes no progress, as far as the consumer can tell."""
 
     NO_POSITION = "where to begin is not known yet"
-    PARKED = "it met an error, which poll raised, and waits for a seek"
+    FAILED = "it met an error, which poll raised, and waits for a seek"
     NO_LEADER = "no broker is known to lead it"
     NOT_FETCHED = "there are records, and no fetch brings them"
     NOT_TAKEN = "records are fetched, and no poll takes them"
@@ -198,7 +198,7 @@ class RebalanceEnded:
     """A rebalance is over for this member. generation: the new one, or -1 where it failed before.
 
     joining, syncing, taking: seconds until Join was answered, until Sync was, and until a poll took the assignment;
-    None for a step that was not ended. joins: how many joins it took. assigned, asked_for, given_back: what it brought
+    None for a step that was not ended. joins: how many joins it took. assigned, revocation_requested, reassigned: what it brought
     the application. delayed: what is delayed at its end.
     """
 
@@ -212,8 +212,8 @@ class RebalanceEnded:
     syncing: float | None = None
     taking: float | None = None
     assigned: tuple[TopicPartition, ...] = ()
-    asked_for: tuple[TopicPartition, ...] = ()
-    given_back: tuple[TopicPartition, ...] = ()
+    revocation_requested: tuple[TopicPartition, ...] = ()
+    reassigned: tuple[TopicPartition, ...] = ()
     delayed: tuple[TopicPartition, ...] = ()
 
     @property

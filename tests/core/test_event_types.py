@@ -32,7 +32,7 @@ def test_what_awaits_an_answer_has_a_deadline() -> None:
     asking = {event for event, names in fields.items() if "call" in names}
     assert asking >= {events.Commit, events.FetchCommitted, events.FetchOffsets, events.Close, events.Unsubscribe}
     assert [event for event in asking if "deadline" not in fields[event]] == []
-    assert "call" in {field.name for field in dataclasses.fields(events.Answered)}
+    assert "call" in {field.name for field in dataclasses.fields(events.CallCompleted)}
 
 
 @pytest.mark.requirement("threading/6")

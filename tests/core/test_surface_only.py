@@ -20,8 +20,8 @@ MOCKS = ("unittest.mock", "mock")
 # Modules (or packages), or names of one: the two machines, what goes in and comes out, tables, assignors, metrics.
 SURFACE = {
     "instride.core.application.calls",
-    "instride.core.application.holdings.CHANGES",
-    "instride.core.application.holdings.blocker_of",
+    "instride.core.application.ownership_view.CHANGES",
+    "instride.core.application.ownership_view.blocker_of",
     "instride.core.application.listener",
     "instride.core.application.machine",
     "instride.core.application.partition.Delivery",
@@ -36,7 +36,7 @@ SURFACE = {
     "instride.core.network.coordinator.TRANSITIONS",
     "instride.core.network.machine",
     "instride.core.network.ranges.RangeChunk",
-    "instride.core.words",
+    "instride.core.telemetry_lines",
 }
 
 

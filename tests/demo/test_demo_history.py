@@ -115,12 +115,12 @@ def test_given_back_ends_the_hand_over_where_it_began() -> None:
         [
             change(0, "A", Change.ASSIGNED, 1),
             change(2, "A", Change.REVOKE_REQUESTED, 1),
-            change(5, "A", Change.GIVEN_BACK, 1),
+            change(5, "A", Change.REASSIGNED, 1),
             progress(6, "A", 1),
         ]
     )
     (handover,) = run.handovers
-    assert (handover.given_back, handover.after, handover.resumed) == (True, "A", 5)
+    assert (handover.reassigned, handover.after, handover.resumed) == (True, "A", 5)
     assert states(run, 1)[-1] == ("A", State.OWNED, 5, 6)
 
 

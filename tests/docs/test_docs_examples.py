@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from instride import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
 from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
-from instride.testing.check import BROKER, Event, Terms, write
+from instride.testing.check import BROKER, Event, Parameters, write
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 60
@@ -120,7 +120,7 @@ def test_the_report_of_the_telemetry_page(tmp_path: Path, capsys: pytest.Capture
     tp, path = TopicPartition("t", 0), tmp_path / "history.jsonl"
     released, taken = Event(2.0, "a", "revoked", (((tp, 1),),)), Event(2.5, "b", "first fetch", (tp, 1))
     with path.open("w", encoding="utf-8") as file:
-        write([Event(0.0, BROKER, "history", Terms(source="a test")), released, taken], file)
+        write([Event(0.0, BROKER, "history", Parameters(source="a test")), released, taken], file)
     names: dict[str, Any] = {}
     exec(examples("docs/telemetry.md")[1], names)
     names["report"](path)

@@ -110,7 +110,7 @@ class Member:
         self.consumer = consumer
         self.records: list[ConsumerRecord] = []
         self.lost: list[TopicPartition] = []
-        self.asked_for: list[TopicPartition] = []
+        self.revocation_requested: list[TopicPartition] = []
         self.holding: set[TopicPartition] = set()
         self.commits = commits
 
@@ -119,7 +119,7 @@ class Member:
         self.records += records
         self.lost += sorted(self.consumer.lost_partitions())
         to_be_revoked = self.consumer.to_be_revoked_partitions()
-        self.asked_for += sorted(to_be_revoked - set(self.asked_for))
+        self.revocation_requested += sorted(to_be_revoked - set(self.revocation_requested))
         if records and self.commits:
             self.consumer.commit_async()
         assert self.consumer.delay_revoke(to_be_revoked & self.holding)
@@ -135,7 +135,7 @@ class Member:
 
     def __repr__(self) -> str:
         held = sorted(each.partition for each in self.owned)
-        return f"{self.name}(holds {held}, asked for {self.asked_for}, lost {self.lost}, {len(self.records)} records)"
+        return f"{self.name}(holds {held}, asked for {self.revocation_requested}, lost {self.lost}, {len(self.records)} records)"
 
 
 class Turns(Protocol):

@@ -43,9 +43,9 @@ def serve() -> Iterator[Callable[[bytes], str]]:
     """``serve(answer)``: a server that answers whatever it hears with these bytes and hangs up; its address."""
     with ExitStack() as stack:
 
-        def start(answer: bytes) -> str:
+        def start(response: bytes) -> str:
             server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            thread = Thread(target=talk, args=(server, answer))
+            thread = Thread(target=talk, args=(server, response))
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.shutdown, socket.SHUT_RDWR)
@@ -54,7 +54,7 @@ def serve() -> Iterator[Callable[[bytes], str]]:
         yield start
 
 
-def talk(server: socket.socket, answer: bytes) -> None:
+def talk(server: socket.socket, response: bytes) -> None:
     while True:
         try:
             connection, _ = server.accept()
@@ -62,7 +62,7 @@ def talk(server: socket.socket, answer: bytes) -> None:
             return  # the test is over
         with connection:
             connection.recv(4096)
-            connection.sendall(answer)
+            connection.sendall(response)
 
 
 def closed_port() -> str:
@@ -81,8 +81,8 @@ def closed_port() -> str:
     ],
     ids=["http", "html", "tls", "ssh", "redis"],
 )
-def test_what_answers_is_not_kafka(serve: Callable[[bytes], str], answer: bytes, says: str, group: str) -> None:
-    address = serve(answer)
+def test_what_answers_is_not_kafka(serve: Callable[[bytes], str], response: bytes, says: str, group: str) -> None:
+    address = serve(response)
     with Consumer(bootstrap_servers=address, group_id=group, **IMPATIENT) as consumer:
         consumer.subscribe(["t"])
         with pytest.raises(NotKafkaError, match=rf"{address}.*{says}"):

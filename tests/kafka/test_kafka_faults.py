@@ -200,7 +200,7 @@ def test_a_delayed_partition_is_still_ours_after_the_broker_restarted(broker: Lo
     drive(a, until=lambda: len(a.records) == 20)
     b = member_of(broker, "b", group, topic)
     with a.consumer, b.consumer:
-        drive(a, b, until=lambda: a.asked_for)
+        drive(a, b, until=lambda: a.revocation_requested)
         broker.restart(1)
         written += fill(broker, topic, {0: 10, 1: 10}, start=10)
         drive(a, b, until=lambda: len(a.records) == 30)

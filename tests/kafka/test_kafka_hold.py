@@ -32,8 +32,8 @@ def test_while_one_partition_is_held_for_20_s_the_records_of_the_others_go_on_ar
     drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
     a.holding = set(tps(topic, *range(PARTITIONS)))
     b = join("b", topic)
-    drive(a, b, until=lambda: a.asked_for)
-    held = a.asked_for[0]
+    drive(a, b, until=lambda: a.revocation_requested)
+    held = a.revocation_requested[0]
     a.holding = {held}
     drive(a, b, until=lambda: len(b.owned) == PARTITIONS // 2 - 1)
 

@@ -53,7 +53,7 @@ def test_we_lead_and_a_peer_comes_and_goes(
     theirs = start_peer(kind, "theirs", topic)
     drive(ours, theirs, until=lambda: len(ours.owned) == len(theirs.owned) == 2)
     assert leads(caplog)
-    assert set(ours.asked_for) == theirs.owned
+    assert set(ours.revocation_requested) == theirs.owned
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(ours, theirs, until=lambda: len(ours.seen) + len(theirs.seen) == 80)
 
@@ -114,8 +114,8 @@ def test_what_we_delay_is_ours_through_rebalances_that_a_peer_leads(
     ours.holding = set(tps(topic, *range(6)))
 
     third = join("third", topic)
-    drive(ours, leader, third, until=lambda: ours.asked_for)
-    delayed = frozenset(ours.asked_for)
+    drive(ours, leader, third, until=lambda: ours.revocation_requested)
+    delayed = frozenset(ours.revocation_requested)
     fourth = join("fourth", topic)
     drive(ours, leader, third, fourth, until=lambda: any("fourth: joined" in each for each in caplog.messages))
     if kind == "java-2.8.2":

@@ -16,16 +16,16 @@ from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.config import ConsumerConfig
 from instride.core.group.ownership import Ownership
 from instride.core.network import fetcher
-from instride.core.network.book import Book
-from instride.core.network.held import HeldPartition
-from instride.core.network.room import with_room
+from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assignment import MemberAssignment
+from instride.core.network.fetch_capacity import with_capacity
 from instride.errors import KafkaError
 from instride.testing import LocalKafka, Recorder
 
 Open = Callable[..., Consumer]
 Topic = Callable[..., str]
 Join = Callable[..., Member]
-Room = Callable[[ConsumerConfig, Iterable[HeldPartition]], list[HeldPartition]]
+Room = Callable[[ConsumerConfig, Iterable[AssignedPartition]], list[AssignedPartition]]
 
 PARTITIONS = 4
 SAFETY = " ".join(f"S{number}" for number in range(1, 12))
@@ -35,7 +35,7 @@ BEATS = 50
 
 def beats(member: Member) -> int:
     machine: Any = member.consumer._driver._thread._machine
-    return int(machine._witness.beats)
+    return int(machine._tap.beats)
 
 
 def live_on(*members: Member, until_beats: int) -> None:
@@ -52,11 +52,11 @@ def test_a_delay_is_judged_by_turns(kafka: LocalKafka, kafka_topic: Topic, join:
     drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
     a.holding = set(tps(topic, *range(PARTITIONS)))
     b = join("b", topic)
-    drive(a, b, until=lambda: len(a.asked_for) == PARTITIONS // 2)
+    drive(a, b, until=lambda: len(a.revocation_requested) == PARTITIONS // 2)
     for start in range(10, 20):
         fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 1), start=start)
         live_on(a, b, until_beats=5)
-    assert len(a.asked_for) == PARTITIONS // 2
+    assert len(a.revocation_requested) == PARTITIONS // 2
     a.holding.clear()
     drive(a, b, until=lambda: len(b.owned) == PARTITIONS // 2)
 
@@ -122,19 +122,21 @@ def shared(own: Own, kafka: LocalKafka, topic: str, *, holding: bool) -> tuple[M
     drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
     a.holding = set(tps(topic, *range(PARTITIONS))) if holding else set()
     b = own("b", topic)
-    drive(a, b, until=lambda: len(a.asked_for) == PARTITIONS // 2)
+    drive(a, b, until=lambda: len(a.revocation_requested) == PARTITIONS // 2)
     return a, b
 
 
 def test_one_that_holds_the_others_up_is_found(
     kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing_while_any_is_pending(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
+    def nothing_while_any_is_pending(
+        config: ConsumerConfig, held: Iterable[AssignedPartition]
+    ) -> list[AssignedPartition]:
         everything = list(held)
         pending = any(each.state is not Ownership.OWNED for each in everything)
-        return [] if pending else with_room(config, everything)
+        return [] if pending else with_capacity(config, everything)
 
-    monkeypatch.setattr(fetcher, "with_room", nothing_while_any_is_pending)
+    monkeypatch.setattr(fetcher, "with_capacity", nothing_while_any_is_pending)
     topic = kafka_topic(PARTITIONS)
     a, b = shared(own, kafka, topic, holding=True)
     write_past_what_is_in_flight(own, kafka, topic, a, b)
@@ -157,8 +159,8 @@ def test_one_that_passes_a_partition_over_is_found_however_much_flows(
 
 
 def stop_fetching(partition: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
-    room: Room = lambda config, held: [each for each in with_room(config, held) if each.partition != partition]  # noqa: E731
-    monkeypatch.setattr(fetcher, "with_room", room)
+    room: Room = lambda config, held: [each for each in with_capacity(config, held) if each.partition != partition]  # noqa: E731
+    monkeypatch.setattr(fetcher, "with_capacity", room)
 
 
 def test_one_that_stops_after_a_refused_commit_is_found(
@@ -179,7 +181,7 @@ def test_one_that_stops_after_a_refused_commit_is_found(
 def test_one_that_never_lets_go_is_found(
     kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Book, "complete", lambda self, partitions: None)
+    monkeypatch.setattr(MemberAssignment, "complete", lambda self, partitions: None)
     topic = kafka_topic(PARTITIONS)
     a, b = shared(own, kafka, topic, holding=False)
     live_on(a, b, until_beats=BEATS)

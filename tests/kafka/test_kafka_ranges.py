@@ -23,7 +23,7 @@ class RangeMember:
         self.consumer = consumer
         self.ledger = OffsetLedger()
         self.ranges: list[OffsetRange] = []
-        self.asked_for: set[TopicPartition] = set()
+        self.revocation_requested: set[TopicPartition] = set()
         self.slow: set[TopicPartition] = set()
         self._under_way: list[OffsetRange] = []
 
@@ -37,7 +37,7 @@ class RangeMember:
             self._under_way.remove(each)
             ledger.done(each)
         consumer.commit_async(ledger.committable())
-        self.asked_for |= consumer.to_be_revoked_partitions()
+        self.revocation_requested |= consumer.to_be_revoked_partitions()
         assert consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()))
 
 
@@ -82,8 +82,8 @@ def test_ranges_are_handed_over_exactly_once_with_a_delay(
     work(a, until=lambda: offsets(a).total() == 400)
 
     b = join_ranges("b", topic)
-    work(a, b, until=lambda: a.asked_for)
-    a.slow = set(a.asked_for)
+    work(a, b, until=lambda: a.revocation_requested)
+    a.slow = set(a.revocation_requested)
     written += fill(kafka, topic, dict.fromkeys(range(4), 50), start=100)
     work(a, b, until=lambda: offsets(a).total() == 500)
     assert b.ranges == []

@@ -47,7 +47,7 @@ def test_a_second_member_takes_half_and_gives_it_back_when_it_leaves(
     b = join("b", topic)
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 2)
     assert not a.owned & b.owned
-    assert set(a.asked_for) == b.owned
+    assert set(a.revocation_requested) == b.owned
     written += fill(kafka, topic, dict.fromkeys(range(4), 20), start=20)
     drive(a, b, until=lambda: len(a.records) + len(b.records) == 160)
     assert len(b.records) == 40, "what a had committed is not read again"
@@ -75,8 +75,8 @@ def test_a_delayed_partition_stays_until_released_and_the_others_go_on(
     a.holding = set(tps(topic, 0, 1, 2, 3))
 
     b = join("b", topic)
-    drive(a, b, until=lambda: len(a.asked_for) == 2)
-    moving = frozenset(a.asked_for)
+    drive(a, b, until=lambda: len(a.revocation_requested) == 2)
+    moving = frozenset(a.revocation_requested)
     staying = a.owned - moving
     for start in (10, 20, 30):
         written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=start)
@@ -110,7 +110,7 @@ def test_held_ones_are_given_back_when_the_peer_leaves(kafka: LocalKafka, kafka_
     a.holding = set(tps(topic, 0, 1, 2, 3))
     drive(a, until=lambda: len(a.records) == 40)
     b = join("b", topic)
-    drive(a, b, until=lambda: len(a.asked_for) == 2)
+    drive(a, b, until=lambda: len(a.revocation_requested) == 2)
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(a, b, until=lambda: len(a.records) == 60)
 
@@ -134,8 +134,8 @@ def test_a_delay_past_its_deadline_is_a_loss(kafka: LocalKafka, kafka_topic: Top
     drive(a, until=lambda: len(a.records) == 20)
     a.holding = set(tps(topic, 0, 1))
     b = join("b", topic)
-    drive(a, b, until=lambda: a.asked_for)
-    (moving,) = a.asked_for
+    drive(a, b, until=lambda: a.revocation_requested)
+    (moving,) = a.revocation_requested
     left = a.consumer.revoke_deadline(moving)
     assert left is not None
     assert 0 < left <= 2.0
@@ -187,7 +187,7 @@ def test_immediate_mode_revokes_within_the_poll_and_calls_listeners_in_kip_429s_
     b = join("b", topic, listener=b_told, revoke_mode="immediate")
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 2)
     moved = sorted(each.partition for each in b.owned)
-    assert a.asked_for == [], "nothing is ever left on the list between two polls"
+    assert a.revocation_requested == [], "nothing is ever left on the list between two polls"
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(a, b, until=lambda: len(a.records) + len(b.records) == 80)
     each_once(written, a, b)
@@ -245,7 +245,7 @@ def test_close_commits_what_was_handed_over_and_releases_what_is_delayed(
     drive(a, until=lambda: len(a.records) == 20)
     a.holding = set(tps(topic, 0, 1))
     b = join("b", topic)
-    drive(a, b, until=lambda: a.asked_for)
+    drive(a, b, until=lambda: a.revocation_requested)
     drive(a, b, until=lambda: len(a.owned) == 2 and not b.owned)
 
     future = a.consumer.commit_async()

@@ -32,7 +32,7 @@ def test_a_restart_keeps_what_it_had_and_nobody_else_is_asked(
     a = join("a", topic, group_instance_id="a", **settings)
     b = join("b", topic, group_instance_id="b", **settings)
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 2 and len(a.records) + len(b.records) == 40)
-    mine, a.asked_for = b.owned, []
+    mine, a.revocation_requested = b.owned, []
     for member in (a, b):
         member.consumer.commit()
     b.consumer.close()
@@ -41,7 +41,7 @@ def test_a_restart_keeps_what_it_had_and_nobody_else_is_asked(
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(a, again, until=lambda: len(a.records) + len(b.records) + len(again.records) == 80)
     each_once(written, a, b, again)
-    assert (a.lost, a.asked_for) == ([], []), "the other member was asked for nothing"
+    assert (a.lost, a.revocation_requested) == ([], []), "the other member was asked for nothing"
 
 
 @pytest.mark.parametrize("assignors", ASSIGNORS, ids="+".join)
@@ -97,7 +97,7 @@ def test_what_a_static_member_delayed_when_it_went_is_dealt_out_when_it_is_back(
     a.consumer.commit()
     a.holding = set(tps(topic, 0, 1, 2, 3))
     b = join("b", topic)
-    drive(a, b, until=lambda: len(a.asked_for) == 2)
+    drive(a, b, until=lambda: len(a.revocation_requested) == 2)
     a.consumer.close()
     drive(b, until=lambda: True)
     assert b.owned == frozenset()

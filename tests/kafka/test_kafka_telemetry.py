@@ -48,8 +48,8 @@ def test_a_delayed_hand_over_is_told_from_its_request_to_its_end(
     drive(a, until=lambda: len(a.records) == 20)
     a.holding = set(a.owned)
     b = join("b", topic, telemetry=of_b.append)
-    drive(a, b, until=lambda: a.asked_for)
-    (moving,) = a.asked_for
+    drive(a, b, until=lambda: a.revocation_requested)
+    (moving,) = a.revocation_requested
     assert a.consumer.delay_revoke([moving], reason="the oldest of its jobs")
     hold = a.consumer.holdings()[moving]
     assert (hold.state, str(hold.blocker)) == (OwnershipChange.DELAYED, "the oldest of its jobs")

@@ -78,9 +78,9 @@ def test_a_delayed_partition_is_handed_over_when_its_work_is_done(
     drive(first, until=lambda: len(first.records) == 40)
     first.holding = set(tps(topic, *range(4)))
     second = join("second", topic)
-    drive(first, second, until=lambda: len(first.asked_for) == 2)
+    drive(first, second, until=lambda: len(first.revocation_requested) == 2)
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
-    kept = sorted(first.owned - set(first.asked_for))
+    kept = sorted(first.owned - set(first.revocation_requested))
     drive(first, second, until=lambda: len(first.records) == 60)
     assert {record.topic_partition for record in first.records[40:]} == set(kept)
     assert second.records == []

@@ -24,10 +24,10 @@ import instride
 from instride import Consumer, TopicPartition
 from instride.core.application.listener import RebalanceListener
 from instride.core.events import (
-    Answered,
     ApplicationEvent,
     Assigned,
     BackgroundEvent,
+    CallCompleted,
     Close,
     Commit,
     CommitsSettled,
@@ -35,13 +35,13 @@ from instride.core.events import (
     Consumed,
     Epochs,
     Fetched,
-    GivenBack,
     Lost,
     PartitionsRevoked,
     Polled,
     Positioned,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
     Unsubscribe,
 )
 from instride.testing.simulation.chunk import SimulatedChunk
@@ -92,12 +92,12 @@ class Network:
             case Commit():
                 for partition, entry in event.entries.items():
                     assert entry.offset <= self.returned(partition), "a commit speaks of what no poll returned"
-                self.up(Answered(call=event.call, committed=dict.fromkeys(event.entries)))
+                self.up(CallCompleted(call=event.call, committed=dict.fromkeys(event.entries)))
             case Unsubscribe():
-                self.up(Answered(call=event.call))
+                self.up(CallCompleted(call=event.call))
             case Close():
                 self.alive = False
-                self.up(Answered(call=event.call))
+                self.up(CallCompleted(call=event.call))
             case _:
                 pass
 
@@ -237,13 +237,13 @@ def polling(scene: Scene) -> None:
     scene.poll()
     scene.poll()  # an interrupted poll may have shifted whose turn it is
     scene.fetched(0, 4, 6)
-    scene.up(RevokeRequested(partitions=epochs(1, 2), deadline=float("inf")))
+    scene.up(RevocationRequested(partitions=epochs(1, 2), deadline=float("inf")))
     scene.poll()
     scene.call(lambda: consumer.delay_revoke([tp(1)]))
     scene.up(Lost(partitions=epochs(2)))
     scene.poll()
     scene.call(lambda: consumer.commit(timeout=0))
-    scene.up(GivenBack(partitions=epochs(1)), RevokeRequested(partitions=epochs(0), deadline=float("inf")))
+    scene.up(Reassigned(partitions=epochs(1)), RevocationRequested(partitions=epochs(0), deadline=float("inf")))
     scene.poll()
     scene.fetched(1, 3, 5, fetch_number=2)
     scene.poll()

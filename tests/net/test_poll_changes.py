@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from instride import Consumer, TopicPartition
-from instride.core.events import Assigned, BackgroundEvent, Lost, RevokeRequested
+from instride.core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
 
 
 def tp(number: int) -> TopicPartition:
@@ -32,7 +32,7 @@ def test_one_value_has_records_what_is_to_be_revoked_and_what_was_lost(consumer:
 
     heard(Assigned(generation=1, partitions={tp(0): 1, tp(1): 2}))
     consumer.poll_changes(timeout=0)
-    heard(RevokeRequested(partitions={tp(0): 1}, deadline=1e9), Lost(partitions={tp(1): 2}))
+    heard(RevocationRequested(partitions={tp(0): 1}, deadline=1e9), Lost(partitions={tp(1): 2}))
     changes = consumer.poll_changes(timeout=0)
     assert (changes.to_be_revoked, changes.lost) == (frozenset({tp(0)}), frozenset({tp(1)}))
     assert list(changes.records) == []

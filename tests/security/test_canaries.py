@@ -22,7 +22,7 @@ def test_a_password_is_found_also_as_base64(before: str) -> None:
 def test_tokens_and_proofs_are_found() -> None:
     assert secrets_in(f"auth=Bearer {token()}")
     scram = Scram(ScramCredentials("SCRAM-SHA-256", "u", "p"), nonce="abc")
-    assert secrets_in(str(scram.answer(b"r=abcd,s=W22Z,i=4096")))
+    assert secrets_in(str(scram.response(b"r=abcd,s=W22Z,i=4096")))
     assert secrets_in("the broker refused p=abc, and nobody's e-mail: eyJ") == []
 
 

@@ -150,7 +150,7 @@ def test_a_bad_token_of_the_broker_is_refused(library: Library) -> None:
     (found,) = prepared(config(), "b")
     assert isinstance(found, Gssapi)
     with pytest.raises(AuthenticationError, match="a replay"):
-        found.answer(b"bad")
+        found.response(b"bad")
 
 
 def test_without_the_package_it_is_refused_when_the_consumer_is_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ class Provider:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str], dict[str, list[str]]]] = []
-        self.answer: Callable[[], tuple[int, dict[str, str], bytes]] = self.token
+        self.response: Callable[[], tuple[int, dict[str, str], bytes]] = self.token
         self.drips: threading.Event | None = None
         self.port = 0
 
@@ -53,13 +53,13 @@ class Provider:
                 if provider.drips is not None:
                     self.drip(provider.drips)
                     return
-                status, headers, answer = provider.answer()
+                status, headers, response = provider.response()
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 try:
-                    self.wfile.write(answer)
+                    self.wfile.write(response)
                 except OSError:
                     pass  # it was too much for whoever asked
 
@@ -176,7 +176,7 @@ def test_the_environment_can_narrow_which_urls_may_be_asked(monkeypatch: pytest.
 
 
 def test_a_redirect_is_not_followed(provider: Provider, certificates: Certificates) -> None:
-    provider.answer = lambda: (307, {"Location": provider.url + "&again=1"}, b"")
+    provider.response = lambda: (307, {"Location": provider.url + "&again=1"}, b"")
     with pytest.raises(AuthenticationError, match="HTTP status 307"):
         grant(provider, certificates)()
     assert len(provider.asked) == 1
@@ -212,7 +212,7 @@ def test_an_answer_that_drips_is_given_up_in_time(provider: Provider, certificat
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": str(1 << 40)}])
 def test_an_answer_that_is_too_long(provider: Provider, certificates: Certificates, headers: dict[str, str]) -> None:
-    provider.answer = lambda: (200, headers, b" " * (1 << 18))
+    provider.response = lambda: (200, headers, b" " * (1 << 18))
     with pytest.raises(TransportError, match="HTTPException"):
         grant(provider, certificates)()
 
@@ -243,7 +243,7 @@ def test_an_answer_that_is_too_long(provider: Provider, certificates: Certificat
 def test_answers_without_a_good_token(
     provider: Provider, certificates: Certificates, status: int, body: Any, told: str
 ) -> None:
-    provider.answer = lambda: (status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
+    provider.response = lambda: (status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
     with pytest.raises(AuthenticationError, match=told) as raised:
         grant(provider, certificates)()
     assert "canary" not in "".join(traceback.format_exception(raised.value))
@@ -251,7 +251,7 @@ def test_answers_without_a_good_token(
 
 @pytest.mark.parametrize(("given", "seconds"), [(60, 60.0), ("60", 60.0), (None, None)])
 def test_how_long_it_is_good(provider: Provider, certificates: Certificates, given: Any, seconds: Any) -> None:
-    provider.answer = lambda: provider.token(expires_in=given)
+    provider.response = lambda: provider.token(expires_in=given)
     assert grant(provider, certificates)().expires_in == seconds
 
 
@@ -275,7 +275,7 @@ def test_a_consumer_reads_with_tokens_that_are_fetched_anew_before_they_end(
     provider: Provider, certificates: Certificates, listeners: Listeners, open_consumer: Callable[..., Consumer]
 ) -> None:
     """The broker ends sessions after three seconds; each token says that it is good for two."""
-    provider.answer = lambda: provider.token(expires_in=2)
+    provider.response = lambda: provider.token(expires_in=2)
     settings = listeners.sasl("OAUTHBEARER", "SASLSHORT", sasl_oauth_token=grant(provider, certificates))
     consumer = open_consumer(fetch_max_wait=0.1, **settings)
     consumer.assign([TopicPartition("secured", 0)])
@@ -294,7 +294,7 @@ def test_a_refusal_of_the_provider_is_raised_as_it_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    provider.answer = lambda: (401, {}, b'{"error": "invalid_client"}')
+    provider.response = lambda: (401, {}, b'{"error": "invalid_client"}')
     settings = listeners.sasl("OAUTHBEARER", sasl_oauth_token=grant(provider, certificates))
     consumer = open_consumer(**settings)
     consumer.assign([TopicPartition("secured", 0)])
@@ -302,7 +302,7 @@ def test_a_refusal_of_the_provider_is_raised_as_it_is(
         consumer.poll(timeout=PATIENCE)
     assert isinstance(raised.value, KafkaError)
     assert "canary" not in caplog.text
-    provider.answer = provider.token
+    provider.response = provider.token
     deadline_polls = 0
     while not consumer.poll(timeout=1.0):
         deadline_polls += 1

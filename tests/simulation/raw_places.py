@@ -51,7 +51,7 @@ class Place(Protocol):
         """Send a request; what returns is its ticket."""
         ...
 
-    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Answer | None:
+    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Response | None:
         """The answer, or None where none came within so many seconds."""
         ...
 
@@ -70,10 +70,10 @@ class _Owner:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.answers: dict[int, api.Answer] = {}
+        self.answers: dict[int, api.Response] = {}
 
-    def link_answered(self, link: Link, request_id: int, answer: api.Answer) -> None:
-        self.answers[request_id] = answer
+    def link_answered(self, link: Link, request_id: int, response: api.Response) -> None:
+        self.answers[request_id] = response
 
     def link_closed(self, link: Link) -> None:
         raise AssertionError("the model closed a connection")
@@ -107,7 +107,7 @@ class ModelPlace:
             self._links[who, channel] = link
         return self._links[who, channel]
 
-    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Answer | None:
+    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Response | None:
         answers = self._owners[who].answers
         if ticket not in answers:
             self._scheduler.run(self._scheduler.now + patience, lambda: ticket in answers)
@@ -132,7 +132,7 @@ class _Wire:
     def __init__(self, address: tuple[str, int]) -> None:
         self._connection = Connection(client_id="raw", max_frame_bytes=1 << 24)
         self._socket = socket.create_connection(address, 10.0)
-        self._answers: dict[int, api.Answer] = {}
+        self._answers: dict[int, api.Response] = {}
         while not self._connection.ready:
             self._socket.sendall(self._connection.handshake())
             self._receive(time.monotonic() + 10.0)
@@ -140,7 +140,7 @@ class _Wire:
     def send(self, ticket: int, request: api.Request) -> None:
         self._socket.sendall(self._connection.send(ticket, request))
 
-    def take(self, ticket: int, patience: float) -> api.Answer | None:
+    def take(self, ticket: int, patience: float) -> api.Response | None:
         deadline = time.monotonic() + patience
         while ticket not in self._answers:
             if not self._receive(deadline):
@@ -158,8 +158,8 @@ class _Wire:
             self._socket.settimeout(10.0)
         assert data, self._connection.end_of_stream()
         for received in self._connection.receive_data(data):
-            assert received.answer is not None, received.error
-            self._answers[received.request_id] = received.answer
+            assert received.response is not None, received.error
+            self._answers[received.request_id] = received.response
         assert self._connection.failure is None, self._connection.failure
         return True
 
@@ -186,10 +186,10 @@ class KafkaPlace:
         self._wires[who, channel].send(self._tickets, request)
         return self._tickets
 
-    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Answer | None:
-        answer = self._wires[who, channel].take(ticket, patience)
+    def take(self, who: str, channel: str, ticket: int, *, patience: float) -> api.Response | None:
+        response = self._wires[who, channel].take(ticket, patience)
         self._last = time.monotonic()
-        return answer
+        return response
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)  # not for a state: the script says that so much time passes
@@ -215,16 +215,16 @@ class KafkaPlace:
     def _wait_for_the_coordinator(self) -> None:
         """It makes its topic when it is first asked, and then loads the group."""
         find, ask = api.FindCoordinator(group_id=self.group), api.OffsetFetch(group_id=self.group, partitions=())
-        self._until(find, api.FindCoordinatorAnswer, lambda answer: answer.error)
-        self._until(ask, api.OffsetFetchAnswer, lambda answer: answer.error)
+        self._until(find, api.FindCoordinatorResponse, lambda response: response.error)
+        self._until(ask, api.OffsetFetchResponse, lambda response: response.error)
         self._last = time.monotonic()
 
     def _until(self, request: api.Request, kind: type[T], error: Callable[[T], int]) -> None:
         deadline = time.monotonic() + 60.0
         while True:
-            answer = self.take("", "rest", self.send("", "rest", request), patience=20.0)
-            assert isinstance(answer, kind)
-            if error(answer) not in _NOT_READY:
+            response = self.take("", "rest", self.send("", "rest", request), patience=20.0)
+            assert isinstance(response, kind)
+            if error(response) not in _NOT_READY:
                 return
-            assert time.monotonic() < deadline, answer
+            assert time.monotonic() < deadline, response
             time.sleep(_POLL)

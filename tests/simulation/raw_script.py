@@ -135,17 +135,17 @@ class Stage:
         verb = _ASYNC.get(step.verb, step.verb)
         channel, ticket = member.pending[verb]
         patience = self._place.soon if "soon" in step.words else _PATIENCE
-        answer = self._place.take(member.name, channel, ticket, patience=patience)
-        if answer is None and "soon" in step.words:
+        response = self._place.take(member.name, channel, ticket, patience=patience)
+        if response is None and "soon" in step.words:
             return None
-        assert isinstance(answer, kind), f"no {kind.__name__} within {patience:g} s but {answer}"
+        assert isinstance(response, kind), f"no {kind.__name__} within {patience:g} s but {response}"
         del member.pending[verb]
-        return answer
+        return response
 
     def _waits(self, member: _Member, step: _Step) -> str:
         channel, ticket = member.pending[step.words[-1]]
-        answer = self._place.take(member.name, channel, ticket, patience=0.05)
-        return "yes" if answer is None else f"no: {answer}"
+        response = self._place.take(member.name, channel, ticket, patience=0.05)
+        return "yes" if response is None else f"no: {response}"
 
     # -- the member itself
 
@@ -178,27 +178,28 @@ class Stage:
             group_instance_id=member.instance,
             protocols=tuple(api.GroupProtocol(name=name, metadata=metadata) for name in member.protocols),
         )
-        answer = self._ask(member, step, request, api.JoinGroupAnswer, "join")
-        return _unanswered(step) if answer is None else self._joined_with(member, answer)
+        response = self._ask(member, step, request, api.JoinGroupResponse, "join")
+        return _unanswered(step) if response is None else self._joined_with(member, response)
 
     def _joined(self, member: _Member, step: _Step) -> str:
-        answer = self._await(member, step, api.JoinGroupAnswer)
-        return _unanswered(step) if answer is None else self._joined_with(member, answer)
+        response = self._await(member, step, api.JoinGroupResponse)
+        return _unanswered(step) if response is None else self._joined_with(member, response)
 
-    def _joined_with(self, member: _Member, answer: api.JoinGroupAnswer) -> str:
-        if _name(answer.error) == "MEMBER_ID_REQUIRED" or (member.instance and not answer.error):
-            member.id = answer.member_id
+    def _joined_with(self, member: _Member, response: api.JoinGroupResponse) -> str:
+        if _name(response.error) == "MEMBER_ID_REQUIRED" or (member.instance and not response.error):
+            member.id = response.member_id
             self._names[member.id] = member.name
-        if answer.error:
-            return _name(answer.error)
-        assert answer.member_id == member.id
-        member.generation, member.protocol = answer.generation, answer.protocol or ""
-        told = f"generation {answer.generation} of {answer.protocol}, leader {self._who(answer.leader)}"
+        if response.error:
+            return _name(response.error)
+        assert response.member_id == member.id
+        member.generation, member.protocol = response.generation, response.protocol or ""
+        told = f"generation {response.generation} of {response.protocol}, leader {self._who(response.leader)}"
         names = sorted(
-            f"{each.group_instance_id or self._who(each.member_id)}({_owned(each.metadata)})" for each in answer.members
+            f"{each.group_instance_id or self._who(each.member_id)}({_owned(each.metadata)})"
+            for each in response.members
         )
         told = f"{told}, members {' '.join(names)}" if names else told
-        return f"{told}, assigns nothing" if answer.skip_assignment else told
+        return f"{told}, assigns nothing" if response.skip_assignment else told
 
     def _who(self, member_id: str) -> str:
         """A static one's id may be nobody's yet who has heard of it."""
@@ -218,12 +219,12 @@ class Stage:
             protocol=member.protocol or member.protocols[0],
             assignments=assignments,
         )
-        answer = self._ask(member, step, request, api.SyncGroupAnswer, "join")
-        return _unanswered(step) if answer is None else _synced_with(answer)
+        response = self._ask(member, step, request, api.SyncGroupResponse, "join")
+        return _unanswered(step) if response is None else _synced_with(response)
 
     def _synced(self, member: _Member, step: _Step) -> str:
-        answer = self._await(member, step, api.SyncGroupAnswer)
-        return _unanswered(step) if answer is None else _synced_with(answer)
+        response = self._await(member, step, api.SyncGroupResponse)
+        return _unanswered(step) if response is None else _synced_with(response)
 
     def _assignment(self, numbers: str) -> bytes:
         partitions = tuple(TopicPartition(self._place.topic, number) for number in _numbers(numbers))
@@ -245,17 +246,17 @@ class Stage:
             member_id=step.member_id(member),
             group_instance_id=member.instance,
         )
-        answer = self._ask(member, step, request, api.HeartbeatAnswer)
-        assert answer is not None
-        return _name(answer.error)
+        response = self._ask(member, step, request, api.HeartbeatResponse)
+        assert response is not None
+        return _name(response.error)
 
     def _leave(self, member: _Member, step: _Step) -> str:
         request = api.LeaveGroup(
             group_id=self._place.group, member_id=step.member_id(member), group_instance_id=member.instance
         )
-        answer = self._ask(member, step, request, api.LeaveGroupAnswer)
-        assert answer is not None
-        return _name(answer.error)
+        response = self._ask(member, step, request, api.LeaveGroupResponse)
+        assert response is not None
+        return _name(response.error)
 
     # -- offsets
 
@@ -268,20 +269,20 @@ class Stage:
             group_instance_id=member.instance,
             offsets={(self._place.topic, int(p)): offset for p, offset in offsets.items()},
         )
-        answer = self._ask(member, step, request, api.OffsetCommitAnswer)
-        return _unanswered(step) if answer is None else _committed_with(answer)
+        response = self._ask(member, step, request, api.OffsetCommitResponse)
+        return _unanswered(step) if response is None else _committed_with(response)
 
     def _committed(self, member: _Member, step: _Step) -> str:
-        answer = self._await(member, step, api.OffsetCommitAnswer)
-        return _unanswered(step) if answer is None else _committed_with(answer)
+        response = self._await(member, step, api.OffsetCommitResponse)
+        return _unanswered(step) if response is None else _committed_with(response)
 
     def _offsets(self, member: _Member, step: _Step) -> str:
         request = api.OffsetFetch(group_id=self._place.group, partitions=self._partitions(step.words))
-        answer = self._ask(member, step, request, api.OffsetFetchAnswer)
-        assert answer is not None
-        if answer.error:
-            return _name(answer.error)
-        return ", ".join(f"{p}: {_committed_at(each)}" for (_, p), each in sorted(answer.offsets.items()))
+        response = self._ask(member, step, request, api.OffsetFetchResponse)
+        assert response is not None
+        if response.error:
+            return _name(response.error)
+        return ", ".join(f"{p}: {_committed_at(each)}" for (_, p), each in sorted(response.offsets.items()))
 
     def _partitions(self, words: list[str]) -> tuple[api.Partition, ...]:
         return tuple((self._place.topic, int(word)) for word in words)
@@ -290,14 +291,14 @@ class Stage:
 
     def _list(self, member: _Member, step: _Step) -> str:
         asked = [word.split("@") for word in step.words]
-        stamps = {(self._place.topic, int(p)): _TIMESTAMPS[stamp] for p, stamp in asked}
-        epochs = dict.fromkeys(stamps, int(step.settings["epoch"])) if "epoch" in step.settings else {}
-        request = api.ListOffsets(timestamps=stamps, leader_epochs=epochs)
-        answer = self._ask(member, step, request, api.ListOffsetsAnswer)
-        assert answer is not None
+        fences = {(self._place.topic, int(p)): _TIMESTAMPS[stamp] for p, stamp in asked}
+        epochs = dict.fromkeys(fences, int(step.settings["epoch"])) if "epoch" in step.settings else {}
+        request = api.ListOffsets(timestamps=fences, leader_epochs=epochs)
+        response = self._ask(member, step, request, api.ListOffsetsResponse)
+        assert response is not None
         return ", ".join(
             f"{p}: {_name(each.error) if each.error else each.offset}"
-            for (_, p), each in sorted(answer.offsets.items())
+            for (_, p), each in sorted(response.offsets.items())
         )
 
     def _fetch(self, member: _Member, step: _Step) -> str:
@@ -312,12 +313,12 @@ class Stage:
             min_bytes=int(step.settings.get("min", 1)),
             max_bytes=1 << 20,
         )
-        answer = self._ask(member, step, request, api.FetchAnswer, "fetch")
-        return _unanswered(step) if answer is None else _fetched_with(answer)
+        response = self._ask(member, step, request, api.FetchResponse, "fetch")
+        return _unanswered(step) if response is None else _fetched_with(response)
 
     def _fetched(self, member: _Member, step: _Step) -> str:
-        answer = self._await(member, step, api.FetchAnswer)
-        return _unanswered(step) if answer is None else _fetched_with(answer)
+        response = self._await(member, step, api.FetchResponse)
+        return _unanswered(step) if response is None else _fetched_with(response)
 
     def _session(self, member: _Member, step: _Step) -> str:
         """A fetch in a session: "new" of what is named, "end", or the next one, of what has moved; forget=1,2."""
@@ -338,38 +339,38 @@ class Stage:
             min_bytes=1,
             max_bytes=1 << 20,
         )
-        answer = self._ask(member, step, request, api.FetchAnswer, "fetch")
-        return _unanswered(step) if answer is None else self._in_session(member, answer)
+        response = self._ask(member, step, request, api.FetchResponse, "fetch")
+        return _unanswered(step) if response is None else self._in_session(member, response)
 
     def _at(self, word: str) -> api.FetchPartition:
         number, offset = word.split("@")
         return api.FetchPartition(topic=self._place.topic, partition=int(number), offset=int(offset))
 
     def _sessioned(self, member: _Member, step: _Step) -> str:
-        answer = self._await(member, step, api.FetchAnswer)
-        return _unanswered(step) if answer is None else self._in_session(member, answer)
+        response = self._await(member, step, api.FetchResponse)
+        return _unanswered(step) if response is None else self._in_session(member, response)
 
-    def _in_session(self, member: _Member, answer: api.FetchAnswer) -> str:
-        words = _fetched_with(answer)
-        if answer.error:
+    def _in_session(self, member: _Member, response: api.FetchResponse) -> str:
+        words = _fetched_with(response)
+        if response.error:
             return words
         if member.fetch_epoch <= 0:
-            member.fetch_session = answer.session_id
-            member.fetch_epoch = 1 if answer.session_id else 0
-            return f"{'session' if answer.session_id else 'no session'}, {words}"
+            member.fetch_session = response.session_id
+            member.fetch_epoch = 1 if response.session_id else 0
+            return f"{'session' if response.session_id else 'no session'}, {words}"
         member.fetch_epoch += 1
-        if answer.session_id == member.fetch_session:
+        if response.session_id == member.fetch_session:
             return words
-        assert answer.session_id == 0, "the session has another number"
+        assert response.session_id == 0, "the session has another number"
         return f"the session is over, {words}"
 
     # -- the cluster
 
     def _metadata(self, member: _Member, step: _Step) -> str:
         names = tuple(self._place.topic if word == "topic" else word for word in step.words) or None
-        answer = self._ask(member, step, api.Metadata(topics=names), api.MetadataAnswer)
-        assert answer is not None
-        told = [(self._told(each.name), _topic(each, answer)) for each in answer.topics]
+        response = self._ask(member, step, api.Metadata(topics=names), api.MetadataResponse)
+        assert response is not None
+        told = [(self._told(each.name), _topic(each, response)) for each in response.topics]
         return ", ".join(f"{name}: {words}" for name, words in sorted(told) if names or name == "topic")
 
     def _told(self, topic: str) -> str:
@@ -377,9 +378,9 @@ class Stage:
 
     def _coordinator(self, member: _Member, step: _Step) -> str:
         request = api.FindCoordinator(group_id=self._place.group)
-        answer = self._ask(member, step, request, api.FindCoordinatorAnswer)
-        assert answer is not None
-        return _name(answer.error)
+        response = self._ask(member, step, request, api.FindCoordinatorResponse)
+        assert response is not None
+        return _name(response.error)
 
 
 # -- in words
@@ -401,20 +402,20 @@ def _owned(metadata: bytes) -> str:
     return ",".join(str(each.partition) for each in read_subscription(metadata).owned)
 
 
-def _synced_with(answer: api.SyncGroupAnswer) -> str:
-    if answer.error:
-        return _name(answer.error)
-    if not answer.assignment:
+def _synced_with(response: api.SyncGroupResponse) -> str:
+    if response.error:
+        return _name(response.error)
+    if not response.assignment:
         return "assigned no bytes"
-    read = read_assignment(answer.assignment)
-    assert write_assignment(read) == answer.assignment, "other bytes than the leader sent"
+    read = read_assignment(response.assignment)
+    assert write_assignment(read) == response.assignment, "other bytes than the leader sent"
     return f"assigned {','.join(str(each.partition) for each in read.partitions) or 'nothing'}"
 
 
-def _committed_with(answer: api.OffsetCommitAnswer) -> str:
-    if len(set(answer.errors.values())) == 1:
-        return _name(next(iter(answer.errors.values())))
-    return ", ".join(f"{p}: {_name(error)}" for (_, p), error in sorted(answer.errors.items()))
+def _committed_with(response: api.OffsetCommitResponse) -> str:
+    if len(set(response.errors.values())) == 1:
+        return _name(next(iter(response.errors.values())))
+    return ", ".join(f"{p}: {_name(error)}" for (_, p), error in sorted(response.errors.items()))
 
 
 def _committed_at(committed: api.CommittedOffset) -> str:
@@ -423,10 +424,10 @@ def _committed_at(committed: api.CommittedOffset) -> str:
     return "none" if committed == api.CommittedOffset() else f"{committed.offset}"
 
 
-def _fetched_with(answer: api.FetchAnswer) -> str:
-    if answer.error:
-        return _name(answer.error)
-    told = [f"{p}: {_records(each)}" for (_, p), each in sorted(answer.partitions.items())]
+def _fetched_with(response: api.FetchResponse) -> str:
+    if response.error:
+        return _name(response.error)
+    told = [f"{p}: {_records(each)}" for (_, p), each in sorted(response.partitions.items())]
     return ", ".join(told) or "no partitions"
 
 
@@ -438,9 +439,9 @@ def _records(fetched: api.FetchedPartition) -> str:
     return f"{what} of {fetched.log_start_offset} to {fetched.high_watermark}"
 
 
-def _topic(topic: api.MetadataTopic, answer: api.MetadataAnswer) -> str:
+def _topic(topic: api.MetadataTopic, response: api.MetadataResponse) -> str:
     if topic.error:
         return _name(topic.error)
-    nodes = {broker.node_id for broker in answer.brokers}
+    nodes = {broker.node_id for broker in response.brokers}
     led = all(each.leader in nodes and not each.error and not each.leader_epoch for each in topic.partitions)
     return f"{len(topic.partitions)} partitions{', each led in epoch 0' if led else ''}"

@@ -13,7 +13,7 @@ import pytest
 
 from instride.testing.simulate import main
 from instride.testing.simulation import check, run, transcript
-from instride.testing.simulation.kept import decode
+from instride.testing.simulation.corpus import decode
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 CHANCES = 10

@@ -115,7 +115,7 @@ def test_another_answer_is_another_transcript(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_answer_that_does_not_come_is_told_with_its_step() -> None:
-    with pytest.raises(AssertionError, match=r"at 'B joined': no JoinGroupAnswer within 25 s"):
+    with pytest.raises(AssertionError, match=r"at 'B joined': no JoinGroupResponse within 25 s"):
         play(KEPT_WAITING, ModelPlace())
 
 

@@ -17,10 +17,10 @@ from instride.core.application.polling import Poller
 from instride.core.application.writes import Write
 from instride.core.group.ownership import Ownership
 from instride.core.lease import Lease
-from instride.core.network.book import Book
+from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assignment import MemberAssignment
 from instride.core.network.commits import Commits
 from instride.core.network.heartbeats import Heartbeats
-from instride.core.network.held import HeldPartition
 from instride.ledger import OffsetLedger
 from instride.testing.simulation import check, plan_for, run
 
@@ -31,10 +31,10 @@ MOST = 1200
 def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(committing, "_speaks_of", lambda entry, held: True)
 
-    def get(book: Book, partition: Any, epoch: int) -> Any:
-        return book.held.get(partition)
+    def get(assignment: MemberAssignment, partition: Any, epoch: int) -> Any:
+        return assignment.partitions.get(partition)
 
-    patch.setattr(Book, "get", get)
+    patch.setattr(MemberAssignment, "get", get)
     patch.setattr(Commits, "abandon", lambda commits, partition, why: None)
 
 
@@ -48,20 +48,20 @@ def _complete_without_waiting_for_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_deadline_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Book, "_is_late", lambda book, held, now: False)
+    patch.setattr(MemberAssignment, "_is_late", lambda assignment, held, now: False)
 
 
 def _epochs_stay(patch: pytest.MonkeyPatch) -> None:
-    def new(book: Any, partition: Any, epoch: int) -> HeldPartition:
-        return HeldPartition(partition, epoch, book._context.backoff(), book._context.backoff())
+    def new(assignment: Any, partition: Any, epoch: int) -> AssignedPartition:
+        return AssignedPartition(partition, epoch, assignment._context.backoff(), assignment._context.backoff())
 
-    def assign(book: Any, partitions: Any) -> None:
-        book._newest_epoch = 0
-        assigned(book, partitions)
+    def assign(assignment: Any, partitions: Any) -> None:
+        assignment._newest_epoch = 0
+        assigned(assignment, partitions)
 
-    assigned = Book._assign
-    patch.setattr(Book, "_new", new)
-    patch.setattr(Book, "_assign", assign)
+    assigned = MemberAssignment._assign
+    patch.setattr(MemberAssignment, "_new", new)
+    patch.setattr(MemberAssignment, "_assign", assign)
 
 
 def _the_lease_always_holds(patch: pytest.MonkeyPatch) -> None:
@@ -69,10 +69,10 @@ def _the_lease_always_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def _delayed_ones_are_not_listed_as_owned(patch: pytest.MonkeyPatch) -> None:
-    def claimed(book: Book) -> list[Any]:
-        return sorted(tp for tp, held in book.held.items() if held.state is Ownership.OWNED)
+    def claimed(assignment: MemberAssignment) -> list[Any]:
+        return sorted(tp for tp, held in assignment.partitions.items() if held.state is Ownership.OWNED)
 
-    patch.setattr(Book, "claimed", claimed)
+    patch.setattr(MemberAssignment, "claimed", claimed)
 
 
 def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> No
 
 
 def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeldPartition, "stamp", property(lambda held: (held.epoch, 0)))
+    patch.setattr(AssignedPartition, "stamp", property(lambda held: (held.epoch, 0)))
 
 
 def _given_back_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
@@ -138,12 +138,14 @@ def _a_commit_reaches_beyond_a_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_join_answered_between_polls_is_thrown_away(patch: pytest.MonkeyPatch) -> None:
-    apply = Book.apply
+    apply = MemberAssignment.apply
 
-    def some(book: Any, target: frozenset[Any], generation: int, now: float, **member: Any) -> None:
-        apply(book, target if generation % 2 else target & book.held.keys(), generation, now, **member)
+    def some(assignment: Any, target: frozenset[Any], generation: int, now: float, **member: Any) -> None:
+        apply(
+            assignment, target if generation % 2 else target & assignment.partitions.keys(), generation, now, **member
+        )
 
-    patch.setattr(Book, "apply", some)
+    patch.setattr(MemberAssignment, "apply", some)
 
 
 def _no_heartbeat_while_the_application_works(patch: pytest.MonkeyPatch) -> None:
@@ -159,8 +161,8 @@ def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:
     collect = Greedy.collect
 
     def none(fairness: Greedy, partitions: Any, limit: int) -> Any:
-        held_back = any(held.state is Ownership.REVOKE_NEXT for held in partitions.values())
-        return [] if held_back else collect(fairness, partitions, limit)
+        deferred = any(held.state is Ownership.REVOKE_NEXT for held in partitions.values())
+        return [] if deferred else collect(fairness, partitions, limit)
 
     patch.setattr(Greedy, "collect", none)
 

@@ -7,7 +7,7 @@ import pytest
 from instride.core.network.commits import Commits
 from instride.testing.check import Violation
 from instride.testing.simulation import Plan, check, plan_for, run
-from instride.testing.simulation.kept import decode, encode
+from instride.testing.simulation.corpus import decode, encode
 from instride.testing.simulation.plan import Fault, MemberPlan
 from instride.testing.simulation.shrinking import shrink
 

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from instride.testing.check import Terms
+from instride.testing.check import Parameters
 from instride.testing.simulation import History, check, plan_for, run, transcript
 
 HISTORIES = int(os.environ.get("INSTRIDE_HISTORIES", "400"))
@@ -46,13 +46,13 @@ def test_the_histories_are_worth_their_name() -> None:
         history = judged(seed)
         seen = Counter(event.what for event in history)
         generations = sum(event.what == "group" and event.detail[0] == "Stable" for event in history)
-        kinds.update(what for what in ("lost", "delay", "given back", "failed", "cancelled") if seen[what])
+        kinds.update(what for what in ("lost", "delay", "reassigned", "failed", "cancelled") if seen[what])
         kinds["two rebalances"] += generations >= 3
-        kinds[Terms.of(history.events[0].detail).kind] += 1
+        kinds[Parameters.of(history.events[0].detail).kind] += 1
     assert kinds["two rebalances"] > 75, kinds
     assert min(kinds["calm"], kinds["storm"], kinds["slow"], kinds["lost"], kinds["delay"]) > 10, kinds
     assert kinds["faults"] > 50, kinds
-    assert kinds["given back"] > 3, kinds
+    assert kinds["reassigned"] > 3, kinds
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from instride.config import ConsumerConfig
 from instride.core.network import fetcher
+from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.connections import Connections
-from instride.core.network.held import HeldPartition
 from instride.testing.simulation import check, plan_for, run
 
 SEEDS = range(40)
@@ -22,24 +22,24 @@ def found() -> set[str]:
 
 
 def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everything(_config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
+    def everything(_config: ConsumerConfig, held: Iterable[AssignedPartition]) -> list[AssignedPartition]:
         return [each for each in held if each.fetchable]
 
-    monkeypatch.setattr(fetcher, "with_room", everything)
+    monkeypatch.setattr(fetcher, "with_capacity", everything)
     monkeypatch.setattr(fetcher, "most_bytes", lambda config, partitions: config.max_partition_fetch_bytes)
     assert "buffers keep their caps" in found()
 
 
 def test_one_that_keeps_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered: Callable[..., None] = Connections.answered
+    answered: Callable[..., None] = Connections.response_received
 
     def keep(self: Connections, request_id: int, result: Any, now: float) -> None:
         key = self._where[request_id]
-        pending = self._links[key].flying.get(request_id)
+        pending = self._links[key].in_flight.get(request_id)
         answered(self, request_id, result, now)
         if pending is not None:
             pending.deadline = float("inf")
-            self._links[key].flying[-request_id] = pending
+            self._links[key].in_flight[-request_id] = pending
 
-    monkeypatch.setattr(Connections, "answered", keep)
+    monkeypatch.setattr(Connections, "response_received", keep)
     assert "little is under way" in found()

@@ -99,7 +99,7 @@ class Beating:
 
     machine: NetworkMachine
     beats: list[float]
-    answers: dict[type, api.Answer]
+    answers: dict[type, api.Response]
     at: float = 0.0
 
     def run(self, until: float) -> None:
@@ -121,24 +121,24 @@ class Beating:
     def _answer(self, action: Transmit) -> None:
         if isinstance(action.request, api.Heartbeat):
             self.beats.append(self.at)
-        answer = self.answers.get(type(action.request))
-        if answer is not None:
-            self.machine.answered(action.request_id, answer, self.at)
+        response = self.answers.get(type(action.request))
+        if response is not None:
+            self.machine.response_received(action.request_id, response, self.at)
 
 
 def member(place: int, assignment: bytes, beats: list[float], random: Random) -> Beating:
     machine = NetworkMachine(DEFAULTS, lease=Lease(), random=random.random, wall_clock=lambda: 0.0)
-    join = api.JoinGroupAnswer(
+    join = api.JoinGroupResponse(
         generation=1, protocol="cooperative-sticky", leader="leader", member_id=f"m{place}", members=()
     )
-    answers: dict[type, api.Answer] = {
-        api.Metadata: api.MetadataAnswer(
+    answers: dict[type, api.Response] = {
+        api.Metadata: api.MetadataResponse(
             brokers=(api.Broker(node_id=1, host="b", port=1),), topics=(api.MetadataTopic(name="t", partitions=()),)
         ),
-        api.FindCoordinator: api.FindCoordinatorAnswer(node_id=1, host="b", port=1),
+        api.FindCoordinator: api.FindCoordinatorResponse(node_id=1, host="b", port=1),
         api.JoinGroup: join,
-        api.SyncGroup: api.SyncGroupAnswer(assignment=assignment),
-        api.Heartbeat: api.HeartbeatAnswer(),
+        api.SyncGroup: api.SyncGroupResponse(assignment=assignment),
+        api.Heartbeat: api.HeartbeatResponse(),
     }
     made = Beating(machine=machine, beats=beats, answers=answers, at=random.uniform(0.0, 0.02))
     machine.handle(Subscribe(topics=frozenset({"t"}), listener=False), made.at)

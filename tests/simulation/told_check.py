@@ -35,10 +35,10 @@ _C = OwnershipChange
 NEXT = {
     None: {_C.ASSIGNED},
     _C.ASSIGNED: {_C.REVOKE_REQUESTED, _C.LOST},
-    _C.REVOKE_REQUESTED: {_C.DELAYED, _C.COMPLETING, _C.GIVEN_BACK, _C.LOST},
-    _C.DELAYED: {_C.COMPLETING, _C.GIVEN_BACK, _C.LOST},
+    _C.REVOKE_REQUESTED: {_C.DELAYED, _C.COMPLETING, _C.REASSIGNED, _C.LOST},
+    _C.DELAYED: {_C.COMPLETING, _C.REASSIGNED, _C.LOST},
     _C.COMPLETING: {_C.REVOKED, _C.LOST},
-    _C.GIVEN_BACK: {_C.REVOKE_REQUESTED, _C.LOST},
+    _C.REASSIGNED: {_C.REVOKE_REQUESTED, _C.LOST},
     _C.REVOKED: {_C.ASSIGNED},
     _C.LOST: {_C.ASSIGNED},
 }
@@ -92,7 +92,7 @@ class _Check:
         self.found: list[str] = []
         self.state: dict[TopicPartition, OwnershipChange | None] = defaultdict(lambda: None)
         self.since: dict[TopicPartition, float] = {}
-        self.given_back: dict[TopicPartition, float] = {}
+        self.reassigned: dict[TopicPartition, float] = {}
         self.ended: list[tuple[TopicPartition, OwnershipChange]] = []
         self.rebalancing: RebalanceStarted | None = None
         self.at_risk: set[tuple[Key, float]] = set()
@@ -125,8 +125,8 @@ class _Check:
                 self.wrong(event, f"{tp} was {before and before.value}")
             if event.change is _C.ASSIGNED:
                 self.since[tp] = event.at
-            if event.change is _C.GIVEN_BACK:
-                self.given_back[tp] = event.at
+            if event.change is _C.REASSIGNED:
+                self.reassigned[tp] = event.at
             if event.change in (_C.REVOKED, _C.LOST):
                 self.ended.append((tp, event.change))
 
@@ -139,7 +139,7 @@ class _Check:
         if event.since != self.since[event.partition]:
             self.wrong(event, "since when")
         asked = self.truth.requested.get(key)
-        kept = self.given_back.get(event.partition, -1.0)
+        kept = self.reassigned.get(event.partition, -1.0)
         if asked and asked[-1] > kept and event.requested_at not in (asked[-1], None):
             self.wrong(event, f"it was requested at {asked}")
         released = self.truth.released.get(key)

@@ -23,7 +23,7 @@ from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
 from instride.spark.report import JobEnded, RangeProblem, RangeReport, Reported
-from instride.spark.run import Message, PipelineRun, RunSettings, inbox_teller
+from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import (
     CommitOutcome,
     CommitStatus,
@@ -89,7 +89,7 @@ class MemorySink:
 
 
 class FakeConsumer:
-    """The group's side, moved by the script: `assign`, `ask`, `give_back`, `lose`, `offer`."""
+    """The group's side, moved by the script: `assign`, `ask`, `reassign`, `lose`, `offer`."""
 
     def __init__(self) -> None:
         self.reasons: dict[TopicPartition, str] = {}
@@ -136,7 +136,7 @@ class FakeConsumer:
     def ask(self, *partitions: int) -> None:
         self.asked |= {tp(each) for each in partitions}
 
-    def give_back(self, *partitions: int) -> None:
+    def reassign(self, *partitions: int) -> None:
         self.asked -= {tp(each) for each in partitions}
         self.delayed -= {tp(each) for each in partitions}
 
@@ -239,7 +239,7 @@ class FakeRunner:
         self.started: list[tuple[str, list[OutputRange]]] = []
         self.cancelled: list[str] = []
         self.closed = False
-        self._tell = inbox_teller(inbox, cast(Any, consumer))
+        self._tell = inbox_dispatcher(inbox, cast(Any, consumer))
 
     def start(self, task: RangeTask, ranges: list[OutputRange]) -> None:
         self.started.append((task.job, ranges))

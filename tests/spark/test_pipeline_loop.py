@@ -170,7 +170,7 @@ def test_a_partition_that_is_given_back_goes_on_without_a_gap() -> None:
         stage.consumer.offer(0, 3)
         stage.consumer.ask(0)
         yield from until(lambda: stage.consumer.delays)
-        stage.consumer.give_back(0)
+        stage.consumer.reassign(0)
         yield
         stage.runner.finish(0)
         yield from until(lambda: len(stage.runner.started) == 2)
@@ -178,7 +178,7 @@ def test_a_partition_that_is_given_back_goes_on_without_a_gap() -> None:
 
     stage.play(script())
     assert started(stage) == [[(0, 0, 5)], [(0, 5, 8)]]
-    assert PartitionChange.GIVEN_BACK in dict(changes(stage))
+    assert PartitionChange.REASSIGNED in dict(changes(stage))
 
 
 def test_a_lost_partitions_job_is_cancelled_and_its_result_is_not_committed() -> None:

@@ -128,20 +128,20 @@ def test_retries_end_and_their_pauses_double_up_to_a_bound() -> None:
     plans.offer([span(0, 5)], 0.0)
     now = 0.0
     for pause in (1.0, 2.0, 3.0):
-        (flight,) = plans.plan(now, jobs=0, cores=2)
-        assert plans.failed(flight, now)
+        (running_job,) = plans.plan(now, jobs=0, cores=2)
+        assert plans.failed(running_job, now)
         assert plans.plan(now + pause - 0.01, jobs=0, cores=2) == ()
         now += pause
-    (flight,) = plans.plan(now, jobs=0, cores=2)
-    assert not plans.failed(flight, now)
+    (running_job,) = plans.plan(now, jobs=0, cores=2)
+    assert not plans.failed(running_job, now)
 
 
 def test_a_success_makes_earlier_failures_forgotten() -> None:
     plans = planner(retries=1)
     plans.offer([span(0, 100), span(100, 300)], 0.0)
     for start in (0, 100):
-        (flight,) = plans.plan(10.0 * start, jobs=0, cores=2)
-        assert plans.failed(flight, 10.0 * start)
+        (running_job,) = plans.plan(10.0 * start, jobs=0, cores=2)
+        assert plans.failed(running_job, 10.0 * start)
         (again,) = plans.plan(10.0 * start + 1.0, jobs=0, cores=2)
         assert again.start == start
         plans.succeeded(again, records=100, nbytes=1)
@@ -157,8 +157,8 @@ def test_blocked_partitions_get_no_job_and_go_on_when_they_are_not() -> None:
 def test_what_is_withdrawn_is_planned_anew_without_a_gap() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
-    (flight,) = plans.plan(0.0, jobs=0, cores=2)
-    plans.failed(flight, 0.0)
+    (running_job,) = plans.plan(0.0, jobs=0, cores=2)
+    plans.failed(running_job, 0.0)
     plans.offer([span(5, 9)], 0.0)
     assert plans.is_waiting_to_retry(tp(0))
     plans.withdraw(tp(0))
@@ -172,12 +172,12 @@ def test_what_is_withdrawn_is_planned_anew_without_a_gap() -> None:
 def test_a_reset_partition_is_forgotten_with_its_flight() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
-    (flight,) = plans.plan(0.0, jobs=0, cores=2)
+    (running_job,) = plans.plan(0.0, jobs=0, cores=2)
     plans.reset(tp(0))
     assert plans.in_flight == 0
     plans.offer([span(3, 9, seek_number=1)], 0.0)
-    plans.succeeded(flight, records=1, nbytes=1)
-    assert plans.failed(flight, 0.0)
+    plans.succeeded(running_job, records=1, nbytes=1)
+    assert plans.failed(running_job, 0.0)
     assert bounds(plans.plan(0.0, jobs=0, cores=2)) == [(0, 3, 9)]
     assert plans.in_flight == 1
 
@@ -203,26 +203,26 @@ def test_success_covers_each_partition_in_order_without_gap_or_overlap(
     plans = planner(range_records=most, retries=1_000_000, backoff=0.0)
     offered = [0, 0, 0]
     done = [0, 0, 0]
-    flights: dict[int, OffsetRange] = {}
+    running_jobs: dict[int, OffsetRange] = {}
     for now, (verb, partition, count) in enumerate(script):
         if verb == "offer":
             plans.offer([span(offered[partition], offered[partition] + count, partition)], now)
             offered[partition] += count
         elif verb == "plan":
             for each in plans.plan(now, jobs=0, cores=3):
-                assert each.partition not in flights
+                assert each.partition not in running_jobs
                 assert each.start == done[each.partition]
                 assert 0 < each.end - each.start <= most
-                flights[each.partition] = each
+                running_jobs[each.partition] = each
         elif verb == "withdraw":
             plans.withdraw(tp(partition))
-            flights.pop(partition, None)
-        elif partition in flights:
-            flight = flights.pop(partition)
+            running_jobs.pop(partition, None)
+        elif partition in running_jobs:
+            running_job = running_jobs.pop(partition)
             if verb == "succeed":
-                plans.succeeded(flight, records=1, nbytes=1)
-                done[partition] = flight.end
+                plans.succeeded(running_job, records=1, nbytes=1)
+                done[partition] = running_job.end
             else:
-                assert plans.failed(flight, now)
-        assert plans.in_flight == len(flights)
+                assert plans.failed(running_job, now)
+        assert plans.in_flight == len(running_jobs)
     assert all(reached <= end for reached, end in zip(done, offered, strict=True))

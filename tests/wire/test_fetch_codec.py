@@ -16,7 +16,7 @@ from record_batches import Rec, batch, plain
 from response_builder import build
 
 from instride.errors import CorruptRecordError, ProtocolError
-from instride.wire.api import Fetch, FetchAnswer, FetchPartition
+from instride.wire.api import Fetch, FetchPartition, FetchResponse
 from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 
 VERSIONS = range(FETCH_VERSIONS[0], FETCH_VERSIONS[1] + 1)
@@ -60,14 +60,14 @@ def _body(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top
     return out.getvalue()
 
 
-def _answer(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> FetchAnswer:
+def _answer(version: int, partitions: dict[tuple[str, int], dict[str, Any]], **top: Any) -> FetchResponse:
     return decoded(decode_fetch(memoryview(_body(version, partitions, **top)), version, REQUEST))
 
 
-def decoded(answer: FetchAnswer) -> FetchAnswer:
+def decoded(response: FetchResponse) -> FetchResponse:
     """With what can be decoded at once."""
     partitions = {}
-    for key, each in answer.partitions.items():
+    for key, each in response.partitions.items():
         partitions[key] = each
         if each.undecoded is not None:
             piece = each.undecoded.decode(1 << 20, 1 << 20, alone=True)
@@ -75,7 +75,7 @@ def decoded(answer: FetchAnswer) -> FetchAnswer:
             partitions[key] = replace(
                 each, undecoded=None, chunk=piece.chunk, next_offset=piece.next_offset, corrupt=piece.corrupt
             )
-    return replace(answer, partitions=partitions)
+    return replace(response, partitions=partitions)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -133,7 +133,7 @@ def test_a_wait_that_does_not_fit_is_cut(seconds: float) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_has_what_the_broker_said(version: int) -> None:
-    answer = _answer(
+    response = _answer(
         version,
         {
             ("flights", 0): {
@@ -148,8 +148,8 @@ def test_an_answer_has_what_the_broker_said(version: int) -> None:
         },
         session_id=5,
     )
-    assert (answer.error, answer.session_id) == (0, 5 if version >= 7 else 0)
-    first, second, third = (answer.partitions[key] for key in (("flights", 0), ("flights", 1), ("airports", 7)))
+    assert (response.error, response.session_id) == (0, 5 if version >= 7 else 0)
+    first, second, third = (response.partitions[key] for key in (("flights", 0), ("flights", 1), ("airports", 7)))
     assert (first.error, first.high_watermark, first.last_stable_offset) == (0, 50, 40)
     assert first.log_start_offset == (2 if version >= 5 else -1)
     assert first.preferred_read_replica == (3 if version >= 11 else -1)
@@ -164,8 +164,8 @@ def test_an_answer_has_what_the_broker_said(version: int) -> None:
 def test_aborted_transactions_are_skipped(version: int) -> None:
     log = batch(plain(10, 11), transactional=True, producer_id=9) + batch(plain(12))
     aborted = [{"producer_id": 9, "first_offset": 10}]
-    answer = _answer(version, {("flights", 0): {"records": log, "aborted_transactions": aborted}})
-    chunk = answer.partitions["flights", 0].chunk
+    response = _answer(version, {("flights", 0): {"records": log, "aborted_transactions": aborted}})
+    chunk = response.partitions["flights", 0].chunk
     assert chunk is not None
     assert [r.offset for r in chunk.records(epoch=0, seek_number=0)] == [12]
 
@@ -173,17 +173,17 @@ def test_aborted_transactions_are_skipped(version: int) -> None:
 def test_records_stay_where_they_were_received() -> None:
     """Where they are most of it. The value's bytes are changed under the chunk: a record made after it shows that."""
     body = bytearray(_body(16, {("flights", 0): {"records": batch([Rec(offset=10, value=b"v" * 500)])}}))
-    answer = decoded(decode_fetch(memoryview(body), 16, REQUEST))
+    response = decoded(decode_fetch(memoryview(body), 16, REQUEST))
     body[:] = body.replace(b"v" * 500, b"n" * 500)
-    chunk = answer.partitions["flights", 0].chunk
+    chunk = response.partitions["flights", 0].chunk
     assert chunk is not None
     assert chunk.records(epoch=0, seek_number=0)[0].value == b"n" * 500
 
 
 def test_a_corrupt_partition_leaves_the_others() -> None:
     bad = batch(plain(10, 11), crc=1)
-    answer = _answer(16, {("flights", 0): {"records": bad}, ("flights", 1): {"records": batch(plain(20))}})
-    first, second = answer.partitions["flights", 0], answer.partitions["flights", 1]
+    response = _answer(16, {("flights", 0): {"records": bad}, ("flights", 1): {"records": batch(plain(20))}})
+    first, second = response.partitions["flights", 0], response.partitions["flights", 1]
     assert isinstance(first.corrupt, CorruptRecordError)
     assert (first.corrupt.topic, first.corrupt.partition, first.corrupt.offset) == ("flights", 0, 10)
     assert (first.chunk, first.next_offset, first.error) == (None, 10, 0)
@@ -192,8 +192,8 @@ def test_a_corrupt_partition_leaves_the_others() -> None:
 
 
 def test_records_beside_an_error_are_not_looked_at() -> None:
-    answer = _answer(16, {("flights", 0): {"error_code": 6, "records": batch(plain(10))}})
-    found = answer.partitions["flights", 0]
+    response = _answer(16, {("flights", 0): {"error_code": 6, "records": batch(plain(10))}})
+    found = response.partitions["flights", 0]
     assert (found.error, found.chunk, found.next_offset) == (6, None, 10)
 
 
@@ -214,8 +214,8 @@ def test_what_was_not_asked_for_is_ignored() -> None:
 
 
 def test_what_is_left_out_of_a_full_answer_is_an_error() -> None:
-    answer = _answer(16, {("flights", 0): {}})
-    assert [answer.partitions[key].error for key in (("flights", 0), ("flights", 1), ("airports", 7))] == [0, -1, -1]
+    response = _answer(16, {("flights", 0): {}})
+    assert [response.partitions[key].error for key in (("flights", 0), ("flights", 1), ("airports", 7))] == [0, -1, -1]
 
 
 def test_a_session_s_answer_leaves_out_what_has_nothing_new() -> None:
@@ -226,7 +226,7 @@ def test_a_session_s_answer_leaves_out_what_has_nothing_new() -> None:
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
 def test_an_error_of_the_whole_answer(version: int) -> None:
-    assert _answer(version, {}, error_code=70) == FetchAnswer(error=70)
+    assert _answer(version, {}, error_code=70) == FetchResponse(error=70)
 
 
 def test_a_partition_that_is_listed_twice_is_a_protocol_error() -> None:
@@ -246,19 +246,19 @@ def test_a_batch_beyond_the_end_that_the_response_states_is_corrupt(committed: b
     ends = {"high_watermark": 13, "last_stable_offset": 12}
     asked = replace(REQUEST, read_committed=committed)
     good = {("flights", 0): {**ends, "records": batch(plain(10)) + batch(plain(12))}}
-    answer = decoded(decode_fetch(memoryview(_body(16, good)), 16, asked)).partitions["flights", 0]
-    assert (answer.next_offset, answer.corrupt is not None) == (11 if committed else 13, committed)
+    response = decoded(decode_fetch(memoryview(_body(16, good)), 16, asked)).partitions["flights", 0]
+    assert (response.next_offset, response.corrupt is not None) == (11 if committed else 13, committed)
     bad = {("flights", 0): {**ends, "records": batch(plain(10), base_offset=10 | 1 << 40)}}
-    answer = decoded(decode_fetch(memoryview(_body(16, bad)), 16, asked)).partitions["flights", 0]
-    assert (answer.chunk, answer.next_offset) == (None, 10)
-    assert "beyond the end of the log" in str(answer.corrupt)
+    response = decoded(decode_fetch(memoryview(_body(16, bad)), 16, asked)).partitions["flights", 0]
+    assert (response.chunk, response.next_offset) == (None, 10)
+    assert "beyond the end of the log" in str(response.corrupt)
 
 
 def test_a_batch_that_was_written_after_the_broker_looked_at_the_end_is_good() -> None:
     """A real broker may note its high watermark and read a little later. Such a batch follows without a gap."""
     body = _body(16, {("flights", 0): {"high_watermark": 11, "records": batch(plain(10)) + batch(plain(11))}})
-    answer = decoded(decode_fetch(memoryview(body), 16, REQUEST)).partitions["flights", 0]
-    assert (answer.next_offset, answer.corrupt) == (12, None)
+    response = decoded(decode_fetch(memoryview(body), 16, REQUEST)).partitions["flights", 0]
+    assert (response.next_offset, response.corrupt) == (12, None)
 
 
 @pytest.mark.parametrize("tags", [False, True])
@@ -319,10 +319,10 @@ def test_damaged_bytes_give_an_answer_or_a_protocol_error(version: int, data: st
         at = data.draw(st.integers(0, len(body) - 1))
         body[at] = data.draw(st.integers(0, 255))
     try:
-        answer = decode_fetch(memoryview(body), version, REQUEST)
+        response = decode_fetch(memoryview(body), version, REQUEST)
     except ProtocolError:
         return
-    assert isinstance(decoded(answer), FetchAnswer)
+    assert isinstance(decoded(response), FetchResponse)
 
 
 @given(version=st.sampled_from(VERSIONS), body=st.binary(max_size=200))

@@ -45,7 +45,7 @@ class Client:
         while not (received := self._receive()):
             pass
         assert received[0].error is None
-        return received[0].answer
+        return received[0].response
 
     def close(self) -> None:
         self._socket.close()

@@ -47,7 +47,7 @@ class Script:
         body = frame[14 + size :]
         return key, correlation_id, body.removeprefix(b"\x00") if (key, version) == (36, 2) else body
 
-    def answer(self, correlation_id: int, body: bytes, *, flexible: bool = False) -> list[Any]:
+    def response(self, correlation_id: int, body: bytes, *, flexible: bool = False) -> list[Any]:
         head = struct.pack(">i", correlation_id) + (b"\x00" if flexible else b"")
         return self.connection.receive_data(framed(head + body))
 
@@ -56,7 +56,7 @@ class Script:
         assert asked is not None
         assert asked[0] == 17
         names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in mechanisms)
-        self.answer(asked[1], struct.pack(">hi", error, len(mechanisms)) + names)
+        self.response(asked[1], struct.pack(">hi", error, len(mechanisms)) + names)
 
     def authenticate(self, error: int = 0, message: str = "", lifetime_ms: int = 0) -> bytes:
         """Answers SaslAuthenticate version 2; returns the client's message."""
@@ -64,7 +64,7 @@ class Script:
         assert asked is not None
         assert asked[0] == 36
         text = bytes([len(message) + 1]) + message.encode()
-        self.answer(asked[1], struct.pack(">h", error) + text + b"\x01" + struct.pack(">q", lifetime_ms) + b"\x00",
+        self.response(asked[1], struct.pack(">h", error) + text + b"\x01" + struct.pack(">q", lifetime_ms) + b"\x00",
                     flexible=True)  # fmt: skip
         return asked[2]
 
@@ -124,7 +124,7 @@ def test_a_broker_that_cannot_is_told_before_a_secret_is_sent() -> None:
 
 def test_a_broker_that_talks_for_ever_is_cut_short() -> None:
     class Endless(Plain):
-        def answer(self, challenge: bytes) -> bytes | None:
+        def response(self, challenge: bytes) -> bytes | None:
             return b"more"
 
     script = Script(Endless("u", "p"))
@@ -147,7 +147,7 @@ def test_again_without_mixing_with_requests() -> None:
         connection.send(8, api.Metadata(topics=()))
     script.agree()
     # The answer to what was sent before comes in between.
-    (received,) = script.answer(correlation_id, struct.pack(">ih", 0, 0) + b"\x00", flexible=True)
+    (received,) = script.response(correlation_id, struct.pack(">ih", 0, 0) + b"\x00", flexible=True)
     assert received.request_id == 7
     assert b"other" in script.authenticate(lifetime_ms=20_000)
     assert is_ready(script)

@@ -29,10 +29,10 @@ def scram(name: ScramName = "SCRAM-SHA-256", username: str = "user", password: s
 def test_the_exchange_of_rfc_7677() -> None:
     mechanism = scram()
     assert mechanism.start() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    assert mechanism.answer(SERVER_FIRST) == (
+    assert mechanism.response(SERVER_FIRST) == (
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
-    assert mechanism.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+    assert mechanism.response(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
 
 
 @pytest.mark.requirement("surface/scram")
@@ -51,9 +51,9 @@ def test_the_exchange_of_rfc_7677() -> None:
 def test_a_broker_that_does_not_prove_itself_is_refused(last: bytes) -> None:
     mechanism = scram()
     mechanism.start()
-    mechanism.answer(SERVER_FIRST)
+    mechanism.response(SERVER_FIRST)
     with pytest.raises(AuthenticationError):
-        mechanism.answer(last)
+        mechanism.response(last)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_a_first_message_that_breaks_the_rules_is_refused(first: bytes, why: str
     mechanism = scram()
     mechanism.start()
     with pytest.raises(AuthenticationError, match=why) as refused:
-        mechanism.answer(first)
+        mechanism.response(first)
     assert "pencil" not in str(refused.value)
 
 
 def test_the_most_iterations_are_done() -> None:
     mechanism = scram()
     mechanism.start()
-    assert mechanism.answer(b"r=rOprNGfwEbeRWgbNEkqOx,s=W22Z,i=%d" % MOST_ITERATIONS)
+    assert mechanism.response(b"r=rOprNGfwEbeRWgbNEkqOx,s=W22Z,i=%d" % MOST_ITERATIONS)
 
 
 def test_a_name_is_escaped_so_that_it_cannot_add_attributes() -> None:
@@ -111,9 +111,9 @@ def test_the_signature_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(hmac, "compare_digest", compare)
     mechanism = scram()
     mechanism.start()
-    mechanism.answer(SERVER_FIRST)
+    mechanism.response(SERVER_FIRST)
     with pytest.raises(AuthenticationError, match="impostor"):
-        mechanism.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+        mechanism.response(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
     assert len(compared) == 1, "nothing else decides"
     assert compared[0][0] == compared[0][1]
 
@@ -123,34 +123,34 @@ def test_the_signature_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
 def test_only_a_broker_with_the_same_password_is_believed(name: ScramName, hash_name: str, password: str) -> None:
     mechanism = scram(name, "ü,=", password)
     first = mechanism.start()
-    final = mechanism.answer(SERVER_FIRST)
+    final = mechanism.response(SERVER_FIRST)
     assert final is not None
     bare = first.removeprefix(b"n,,")
-    assert mechanism.answer(server_signature(hash_name, password, bare, SERVER_FIRST, final)) is None
+    assert mechanism.response(server_signature(hash_name, password, bare, SERVER_FIRST, final)) is None
     with pytest.raises(AuthenticationError, match="impostor"):
-        mechanism.answer(server_signature(hash_name, password + "x", bare, SERVER_FIRST, final))
+        mechanism.response(server_signature(hash_name, password + "x", bare, SERVER_FIRST, final))
 
 
 def test_plain() -> None:
     mechanism = Plain("user", "pass,=word")
     assert mechanism.start() == b"\0user\0pass,=word"
-    assert mechanism.answer(b"") is None
+    assert mechanism.response(b"") is None
     with pytest.raises(AuthenticationError, match="challenge"):
-        mechanism.answer(b"more")
+        mechanism.response(b"more")
 
 
 def test_a_token_and_its_extensions() -> None:
     mechanism = OAuthBearer(OAuthToken(value="a.b.c", extensions={"logicalCluster": "lkc-1"}))
     assert mechanism.start() == b"n,,\x01auth=Bearer a.b.c\x01logicalCluster=lkc-1\x01\x01"
-    assert mechanism.answer(b"") is None
+    assert mechanism.response(b"") is None
 
 
 def test_a_refused_token_is_never_a_success() -> None:
     mechanism = OAuthBearer(OAuthToken(value="secret-token"))
     mechanism.start()
-    assert mechanism.answer(b'{"status":"invalid_token","echo":"secret-token"}\n') == b"\x01"
+    assert mechanism.response(b'{"status":"invalid_token","echo":"secret-token"}\n') == b"\x01"
     with pytest.raises(AuthenticationError, match=r"invalid_token.*\*\*\*") as refused:
-        mechanism.answer(b"")
+        mechanism.response(b"")
     assert "secret-token" not in str(refused.value)
 
 
@@ -205,33 +205,33 @@ class Context:
 def test_gssapi_chooses_no_layer() -> None:
     mechanism = Gssapi(Context(steps=2), b"ticket")
     assert (mechanism.name, mechanism.secrets, mechanism.start()) == ("GSSAPI", (), b"ticket")
-    assert mechanism.answer(b"x") == b"more"
-    assert mechanism.answer(b"proof") == b""
-    assert mechanism.answer(bytes((0, 0, 1, 7))) == bytes((0, 0, 0, 1))
-    assert mechanism.answer(b"") is None
+    assert mechanism.response(b"x") == b"more"
+    assert mechanism.response(b"proof") == b""
+    assert mechanism.response(bytes((0, 0, 1, 7))) == bytes((0, 0, 0, 1))
+    assert mechanism.response(b"") is None
 
 
 @pytest.mark.parametrize("offer", [b"", bytes((0, 0, 1)), bytes((0, 0, 0, 0, 1)), bytes((0, 0, 1, 6))])
 def test_a_broker_that_wants_a_layer_is_refused(offer: bytes) -> None:
     mechanism = Gssapi(Context(), b"ticket")
-    mechanism.answer(b"proof")
+    mechanism.response(b"proof")
     with pytest.raises(AuthenticationError, match="security layer"):
-        mechanism.answer(offer)
+        mechanism.response(offer)
 
 
 def test_a_broker_that_does_not_prove_itself_by_kerberos_is_refused() -> None:
     mechanism = Gssapi(Context(mutual=False), b"ticket")
-    mechanism.answer(b"proof")
+    mechanism.response(b"proof")
     with pytest.raises(AuthenticationError, match="mutual"):
-        mechanism.answer(bytes((0, 0, 1, 7)))
+        mechanism.response(bytes((0, 0, 1, 7)))
 
 
 def test_a_broker_that_goes_on_after_its_offer_is_refused() -> None:
     mechanism = Gssapi(Context(), b"ticket")
-    mechanism.answer(b"proof")
-    mechanism.answer(bytes((0, 0, 1, 7)))
+    mechanism.response(b"proof")
+    mechanism.response(bytes((0, 0, 1, 7)))
     with pytest.raises(AuthenticationError, match="end"):
-        mechanism.answer(b"more")
+        mechanism.response(b"more")
 
 
 def test_a_password_is_salted_once_for_the_same_salt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,10 +245,10 @@ def test_a_password_is_salted_once_for_the_same_salt(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", counting)
     credentials = ScramCredentials("SCRAM-SHA-256", "user", "pencil")
-    proofs = [Scram(credentials, nonce=NONCE).answer(SERVER_FIRST) for _ in range(3)]
+    proofs = [Scram(credentials, nonce=NONCE).response(SERVER_FIRST) for _ in range(3)]
     assert len(set(proofs)) == 1
     assert len(salted) == 1
-    Scram(credentials, nonce=NONCE).answer(SERVER_FIRST.replace(b"s=W22Z", b"s=X22Z"))
+    Scram(credentials, nonce=NONCE).response(SERVER_FIRST.replace(b"s=W22Z", b"s=X22Z"))
     assert len(salted) == 2, "another broker's salt"
 
 

@@ -115,7 +115,7 @@ def test_an_answer_names_its_request() -> None:
     assert (body.group_id, body.generation_id, body.member_id) == ("g", 1, "m")
     assert list(connection.outstanding) == [77]
     assert connection.receive_data(heartbeat_answer(1, 27)) == [
-        Received(request_id=77, answer=api.HeartbeatAnswer(error=27), nbytes=12)
+        Received(request_id=77, response=api.HeartbeatResponse(error=27), nbytes=12)
     ]
     assert list(connection.outstanding) == []
 
@@ -136,21 +136,21 @@ def test_an_answer_split_at_every_byte() -> None:
         connection.send(1, HEARTBEAT)
         connection.send(2, HEARTBEAT)
         received = connection.receive_data(stream[:cut]) + connection.receive_data(stream[cut:])
-        assert [each.answer for each in received] == [api.HeartbeatAnswer(error=1), api.HeartbeatAnswer(error=2)]
+        assert [each.response for each in received] == [api.HeartbeatResponse(error=1), api.HeartbeatResponse(error=2)]
 
 
 def test_unknown_tags_in_a_header_are_skipped() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
     frame = framed(struct.pack(">i", 1) + b"\x01\x07\x02ab" + struct.pack(">ihb", 0, 25, 0))
-    assert connection.receive_data(frame)[0].answer == api.HeartbeatAnswer(error=25)
+    assert connection.receive_data(frame)[0].response == api.HeartbeatResponse(error=25)
 
 
 def test_api_versions_answers_with_the_old_header_always() -> None:
     connection = connected()
     connection.send(5, api.ApiVersions())
     (received,) = connection.receive_data(greeting(4, {3: (1, 2)}, correlation_id=1))
-    assert received.answer == api.ApiVersionsAnswer(versions={3: (1, 2)})
+    assert received.response == api.ApiVersionsResponse(versions={3: (1, 2)})
 
 
 def test_an_answer_that_nobody_asked_for() -> None:
@@ -246,9 +246,9 @@ def test_end_of_stream_says_where() -> None:
 def test_the_callers_buffer() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
-    answer = heartbeat_answer(1)
-    connection.get_buffer()[: len(answer)] = answer
-    assert [each.request_id for each in connection.buffer_updated(len(answer))] == [5]
+    response = heartbeat_answer(1)
+    connection.get_buffer()[: len(response)] = response
+    assert [each.request_id for each in connection.buffer_updated(len(response))] == [5]
 
 
 @given(pieces=st.lists(st.binary(max_size=40), max_size=5), greeted=st.booleans())

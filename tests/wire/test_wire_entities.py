@@ -18,7 +18,7 @@ from instride.wire import api
 from instride.wire.codecs import codec_of
 from instride.wire.entities import milliseconds, read_request, read_response, write_request
 
-SCHEMA_DRIVEN = [kind for kind in api.ANSWERS if kind is not api.Fetch]
+SCHEMA_DRIVEN = [kind for kind in api.RESPONSES if kind is not api.Fetch]
 EVERY_VERSION = [
     pytest.param(codec_of(kind).api_key, version, id=f"{codec_of(kind).name}-{version}")
     for kind in SCHEMA_DRIVEN

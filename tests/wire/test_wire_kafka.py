@@ -30,7 +30,7 @@ from instride.wire.decoder import ConsumerRecord
 
 pytestmark = pytest.mark.kafka
 
-A = TypeVar("A", bound=api.Answer)
+A = TypeVar("A", bound=api.Response)
 
 DEADLINE = 60.0
 
@@ -80,18 +80,18 @@ class Client:
             if self.connection.failure is not None:
                 raise self.connection.failure
         assert received[0].request_id == request_id
-        assert isinstance(received[0].answer, kind)
-        return received[0].answer
+        assert isinstance(received[0].response, kind)
+        return received[0].response
 
 
 def until(call: Callable[[], A], done: Callable[[A], bool]) -> A:
     """Asks again until the broker has settled."""
     end = time.monotonic() + DEADLINE
     while True:
-        answer = call()
-        if done(answer):
-            return answer
-        assert time.monotonic() < end, f"still {answer}"
+        response = call()
+        if done(response):
+            return response
+        assert time.monotonic() < end, f"still {response}"
 
 
 @pytest.fixture
@@ -103,9 +103,9 @@ def client(kafka: LocalKafka) -> Iterator[Client]:
 def coordinated(client: Client, group: str) -> None:
     """Waits until the group's coordinator answers (the first group of a broker makes the offsets topic)."""
     request = api.FindCoordinator(group_id=group)
-    until(lambda: client.call(request, api.FindCoordinatorAnswer), lambda answer: answer.error == 0)
+    until(lambda: client.call(request, api.FindCoordinatorResponse), lambda response: response.error == 0)
     fetch = api.OffsetFetch(group_id=group, partitions=())
-    until(lambda: client.call(fetch, api.OffsetFetchAnswer), lambda answer: answer.error == 0)
+    until(lambda: client.call(fetch, api.OffsetFetchResponse), lambda response: response.error == 0)
 
 
 def shared(client: Client, kind: type[api.Request]) -> range:
@@ -116,17 +116,17 @@ def shared(client: Client, kind: type[api.Request]) -> range:
 
 
 def topic_id_of(client: Client, topic: str) -> UUID:
-    answer = client.call(api.Metadata(topics=(topic,)), api.MetadataAnswer)
-    return answer.topics[0].topic_id
+    response = client.call(api.Metadata(topics=(topic,)), api.MetadataResponse)
+    return response.topics[0].topic_id
 
 
 def test_api_versions(kafka: LocalKafka, client: Client) -> None:
     versions = client.connection.versions
-    for kind in api.ANSWERS:
+    for kind in api.RESPONSES:
         assert shared(client, kind), kind
     for version in shared(client, api.ApiVersions):
         with Client(kafka.bootstrap_servers, pin=version) as pinned:
-            assert pinned.call(api.ApiVersions(), api.ApiVersionsAnswer).versions.keys() == versions.keys()
+            assert pinned.call(api.ApiVersions(), api.ApiVersionsResponse).versions.keys() == versions.keys()
 
 
 def test_metadata(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
@@ -135,27 +135,27 @@ def test_metadata(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., 
         if version < 4:
             continue  # these would create the topic
         with Client(kafka.bootstrap_servers, pin=version) as pinned:
-            answer = pinned.call(api.Metadata(topics=(topic, "no-such-topic")), api.MetadataAnswer)
-            (broker,) = answer.brokers
+            response = pinned.call(api.Metadata(topics=(topic, "no-such-topic")), api.MetadataResponse)
+            (broker,) = response.brokers
             assert f"{broker.host}:{broker.port}" == kafka.address()
-            found = {each.name: each for each in answer.topics}
+            found = {each.name: each for each in response.topics}
             assert found["no-such-topic"].error == 3
             assert [each.partition for each in found[topic].partitions] == [0, 1, 2]
             assert {each.leader for each in found[topic].partitions} == {broker.node_id}
             assert {each.replicas for each in found[topic].partitions} == {(broker.node_id,)}
             assert (found[topic].topic_id != api.NO_TOPIC_ID) == (version >= 10)
-            everything = pinned.call(api.Metadata(topics=None), api.MetadataAnswer)
+            everything = pinned.call(api.Metadata(topics=None), api.MetadataResponse)
             assert topic in {each.name for each in everything.topics}
-            assert pinned.call(api.Metadata(topics=()), api.MetadataAnswer).topics == ()
+            assert pinned.call(api.Metadata(topics=()), api.MetadataResponse).topics == ()
 
 
 def test_find_coordinator(kafka: LocalKafka, client: Client) -> None:
     coordinated(client, "wire-find")
     for version in shared(client, api.FindCoordinator):
         with Client(kafka.bootstrap_servers, pin=version) as pinned:
-            answer = pinned.call(api.FindCoordinator(group_id="wire-find"), api.FindCoordinatorAnswer)
-            assert answer.error == 0
-            assert f"{answer.host}:{answer.port}" == kafka.address()
+            response = pinned.call(api.FindCoordinator(group_id="wire-find"), api.FindCoordinatorResponse)
+            assert response.error == 0
+            assert f"{response.host}:{response.port}" == kafka.address()
 
 
 def test_list_offsets(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
@@ -165,10 +165,10 @@ def test_list_offsets(kafka: LocalKafka, client: Client, kafka_topic: Callable[.
             request = api.ListOffsets(
                 timestamps={(topic, 0): -1, (topic, 1): -2, (topic, 7): -1}, read_committed=version >= 2
             )
-            answer = pinned.call(request, api.ListOffsetsAnswer)
-            assert answer.offsets[topic, 0].error == answer.offsets[topic, 1].error == 0
-            assert answer.offsets[topic, 0].offset == answer.offsets[topic, 1].offset == 0
-            assert answer.offsets[topic, 7].error == 3
+            response = pinned.call(request, api.ListOffsetsResponse)
+            assert response.offsets[topic, 0].error == response.offsets[topic, 1].error == 0
+            assert response.offsets[topic, 0].offset == response.offsets[topic, 1].offset == 0
+            assert response.offsets[topic, 7].error == 3
 
 
 def test_where_an_epoch_ends(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
@@ -178,13 +178,13 @@ def test_where_an_epoch_ends(kafka: LocalKafka, client: Client, kafka_topic: Cal
             request = api.OffsetForLeaderEpoch(
                 epochs={(topic, 0): 0, (topic, 7): 0}, leader_epochs={(topic, 0): 0, (topic, 7): 0}
             )
-            answer = pinned.call(request, api.OffsetForLeaderEpochAnswer)
-            assert answer.ends[topic, 0] == api.EpochEnd(leader_epoch=0, end_offset=0)
-            assert answer.ends[topic, 7].error == 3
+            response = pinned.call(request, api.OffsetForLeaderEpochResponse)
+            assert response.ends[topic, 0] == api.EpochEnd(leader_epoch=0, end_offset=0)
+            assert response.ends[topic, 7].error == 3
             fenced = api.OffsetForLeaderEpoch(epochs={(topic, 0): 9}, leader_epochs={(topic, 0): 9})
-            assert pinned.call(fenced, api.OffsetForLeaderEpochAnswer).ends[topic, 0].error == 75
+            assert pinned.call(fenced, api.OffsetForLeaderEpochResponse).ends[topic, 0].error == 75
             newer = api.OffsetForLeaderEpoch(epochs={(topic, 0): 9}, leader_epochs={(topic, 0): 0})
-            assert pinned.call(newer, api.OffsetForLeaderEpochAnswer).ends[topic, 0] == api.EpochEnd()
+            assert pinned.call(newer, api.OffsetForLeaderEpochResponse).ends[topic, 0] == api.EpochEnd()
 
 
 def test_offsets_are_committed_and_fetched(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
@@ -200,19 +200,19 @@ def test_offsets_are_committed_and_fetched(kafka: LocalKafka, client: Client, ka
             topic_ids=ids,
         )
         with Client(kafka.bootstrap_servers, pin=version) as pinned:
-            assert pinned.call(commit, api.OffsetCommitAnswer).errors == {(topic, 1): 0}
+            assert pinned.call(commit, api.OffsetCommitResponse).errors == {(topic, 1): 0}
         fetch = api.OffsetFetch(group_id=group, partitions=((topic, 0), (topic, 1)), topic_ids=ids)
-        answer = client.call(fetch, api.OffsetFetchAnswer)
-        assert answer.error == 0
-        assert answer.offsets[topic, 0] == api.CommittedOffset()
-        assert answer.offsets[topic, 1] == api.CommittedOffset(
+        response = client.call(fetch, api.OffsetFetchResponse)
+        assert response.error == 0
+        assert response.offsets[topic, 0] == api.CommittedOffset()
+        assert response.offsets[topic, 1] == api.CommittedOffset(
             offset=version, metadata=f"v{version}", leader_epoch=0 if version >= 6 else -1
         )
     for version in shared(client, api.OffsetFetch):
         with Client(kafka.bootstrap_servers, pin=version) as pinned:
-            answer = pinned.call(fetch, api.OffsetFetchAnswer)
-            assert answer.offsets[topic, 0].offset == -1
-            assert answer.offsets[topic, 1].offset == shared(client, api.OffsetCommit)[-1]
+            response = pinned.call(fetch, api.OffsetFetchResponse)
+            assert response.offsets[topic, 0].offset == -1
+            assert response.offsets[topic, 1].offset == shared(client, api.OffsetCommit)[-1]
 
 
 def test_fetch(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str]) -> None:
@@ -227,9 +227,9 @@ def test_fetch(kafka: LocalKafka, client: Client, kafka_topic: Callable[..., str
             max_bytes=1 << 20,
         )
         with Client(kafka.bootstrap_servers, pin=version) as pinned:
-            answer = pinned.call(request, api.FetchAnswer)
-            fetched = answer.partitions[topic, 0]
-            assert (answer.error, fetched.error, fetched.high_watermark) == (0, 0, 3)
+            response = pinned.call(request, api.FetchResponse)
+            fetched = response.partitions[topic, 0]
+            assert (response.error, fetched.error, fetched.high_watermark) == (0, 0, 3)
             assert fetched.undecoded is not None
             values: list[ConsumerRecord] = []
             piece = None
@@ -275,18 +275,18 @@ def lead_alone(client: Client, join: Client, group: str, topic: str) -> None:
         protocol="range",
         assignments={joined.member_id: write_assignment(assignment)},
     )
-    synced = client.call(sync, api.SyncGroupAnswer)
+    synced = client.call(sync, api.SyncGroupResponse)
     assert synced.error == 0
     assert read_assignment(synced.assignment) == assignment
     beat = api.Heartbeat(group_id=group, generation=joined.generation, member_id=joined.member_id)
-    assert client.call(beat, api.HeartbeatAnswer).error == 0
+    assert client.call(beat, api.HeartbeatResponse).error == 0
     leave = api.LeaveGroup(group_id=group, member_id=joined.member_id, reason="done")
-    assert client.call(leave, api.LeaveGroupAnswer).error == 0
-    assert client.call(leave, api.LeaveGroupAnswer).error == 25
-    assert client.call(beat, api.HeartbeatAnswer).error == 25
+    assert client.call(leave, api.LeaveGroupResponse).error == 0
+    assert client.call(leave, api.LeaveGroupResponse).error == 25
+    assert client.call(beat, api.HeartbeatResponse).error == 25
 
 
-def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupAnswer:
+def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupResponse:
     request = api.JoinGroup(
         group_id=group,
         session_timeout=30.0,
@@ -295,12 +295,12 @@ def joined_group(join: Client, group: str, metadata: bytes) -> api.JoinGroupAnsw
         protocols=(api.GroupProtocol(name="range", metadata=metadata),),
         reason="r" * 300,
     )
-    answer = join.call(request, api.JoinGroupAnswer)
-    if answer.error == 79:  # MEMBER_ID_REQUIRED: the id that we must come back with is in the answer
+    response = join.call(request, api.JoinGroupResponse)
+    if response.error == 79:  # MEMBER_ID_REQUIRED: the id that we must come back with is in the answer
         fields = {name: getattr(request, name) for name in request.__slots__}
-        answer = join.call(api.JoinGroup(**fields | {"member_id": answer.member_id}), api.JoinGroupAnswer)
-    assert answer.error == 0
-    return answer
+        response = join.call(api.JoinGroup(**fields | {"member_id": response.member_id}), api.JoinGroupResponse)
+    assert response.error == 0
+    return response
 
 
 def test_group_requests_in_every_version(kafka: LocalKafka, client: Client) -> None:
@@ -313,8 +313,8 @@ def test_group_requests_in_every_version(kafka: LocalKafka, client: Client) -> N
     for request in (sync, beat, leave):
         for version in shared(client, type(request)):
             with Client(kafka.bootstrap_servers, pin=version) as pinned:
-                answer: Any = pinned.call(request, api.ANSWERS[type(request)])
-                assert answer.error == 25, (request, version)
+                response: Any = pinned.call(request, api.RESPONSES[type(request)])
+                assert response.error == 25, (request, version)
 
 
 def test_a_response_over_the_bound(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
@@ -323,7 +323,7 @@ def test_a_response_over_the_bound(kafka: LocalKafka, kafka_topic: Callable[...,
         pytest.raises(FrameTooLargeError, match="max_frame_bytes allows 1000"),
         Client(kafka.bootstrap_servers, max_frame_bytes=1000) as client,
     ):
-        client.call(api.Metadata(topics=None), api.MetadataAnswer)
+        client.call(api.Metadata(topics=None), api.MetadataResponse)
 
 
 def test_a_port_that_is_not_kafkas() -> None:

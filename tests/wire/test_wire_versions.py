@@ -16,8 +16,8 @@ from instride.wire.sasl.messages import SaslHandshake
 
 
 def test_every_request_has_a_codec_of_its_own() -> None:
-    codecs = [codec_of(kind) for kind in api.ANSWERS]
-    assert len({codec.api_key for codec in codecs}) == len(api.ANSWERS)
+    codecs = [codec_of(kind) for kind in api.RESPONSES]
+    assert len({codec.api_key for codec in codecs}) == len(api.RESPONSES)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

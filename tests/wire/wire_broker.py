@@ -13,7 +13,7 @@ from wire_strategies import body_of
 from instride.wire import api
 from instride.wire.codecs import codec_of
 
-ALL_KEYS = {codec_of(kind).api_key: (0, 99) for kind in api.ANSWERS if kind is not api.Fetch}
+ALL_KEYS = {codec_of(kind).api_key: (0, 99) for kind in api.RESPONSES if kind is not api.Fetch}
 
 
 def framed(body: bytes) -> bytes:

@@ -4,7 +4,7 @@ Laws
 1. Application events go down to the network machine, background events come up to the application machine.
 2. Each queue is first in, first out. No event is lost; those of one kind keep their order.
 3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
-4. An event with a `call` number is answered exactly once by `Answered`, at its deadline at the latest.
+4. An event with a `call` number is answered exactly once by `CallCompleted`, at its deadline at the latest.
 5. Events are immutable; what they carry is not touched by the sender afterwards.
 6. `at` says when the network side knew of it, by the machine's clock. It is for telemetry only: nothing else reads it,
    and two events that differ in it are equal.
@@ -27,7 +27,7 @@ from instride.wire.chunk import RecordChunk
 __all__ = [
     "EARLIEST",
     "LATEST",
-    "Answered",
+    "CallCompleted",
     "ApplicationEvent",
     "Assign",
     "Assigned",
@@ -49,11 +49,11 @@ __all__ = [
     "Fetched",
     "FetchMetadata",
     "FetchOffsets",
-    "GivenBack",
+    "Reassigned",
     "LeaseRenewed",
     "Lost",
     "Noticed",
-    "Parked",
+    "PartitionFailed",
     "PartitionRecovered",
     "PartitionsAssigned",
     "PartitionsRevoked",
@@ -61,7 +61,7 @@ __all__ = [
     "Polled",
     "Positioned",
     "Resume",
-    "RevokeRequested",
+    "RevocationRequested",
     "Revoked",
     "SetPosition",
     "Subscribe",
@@ -99,7 +99,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsubscribe:
-    """Leave the group. The revokes of everything were completed before (rule 12). Answered once it has left."""
+    """Leave the group. The revokes of everything were completed before (rule 12). CallCompleted once it has left."""
 
     call: int
     deadline: float
@@ -263,7 +263,7 @@ class EnforceRebalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """Send what was handed over, leave the group, stop. Answered last.
+    """Send what was handed over, leave the group, stop. CallCompleted last.
 
     leave: None: as is usual, so a dynamic member leaves and a static one does not (KIP-345, KIP-1092).
     """
@@ -320,7 +320,7 @@ class SubscriptionMatched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RevokeRequested:
+class RevocationRequested:
     """The group asks for these back. deadline: by the machine's clock; after it they are lost."""
 
     partitions: Epochs
@@ -335,7 +335,7 @@ class DeadlineMoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenBack:
+class Reassigned:
     """The group assigns these again while their revoke is pending; same epoch (rule 8)."""
 
     partitions: Epochs
@@ -418,10 +418,10 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class PartitionFailed:
     """A partition has failed; the error is raised once the records before it were returned.
 
-    tried_again: the network side tries it again by itself, with a growing back-off. It says `Parked` once more each
+    tried_again: the network side tries it again by itself, with a growing back-off. It says `PartitionFailed` once more each
         time that fails, and `PartitionRecovered` when it succeeds. Else only a seek or a new assignment helps.
 
     reset: where to go on if auto_offset_reset says so: EARLIEST, LATEST, BY_DURATION, or the offset (with its
@@ -442,7 +442,7 @@ class Parked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecovered:
-    """A partition that had failed (`Parked`) goes on: what failed has succeeded. After a seek nothing is said."""
+    """A partition that had failed (`PartitionFailed`) goes on: what failed has succeeded. After a seek nothing is said."""
 
     partition: TopicPartition
     epoch: int
@@ -450,7 +450,7 @@ class PartitionRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class CallCompleted:
     """The answer to the application event with this call number: a result, or an error.
 
     committed: of a commit: what became of each partition; None where it was committed as it stands.
@@ -466,9 +466,9 @@ BackgroundEvent = (
     ErrorRaised
     | Wakeup
     | SubscriptionMatched
-    | RevokeRequested
+    | RevocationRequested
     | DeadlineMoved
-    | GivenBack
+    | Reassigned
     | Lost
     | LeaseRenewed
     | Assigned
@@ -477,7 +477,7 @@ BackgroundEvent = (
     | Noticed
     | Positioned
     | Fetched
-    | Parked
+    | PartitionFailed
     | PartitionRecovered
-    | Answered
+    | CallCompleted
 )

@@ -143,7 +143,7 @@ class ConfluentMember:
         except KafkaException as error:
             logger.warning("commit of %s: %s", ranges, error)
             return False
-        if any(answer.error for answer in answers or ()):
+        if any(response.error for response in answers or ()):
             return False
         self._recorded.committed({self._named(each.partition): each.end for each in ranges})
         return True

@@ -15,7 +15,7 @@ Laws
     completing         partitions                            the last commits are awaited
     revoked            partitions                            handed over
     lost               partitions                            gone without a hand-over
-    given_back         partitions                            asked for, then left to the application after all
+    reassigned         partitions                            asked for, then left to the application after all
     job_started        job, ranges                           work on these offsets began
     job_finished       job                                   it succeeded
     job_failed         job, reason                           it did not
@@ -70,7 +70,7 @@ class Change(StrEnum):
     COMPLETING = "completing"
     REVOKED = "revoked"
     LOST = "lost"
-    GIVEN_BACK = "given_back"
+    REASSIGNED = "reassigned"
 
 
 class Phase(StrEnum):

@@ -51,7 +51,7 @@ STATE_AFTER: Final[dict[Change, State | None]] = {
     Change.COMPLETING: State.COMPLETING,
     Change.REVOKED: None,
     Change.LOST: State.LOST,
-    Change.GIVEN_BACK: State.OWNED,
+    Change.REASSIGNED: State.OWNED,
 }
 HELD: Final = frozenset({State.TO_BE_REVOKED, State.DELAYED, State.COMPLETING})
 
@@ -91,7 +91,7 @@ class Handover:
     """A partition that was asked for, or lost.
 
     requested, released, resumed: when it was asked for, let go, and owned again; None if that never came.
-    before, after: the applications. given_back: the group left it where it was. cause: what it was kept for: work
+    before, after: the applications. reassigned: the group left it where it was. cause: what it was kept for: work
     on it or, where a client gives up several only together, on one of the others.
     """
 
@@ -102,7 +102,7 @@ class Handover:
     resumed: float | None = None
     after: str | None = None
     lost: bool = False
-    given_back: bool = False
+    reassigned: bool = False
     cause: Job | None = None
 
     @property
@@ -225,15 +225,15 @@ def _handovers(ordered: Iterable[Event]) -> Iterator[Handover]:
             current = under_way[partition] = _Open(app, t)
         if current is None:
             continue
-        if change is Change.ASSIGNED or (change is Change.GIVEN_BACK and app == current.before):
-            yield _ended(partition, under_way.pop(partition), t, app, given_back=change is Change.GIVEN_BACK)
+        if change is Change.ASSIGNED or (change is Change.REASSIGNED and app == current.before):
+            yield _ended(partition, under_way.pop(partition), t, app, reassigned=change is Change.REASSIGNED)
         elif change in (Change.REVOKED, Change.LOST) and app == current.before and current.released is None:
             current.released, current.lost = t, change is Change.LOST
     for partition, current in under_way.items():
-        yield _ended(partition, current, None, None, given_back=False)
+        yield _ended(partition, current, None, None, reassigned=False)
 
 
-def _ended(partition: int, opened: _Open, t: float | None, after: str | None, *, given_back: bool) -> Handover:
+def _ended(partition: int, opened: _Open, t: float | None, after: str | None, *, reassigned: bool) -> Handover:
     released = t if opened.released is None else opened.released
     return Handover(
         partition=partition,
@@ -243,7 +243,7 @@ def _ended(partition: int, opened: _Open, t: float | None, after: str | None, *,
         resumed=t,
         after=after,
         lost=opened.lost,
-        given_back=given_back,
+        reassigned=reassigned,
     )
 
 

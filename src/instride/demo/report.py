@@ -126,7 +126,7 @@ def handover_rows(result: Result) -> Iterator[tuple[str, ...]]:
 def _handover_texts(result: Result, handover: Handover) -> tuple[str, ...]:
     released = handover.requested if handover.released is None else handover.released
     resumed = released if handover.resumed is None else handover.resumed
-    how = " (given back)" if handover.given_back else " (lost)" if handover.lost else ""
+    how = " (given back)" if handover.reassigned else " (lost)" if handover.lost else ""
     return (
         handover.before,
         f"{handover.after}{how}",

@@ -45,7 +45,7 @@ class UnsupportedVersionError(ProtocolError):
 class CorruptRecordError(ProtocolError):
     """A record batch cannot be read: bad checksum, lengths, codec or format.
 
-    Its partition is parked there; others flow. ``Consumer.seek`` past it, or to it again, resumes it.
+    Its partition has failed there; others flow. ``Consumer.seek`` past it, or to it again, resumes it.
 
     topic, partition: where. offset: of the first record that cannot be read (or the fetch position).
     """

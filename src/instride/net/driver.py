@@ -37,7 +37,7 @@ from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsu
 from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
-from instride.net.teller import Teller
+from instride.net.telemetry_dispatcher import TelemetryDispatcher
 from instride.net.thread import NetworkThread
 
 __all__ = ["Driver"]
@@ -80,7 +80,7 @@ class Driver:
             lease=lease,
             on_commit=on_commit,
         )
-        self._teller = Teller(config, self.application.telemetry)
+        self._dispatcher = TelemetryDispatcher(config, self.application.telemetry)
         self._pid: int | None = None
         # The thread and the frame of the verb that entered first; its key is "first".
         self._inside: dict[str, tuple[int, FrameType]] = {}
@@ -120,7 +120,7 @@ class Driver:
     def leave(self, before: int) -> None:
         """Back to the depth of before."""
         try:
-            self._teller.tell()
+            self._dispatcher.tell()
         finally:
             if self.started and self._thread.events:
                 self._thread.wake()  # of what was interrupted before it did
@@ -163,7 +163,7 @@ class Driver:
         try:
             wait = next(call)
             while True:
-                self._teller.tell()
+                self._dispatcher.tell()
                 self._mailbox.wait(wait.until)
                 wait = call.send(now())
         except StopIteration as end:

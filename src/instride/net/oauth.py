@@ -126,15 +126,15 @@ class OAuthClientCredentials:
         return "\r\n".join(lines).encode("ascii")
 
     def _token(self, status: int, body: bytes) -> OAuthToken:
-        answer = _json_object(body)
+        response = _json_object(body)
         if status != http.HTTPStatus.OK:
-            told = " ".join(str(answer[name]) for name in ("error", "error_description") if name in answer)
+            told = " ".join(str(response[name]) for name in ("error", "error_description") if name in response)
             raise AuthenticationError(f"{self._url} gave no token but HTTP status {status}: {self._shown(told) or '-'}")
-        kind, value = answer.get("token_type", "Bearer"), answer.get("access_token")
+        kind, value = response.get("token_type", "Bearer"), response.get("access_token")
         if not isinstance(kind, str) or kind.lower() != "bearer" or not isinstance(value, str):
             raise AuthenticationError(f"{self._url} answered without a bearer token in access_token")
         try:
-            return OAuthToken(value=value, expires_in=_seconds(answer), extensions=self._extensions)
+            return OAuthToken(value=value, expires_in=_seconds(response), extensions=self._extensions)
         except (ValueError, TypeError, OverflowError):
             raise AuthenticationError(f"{self._url} answered with a token or an expires_in that cannot be") from None
 
@@ -188,15 +188,15 @@ def _checked(url: object) -> SplitResult:
 
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(body)
+        response = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return answer if isinstance(answer, dict) else {}
+    return response if isinstance(response, dict) else {}
 
 
-def _seconds(answer: Mapping[str, Any]) -> float | None:
+def _seconds(response: Mapping[str, Any]) -> float | None:
     """Raises ValueError, TypeError or OverflowError."""
-    given = answer.get("expires_in")
+    given = response.get("expires_in")
     if given is None:
         return None
     seconds = float(given)

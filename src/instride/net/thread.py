@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
+from instride.core.events import ApplicationEvent, BackgroundEvent, CallCompleted
 from instride.core.network.actions import (
     Action,
     CloseConnection,
@@ -300,7 +300,7 @@ class NetworkThread:
         try:
             transport.send(action.request_id, action.request)
         except KafkaError as error:
-            self._machine.answered(action.request_id, error, now())
+            self._machine.response_received(action.request_id, error, now())
         self._after(action.key)
 
     def _close(self, key: ConnectionKey, *, abort: bool = False) -> None:
@@ -321,9 +321,9 @@ class NetworkThread:
             transport.writable()
         if mask & selectors.EVENT_READ and transport.socket is not None:
             for received in transport.readable():
-                result = received.error if received.error is not None else received.answer
+                result = received.error if received.error is not None else received.response
                 assert result is not None
-                self._machine.answered(received.request_id, result, now())
+                self._machine.response_received(received.request_id, result, now())
         self._after(key)
 
     def _after(self, key: ConnectionKey) -> None:
@@ -361,7 +361,7 @@ class NetworkThread:
     # -- the end
 
     def _resolve_future(self, event: BackgroundEvent) -> None:
-        if not isinstance(event, Answered):
+        if not isinstance(event, CallCompleted):
             return
         future = self._futures.pop(event.call, None)
         if future is None:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from instride.errors import KafkaError
-from instride.spark.flights import Flight
 from instride.spark.report import RangeProblem, RangeReport
+from instride.spark.running_jobs import RunningJob
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, Sink, WrittenRange
 
 __all__ = ["Committed", "Committer", "Failed"]
@@ -34,14 +34,14 @@ _PAUSE: Final = 0.3
 class Committed:
     """The sink's answer. report: what the task told, or None where only its position was asked for."""
 
-    flight: Flight
+    running_job: RunningJob
     outcome: CommitOutcome
     report: RangeReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    flight: Flight
+    running_job: RunningJob
     problem: RangeProblem
 
 
@@ -54,46 +54,50 @@ class Committer:
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="instride-commit")
 
-    def commit(self, flight: Flight, report: RangeReport, written: WrittenRange) -> None:
+    def commit(self, running_job: RunningJob, report: RangeReport, written: WrittenRange) -> None:
         """Bring a range's output into the sink."""
-        self._pool.submit(self._guarded, flight, lambda: self._commit(flight, report, written))
+        self._pool.submit(self._guarded, running_job, lambda: self._commit(running_job, report, written))
 
-    def look(self, flight: Flight, problem: RangeProblem) -> None:
+    def look(self, running_job: RunningJob, problem: RangeProblem) -> None:
         """The range failed: find out whether that matters."""
-        self._pool.submit(self._guarded, flight, lambda: self._look(flight, problem))
+        self._pool.submit(self._guarded, running_job, lambda: self._look(running_job, problem))
 
     def close(self) -> None:
         """Begin nothing more. What is being committed goes on to its end."""
         self._closing.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _guarded(self, flight: Flight, work: Callable[[], Committed | Failed]) -> None:
+    def _guarded(self, running_job: RunningJob, work: Callable[[], Committed | Failed]) -> None:
         try:
-            answer = work()
+            response = work()
         except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the range fails with what it raised
-            _log.warning("the sink: %s: %s", flight.range, error)
+            _log.warning("the sink: %s: %s", running_job.range, error)
             fatal = isinstance(error, KafkaError) and error.fatal
             problem = RangeProblem(kind=type(error).__name__, message=str(error), fatal=fatal)
-            answer = Failed(flight=flight, problem=problem)
-        self._tell(answer)
+            response = Failed(running_job=running_job, problem=problem)
+        self._tell(response)
 
-    def _commit(self, flight: Flight, report: RangeReport, written: WrittenRange) -> Committed | Failed:
+    def _commit(self, running_job: RunningJob, report: RangeReport, written: WrittenRange) -> Committed | Failed:
         result = JobResult(job=report.job, written=(written,))
         for tries in range(_TRIES):
-            if flight.cancelled:
-                return Failed(flight=flight, problem=RangeProblem(kind="Cancelled", message="not ours any more"))
+            if running_job.cancelled:
+                return Failed(
+                    running_job=running_job, problem=RangeProblem(kind="Cancelled", message="not ours any more")
+                )
             try:
-                outcome = self._sink.commit(result)[flight.partition]
-                return Committed(flight=flight, outcome=outcome, report=report)
+                outcome = self._sink.commit(result)[running_job.partition]
+                return Committed(running_job=running_job, outcome=outcome, report=report)
             except Exception as error:
                 if tries == _TRIES - 1 or (isinstance(error, KafkaError) and error.fatal):
                     raise
-                _log.info("committing %s once more: %s", flight.range, error)
+                _log.info("committing %s once more: %s", running_job.range, error)
                 self._closing.wait(_PAUSE * 2**tries)
         raise AssertionError("the loop above returns or raises")
 
-    def _look(self, flight: Flight, problem: RangeProblem) -> Committed | Failed:
-        position = self._sink.positions([flight.partition])[flight.partition]
-        if position is None or position == flight.range.start:
-            return Failed(flight=flight, problem=problem)
-        return Committed(flight=flight, outcome=CommitOutcome(status=CommitStatus.CONFLICT, position=position))
+    def _look(self, running_job: RunningJob, problem: RangeProblem) -> Committed | Failed:
+        position = self._sink.positions([running_job.partition])[running_job.partition]
+        if position is None or position == running_job.range.start:
+            return Failed(running_job=running_job, problem=problem)
+        return Committed(
+            running_job=running_job, outcome=CommitOutcome(status=CommitStatus.CONFLICT, position=position)
+        )

@@ -30,7 +30,7 @@ class PartitionChange(StrEnum):
 
     ASSIGNED: ours from now on. REVOKE_REQUESTED: the group asks for them; no new job gets them. DELAYED: kept until
     the job under way is committed. COMPLETING: let go, the last commits are awaited. REVOKED: handed over.
-    LOST: gone without a hand-over; their jobs are cancelled. GIVEN_BACK: asked for, then left to us after all.
+    LOST: gone without a hand-over; their jobs are cancelled. REASSIGNED: asked for, then left to us after all.
     """
 
     ASSIGNED = "assigned"
@@ -39,7 +39,7 @@ class PartitionChange(StrEnum):
     COMPLETING = "completing"
     REVOKED = "revoked"
     LOST = "lost"
-    GIVEN_BACK = "given_back"
+    REASSIGNED = "reassigned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ class Membership(RebalanceListener):
         back = {each for each in self._asked if self._consumer.revoke_deadline(each) is None}
         for known in (self._asked, self._delayed, self._completing):
             known.difference_update(back)
-        self._tell(PartitionChange.GIVEN_BACK, back)
+        self._tell(PartitionChange.REASSIGNED, back)
 
     def delay(
         self,

@@ -20,7 +20,7 @@ from instride.errors import ConfigError, IllegalStateError
 from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
-from instride.spark.run import Message, PipelineRun, RunSettings, inbox_teller
+from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import Sink
 from instride.spark.task import BatchFormat, RangeTask, pickle_function
 from instride.telemetry import TelemetryListener
@@ -202,7 +202,7 @@ class Pipeline:
         if self._ready is None:
             from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
 
-            tell = inbox_teller(self._inbox, self._consumer)
+            tell = inbox_dispatcher(self._inbox, self._consumer)
             runner = JobRunner(self._spark.sparkContext, tell, ranges_per_task=self._ranges_per_task)
             task = self._task(runner)
             runner.prepare(task)

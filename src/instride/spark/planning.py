@@ -49,7 +49,7 @@ class _Lane:
 
     pending: deque[OffsetRange] = field(default_factory=deque)
     since: float = 0.0
-    flight: OffsetRange | None = None
+    running_job: OffsetRange | None = None
     retry: OffsetRange | None = None
     ready_at: float = 0.0
     failures: int = 0
@@ -91,7 +91,7 @@ class Planner:
         """
         if jobs >= self._limits.jobs or self._in_flight >= cores:
             return ()
-        idle = {tp: lane for tp, lane in self._lanes.items() if lane.flight is None and tp not in blocked}
+        idle = {tp: lane for tp, lane in self._lanes.items() if lane.running_job is None and tp not in blocked}
         chosen = next((lane for lane in idle.values() if self._may_retry(lane, now)), None)
         if chosen is not None:
             return (self._start(chosen),)
@@ -111,28 +111,28 @@ class Planner:
 
     def _start(self, lane: _Lane) -> OffsetRange:
         if lane.retry is not None:
-            flight, lane.retry = lane.retry, None
+            running_job, lane.retry = lane.retry, None
         else:
-            flight = _take(lane.pending, self._most(lane))
-        lane.flight = flight
+            running_job = _take(lane.pending, self._most(lane))
+        lane.running_job = running_job
         self._in_flight += 1
-        return flight
+        return running_job
 
-    def succeeded(self, flight: OffsetRange, *, records: int, nbytes: int) -> None:
+    def succeeded(self, running_job: OffsetRange, *, records: int, nbytes: int) -> None:
         """The range is in the sink. records, nbytes: what was read."""
-        lane = self._landed(flight)
+        lane = self._landed(running_job)
         if lane is not None:
             lane.failures = 0
             if records:
                 lane.record_bytes = max(1.0, nbytes / records)
 
-    def failed(self, flight: OffsetRange, now: float) -> bool:
+    def failed(self, running_job: OffsetRange, now: float) -> bool:
         """Work on the range failed. True: it will be planned again; False: it was tried often enough."""
-        lane = self._landed(flight)
+        lane = self._landed(running_job)
         if lane is None:
             return True
         lane.failures += 1
-        lane.retry = flight
+        lane.retry = running_job
         pause = self._limits.backoff * 2.0 ** min(lane.failures - 1, 30)
         lane.ready_at = now + min(self._limits.backoff_max, pause)
         return lane.failures <= self._limits.retries
@@ -142,9 +142,9 @@ class Planner:
         lane = self._lanes.get(partition)
         if lane is None:
             return
-        taken = lane.flight or lane.retry
-        self._in_flight -= lane.flight is not None
-        lane.flight = lane.retry = None
+        taken = lane.running_job or lane.retry
+        self._in_flight -= lane.running_job is not None
+        lane.running_job = lane.retry = None
         if taken is not None:
             lane.pending.appendleft(taken)
 
@@ -155,13 +155,13 @@ class Planner:
     def reset(self, partition: TopicPartition) -> None:
         """Forget the partition."""
         lane = self._lanes.pop(partition, None)
-        self._in_flight -= lane is not None and lane.flight is not None
+        self._in_flight -= lane is not None and lane.running_job is not None
 
-    def _landed(self, flight: OffsetRange) -> _Lane | None:
-        lane = self._lanes.get(flight.topic_partition)
-        if lane is None or lane.flight != flight:
+    def _landed(self, running_job: OffsetRange) -> _Lane | None:
+        lane = self._lanes.get(running_job.topic_partition)
+        if lane is None or lane.running_job != running_job:
             return None
-        lane.flight = None
+        lane.running_job = None
         self._in_flight -= 1
         return lane
 

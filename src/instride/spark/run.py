@@ -28,10 +28,10 @@ from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark.committing import Committed, Committer, Failed
 from instride.spark.events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
-from instride.spark.flights import Flight, Job, output_range
 from instride.spark.membership import Membership
 from instride.spark.planning import Limits, Planner
 from instride.spark.report import JobEnded, JobMessage, RangeProblem, Reported
+from instride.spark.running_jobs import Job, RunningJob, output_range
 from instride.spark.sink import CommitStatus, Sink, new_job_id
 from instride.spark.task import RangeTask
 
@@ -81,10 +81,10 @@ class PipelineRun:
         self._emit = on_event
         self._ledger = OffsetLedger()
         self._planner = Planner(settings.limits)
-        self._committer = Committer(sink, inbox_teller(inbox, consumer))
+        self._committer = Committer(sink, inbox_dispatcher(inbox, consumer))
         self._membership = Membership(consumer, sink, emit=on_event, forget=self._forget)
         self._jobs: dict[str, Job] = {}
-        self._flights: dict[TopicPartition, Flight] = {}
+        self._running_jobs: dict[TopicPartition, RunningJob] = {}
         self._tracked: dict[TopicPartition, OffsetRange] = {}
         self._commit_call: Future[CommitResult] | None = None
         self._handed_over: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -113,8 +113,10 @@ class PipelineRun:
         if self._stop_at is None:
             return False
         if now >= self._stop_at:
-            _log.warning("the pipeline stops with %d ranges still under way; they are cancelled", len(self._flights))
-        return now >= self._stop_at or not self._flights
+            _log.warning(
+                "the pipeline stops with %d ranges still under way; they are cancelled", len(self._running_jobs)
+            )
+        return now >= self._stop_at or not self._running_jobs
 
     def _step(self) -> None:
         self._planner.offer(self._poll(), time.monotonic())
@@ -129,10 +131,10 @@ class PipelineRun:
 
     def _waits_for(self, partition: TopicPartition) -> str:
         """Why a partition that the group asks for is kept."""
-        flight = self._flights.get(partition)
-        if flight is None:
+        running_job = self._running_jobs.get(partition)
+        if running_job is None:
             return "the commit of what its last job finished"
-        return f"job {flight.job.name} on offsets {flight.range.start} to {flight.range.end - 1}"
+        return f"job {running_job.job.name} on offsets {running_job.range.start} to {running_job.range.end - 1}"
 
     def _poll(self) -> list[OffsetRange]:
         try:
@@ -173,7 +175,7 @@ class PipelineRun:
                 case Committed():
                     self._answered(message)
                 case Failed():
-                    self._failed(message.flight, message.problem)
+                    self._failed(message.running_job, message.problem)
 
     # -- starting work
 
@@ -189,7 +191,7 @@ class PipelineRun:
             if self._tracked.get(partition) != each:
                 self._ledger.track([each])
                 self._tracked[partition] = each
-            self._flights[partition] = job.flights[partition] = Flight(job=job, range=each)
+            self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each)
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
         task = replace(self._task, job=job.name)
@@ -201,85 +203,90 @@ class PipelineRun:
     def _reported(self, message: Reported) -> None:
         report = message.report
         job = self._jobs.get(report.job)
-        flight = job.flights.get(report.range.topic_partition) if job is not None else None
-        if flight is None or flight.reported:
+        running_job = job.running_jobs.get(report.range.topic_partition) if job is not None else None
+        if running_job is None or running_job.reported:
             return
-        flight.reported = True
-        if flight.cancelled:
-            self._settle(flight, RangeDropped(job=report.job, range=flight.range))
+        running_job.reported = True
+        if running_job.cancelled:
+            self._settle(running_job, RangeDropped(job=report.job, range=running_job.range))
         elif report.written is not None:
-            self._committer.commit(flight, report, report.written)
+            self._committer.commit(running_job, report, report.written)
         else:
-            self._committer.look(flight, report.problem or RangeProblem(kind="Unknown", message="nothing was reported"))
+            self._committer.look(
+                running_job, report.problem or RangeProblem(kind="Unknown", message="nothing was reported")
+            )
 
     def _job_ended(self, message: JobEnded) -> None:
         job = self._jobs[message.job]
         job.ended = True
         problem = RangeProblem(kind="SparkJobFailed", message=message.reason or "the job told nothing of the range")
-        for flight in [each for each in job.flights.values() if not each.reported]:
-            flight.reported = True
-            if flight.cancelled:
-                self._settle(flight, RangeDropped(job=job.name, range=flight.range))
+        for running_job in [each for each in job.running_jobs.values() if not each.reported]:
+            running_job.reported = True
+            if running_job.cancelled:
+                self._settle(running_job, RangeDropped(job=job.name, range=running_job.range))
             elif job.cancel_again_at is not None:
                 # Its job was cancelled for another's sake: that is no failure.
-                self._take_back(flight)
+                self._take_back(running_job)
             else:
-                self._committer.look(flight, problem)
+                self._committer.look(running_job, problem)
         self._drop_if_finished(job)
 
     def _answered(self, message: Committed) -> None:
-        flight, outcome = message.flight, message.outcome
-        if flight.settled:
+        running_job, outcome = message.running_job, message.outcome
+        if running_job.settled:
             return
         if outcome.status is CommitStatus.CONFLICT:
-            self._conflict(flight, outcome.position)
+            self._conflict(running_job, outcome.position)
             return
         report = message.report
         rows = report.written.rows if report is not None and report.written is not None else 0
-        if not flight.cancelled:
-            self._ledger.done(flight.range)
-            self._tracked.pop(flight.partition, None)
+        if not running_job.cancelled:
+            self._ledger.done(running_job.range)
+            self._tracked.pop(running_job.partition, None)
             self._planner.succeeded(
-                flight.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
+                running_job.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
             )
-        self._settle(flight, RangeCommitted(job=flight.job.name, range=flight.range, rows=rows))
+        self._settle(running_job, RangeCommitted(job=running_job.job.name, range=running_job.range, rows=rows))
 
-    def _conflict(self, flight: Flight, position: int) -> None:
+    def _conflict(self, running_job: RunningJob, position: int) -> None:
         """Another has moved the sink: go on from where it is."""
-        _log.info("%s is dropped: the sink is at %d", flight.range, position)
-        if not flight.cancelled:
-            self._forget_partition(flight.partition)
-            if flight.partition in self._consumer.assignment():
-                self._consumer.seek(flight.partition, position)
-        self._settle(flight, RangeDropped(job=flight.job.name, range=flight.range, position=position))
+        _log.info("%s is dropped: the sink is at %d", running_job.range, position)
+        if not running_job.cancelled:
+            self._forget_partition(running_job.partition)
+            if running_job.partition in self._consumer.assignment():
+                self._consumer.seek(running_job.partition, position)
+        self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range, position=position))
 
-    def _failed(self, flight: Flight, problem: RangeProblem) -> None:
-        if flight.settled:
+    def _failed(self, running_job: RunningJob, problem: RangeProblem) -> None:
+        if running_job.settled:
             return
-        if flight.cancelled:
-            self._settle(flight, RangeDropped(job=flight.job.name, range=flight.range))
+        if running_job.cancelled:
+            self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
             return
-        again = self._planner.failed(flight.range, time.monotonic()) and not problem.fatal
+        again = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
         _log.warning(
-            "work on %s failed: %s%s", flight.range, problem, "\n" + problem.traceback if problem.traceback else ""
+            "work on %s failed: %s%s", running_job.range, problem, "\n" + problem.traceback if problem.traceback else ""
         )
-        self._settle(flight, RangeFailed(job=flight.job.name, range=flight.range, reason=str(problem), again=again))
+        self._settle(
+            running_job,
+            RangeFailed(job=running_job.job.name, range=running_job.range, reason=str(problem), again=again),
+        )
         if not again:
             error = RangeFailedError(
-                f"work on {output_range(flight.range)} failed for good. It and what follows it are not committed: the "
+                f"work on {output_range(running_job.range)} failed for good. It and what follows it are not committed: the "
                 f"next start begins there. {problem}"
             )
             if problem.traceback:
                 error.add_note(f"in the task:\n{problem.traceback}")
             self._fail(error)
 
-    def _settle(self, flight: Flight, event: PipelineEvent | None) -> None:
-        flight.settled = True
-        if self._flights.get(flight.partition) is flight:
-            del self._flights[flight.partition]
+    def _settle(self, running_job: RunningJob, event: PipelineEvent | None) -> None:
+        running_job.settled = True
+        if self._running_jobs.get(running_job.partition) is running_job:
+            del self._running_jobs[running_job.partition]
         if event is not None:
             self._emit(event)
-        self._drop_if_finished(flight.job)
+        self._drop_if_finished(running_job.job)
 
     def _drop_if_finished(self, job: Job) -> None:
         if job.finished and self._jobs.pop(job.name, None) is not None:
@@ -295,22 +302,22 @@ class PipelineRun:
                 self._ledger.forget([partition])
                 self._tracked.pop(partition, None)
 
-    def _take_back(self, flight: Flight) -> None:
-        self._planner.withdraw(flight.partition)
-        self._ledger.forget([flight.partition])
-        self._tracked.pop(flight.partition, None)
-        self._settle(flight, RangeDropped(job=flight.job.name, range=flight.range))
+    def _take_back(self, running_job: RunningJob) -> None:
+        self._planner.withdraw(running_job.partition)
+        self._ledger.forget([running_job.partition])
+        self._tracked.pop(running_job.partition, None)
+        self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
 
     def _forget(self, partitions: Sequence[TopicPartition], lost: bool) -> None:  # noqa: FBT001
         """They are not ours any more."""
         for partition in partitions:
             self._forget_partition(partition)
-            flight = self._flights.pop(partition, None)
-            if flight is None:
+            running_job = self._running_jobs.pop(partition, None)
+            if running_job is None:
                 continue
-            flight.cancelled = True
-            if lost and not flight.reported:
-                self._cancel(flight.job, time.monotonic())
+            running_job.cancelled = True
+            if lost and not running_job.reported:
+                self._cancel(running_job.job, time.monotonic())
 
     def _forget_partition(self, partition: TopicPartition) -> None:
         self._planner.reset(partition)
@@ -330,8 +337,8 @@ class PipelineRun:
 
     def _end(self) -> None:
         """Commit what is finished, cancel what is not, leave the group. Never raises but for interrupts."""
-        for flight in self._flights.values():
-            flight.cancelled = True
+        for running_job in self._running_jobs.values():
+            running_job.cancelled = True
         self._committer.close()
         for job in [each for each in self._jobs.values() if not each.ended]:
             self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
@@ -349,7 +356,7 @@ class PipelineRun:
             _log.warning("while the pipeline stopped: %s", error)
 
 
-def inbox_teller(inbox: queue.SimpleQueue[Message], consumer: RangeConsumer) -> Callable[[Message], None]:
+def inbox_dispatcher(inbox: queue.SimpleQueue[Message], consumer: RangeConsumer) -> Callable[[Message], None]:
     """Puts a message into the queue and wakes the poll. From any thread; never waits."""
 
     def tell(message: Message) -> None:

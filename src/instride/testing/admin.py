@@ -73,8 +73,8 @@ class Admin:
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        answer: MetadataResponse = self._call(request, MetadataResponse)
-        return answer
+        response: MetadataResponse = self._call(request, MetadataResponse)
+        return response
 
     def leads(self, partitions: Mapping[str, Sequence[int]]) -> bool:
         """Whether this broker serves all of these as their leader. Metadata names a leader before it does."""
@@ -86,8 +86,8 @@ class Admin:
                 for name, numbers in partitions.items()
             ),
         )
-        answer: ListOffsetsResponse = self._call(request, ListOffsetsResponse)
-        return all(part.error_code is ErrorCode.none for topic in answer.topics for part in topic.partitions)
+        response: ListOffsetsResponse = self._call(request, ListOffsetsResponse)
+        return all(part.error_code is ErrorCode.none for topic in response.topics for part in topic.partitions)
 
     def create_topics(
         self, topics: Mapping[str, int], *, replication: int, configs: Mapping[str, str] | None = None
@@ -109,21 +109,21 @@ class Admin:
         request = create_request.CreateTopicsRequest(
             topics=creatable, timeout=self._broker_timeout(), validate_only=False
         )
-        answer: CreateTopicsResponse = self._call(request, CreateTopicsResponse)
-        for topic in answer.topics:
+        response: CreateTopicsResponse = self._call(request, CreateTopicsResponse)
+        for topic in response.topics:
             _check(topic.error_code, f"topic {topic.name!r} was not created: {topic.error_message}")
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         names = tuple(map(TopicName, topics))
         request = delete_request.DeleteTopicsRequest(topic_names=names, timeout=self._broker_timeout())
-        answer: DeleteTopicsResponse = self._call(request, DeleteTopicsResponse)
-        for result in answer.responses:
+        response: DeleteTopicsResponse = self._call(request, DeleteTopicsResponse)
+        for result in response.responses:
             _check(result.error_code, f"topic {result.name!r} was not deleted: {result.error_message}")
 
     def _broker_timeout(self) -> i32Timedelta:
         return i32Timedelta.parse(timedelta(seconds=self._timeout))
 
-    def _call(self, request: Any, answer: Any) -> Any:
+    def _call(self, request: Any, response: Any) -> Any:
         header = request.__header_schema__(
             request_api_key=request.__api_key__,
             request_api_version=request.__version__,
@@ -139,8 +139,8 @@ class Admin:
             data = self._exactly(_LENGTH.unpack(self._exactly(_LENGTH.size))[0])
         except OSError as error:
             raise TransportError(f"the broker did not answer {type(request).__name__}: {error!r}") from error
-        _, size = entity_reader(answer.__header_schema__)(data, 0)
-        entity, _ = entity_reader(answer)(data, size)
+        _, size = entity_reader(response.__header_schema__)(data, 0)
+        entity, _ = entity_reader(response)(data, size)
         return entity
 
     def _exactly(self, count: int) -> bytes:

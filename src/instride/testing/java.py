@@ -86,10 +86,10 @@ def _candidates(reasons: list[str]) -> Iterator[tuple[str, Path]]:
 
 def _version_of(path: Path) -> int:
     """Ask a Java for its version. ``java -version`` writes it to standard error."""
-    answer = subprocess.run(
+    response = subprocess.run(
         [path, "-version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True, errors="replace"
     )
-    match = _VERSION.search(answer.stderr + answer.stdout)
+    match = _VERSION.search(response.stderr + response.stdout)
     if match is None:
         raise ValueError("it does not tell its version")
     return int(match.group(1))

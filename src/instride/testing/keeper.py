@@ -90,7 +90,7 @@ def serve(keeper: Keeper, owner: int) -> None:
             return
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            answer(run(keeper, json.loads(line)))
+            response(run(keeper, json.loads(line)))
 
 
 def run(keeper: Keeper, command: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def run(keeper: Keeper, command: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}", "number": command["number"]}
 
 
-def answer(message: dict[str, Any]) -> None:
+def response(message: dict[str, Any]) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
@@ -113,7 +113,7 @@ def main(owner: int, base: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keeper = Keeper(tempfile.mkdtemp(prefix="instride-kafka-", dir=base or None))
     try:
-        answer({"folder": keeper.folder, "number": 0})
+        response({"folder": keeper.folder, "number": 0})
         serve(keeper, owner)
     finally:
         keeper.finish()

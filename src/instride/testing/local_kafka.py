@@ -199,8 +199,8 @@ class LocalKafka:
     def topics(self) -> dict[str, int]:
         """The topics there are, without Kafka's internal ones: name -> number of partitions."""
         with self._running.admin() as admin:
-            answer = admin.metadata(None)
-        return {str(topic.name): len(topic.partitions) for topic in answer.topics if not topic.is_internal}
+            response = admin.metadata(None)
+        return {str(topic.name): len(topic.partitions) for topic in response.topics if not topic.is_internal}
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """The node that leads the partition now; None without a leader, or where the partition is unknown."""

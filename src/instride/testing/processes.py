@@ -89,12 +89,12 @@ class Processes:
 
     def _read(self, number: int) -> dict[str, Any]:
         while line := _pipe(self._keeper.stdout).readline():
-            answer: dict[str, Any] = json.loads(line)
-            if answer["number"] != number:
+            response: dict[str, Any] = json.loads(line)
+            if response["number"] != number:
                 continue
-            if "error" in answer:
-                raise LocalKafkaError(answer["error"])
-            return answer
+            if "error" in response:
+                raise LocalKafkaError(response["error"])
+            return response
         raise LocalKafkaError(_GONE)
 
 

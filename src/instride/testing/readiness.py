@@ -23,11 +23,11 @@ def all_ready(running: Running) -> bool:
     return (
         bool(serving)
         and all(
-            answer.cluster_id == running.cluster_id  # else another process's Kafka took the port first
-            and _counts_all(answer, serving)
-            and _has_leaders(answer, serving)
-            and {str(topic.name) for topic in answer.topics} >= running.stored_topics
-            for answer in answers
+            response.cluster_id == running.cluster_id  # else another process's Kafka took the port first
+            and _counts_all(response, serving)
+            and _has_leaders(response, serving)
+            and {str(topic.name) for topic in response.topics} >= running.stored_topics
+            for response in answers
         )
         and _leaders_serve(running, answers[0])
     )
@@ -36,13 +36,16 @@ def all_ready(running: Running) -> bool:
 def topics_ready(running: Running, topics: Mapping[str, int]) -> bool:
     """Whether all nodes that serve know these topics with so many partitions, each with a leader that serves it."""
     answers = _answers(running, tuple(topics))
-    return all(_knows_all(answer, topics) for answer in answers) and _leaders_serve(running, answers[0])
+    return all(_knows_all(response, topics) for response in answers) and _leaders_serve(running, answers[0])
 
 
 def topics_gone(running: Running, names: tuple[str, ...]) -> bool:
     """Whether no node that serves knows any of these topics."""
     return all(
-        not topic.partitions for answer in _answers(running, names) for topic in answer.topics if topic.name in names
+        not topic.partitions
+        for response in _answers(running, names)
+        for topic in response.topics
+        if topic.name in names
     )
 
 
@@ -54,23 +57,23 @@ def _answers(running: Running, topics: tuple[str, ...] | None) -> list[MetadataR
     return answers
 
 
-def _counts_all(answer: MetadataResponse, serving: set[int]) -> bool:
-    return answer.controller_id >= 0 and {int(broker.node_id) for broker in answer.brokers} >= serving
+def _counts_all(response: MetadataResponse, serving: set[int]) -> bool:
+    return response.controller_id >= 0 and {int(broker.node_id) for broker in response.brokers} >= serving
 
 
-def _has_leaders(answer: MetadataResponse, serving: set[int]) -> bool:
+def _has_leaders(response: MetadataResponse, serving: set[int]) -> bool:
     """A partition may be without a leader only where none of its in-sync replicas serves."""
     return all(
         _has_leader(part) or not serving.intersection(part.isr_nodes)
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
     )
 
 
-def _leaders_serve(running: Running, answer: MetadataResponse) -> bool:
+def _leaders_serve(running: Running, response: MetadataResponse) -> bool:
     """Whether every leader that serves gives an offset of each partition that it leads."""
     led: dict[int, dict[str, list[int]]] = {}
-    for topic in answer.topics:
+    for topic in response.topics:
         for part in topic.partitions:
             led.setdefault(int(part.leader_id), {}).setdefault(str(topic.name), []).append(int(part.partition_index))
     for number in set(led).intersection(running.serving()):
@@ -80,8 +83,8 @@ def _leaders_serve(running: Running, answer: MetadataResponse) -> bool:
     return True
 
 
-def _knows_all(answer: MetadataResponse, topics: Mapping[str, int]) -> bool:
-    found = {str(topic.name): topic.partitions for topic in answer.topics}
+def _knows_all(response: MetadataResponse, topics: Mapping[str, int]) -> bool:
+    found = {str(topic.name): topic.partitions for topic in response.topics}
     return all(
         len(found.get(name, ())) == count and all(map(_has_leader, found[name])) for name, count in topics.items()
     )

@@ -17,8 +17,8 @@ from pathlib import Path
 from instride.testing.check import check
 from instride.testing.simulation.campaign import Batch, batches, planned
 from instride.testing.simulation.cluster import run
+from instride.testing.simulation.corpus import decode, encode
 from instride.testing.simulation.coverage import never_taken
-from instride.testing.simulation.kept import decode, encode
 from instride.testing.simulation.plan import Plan
 from instride.testing.simulation.planning_unruly import MEANS
 from instride.testing.simulation.shrinking import shrink

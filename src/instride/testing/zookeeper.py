@@ -39,12 +39,12 @@ def zookeeper_settings(folder: Path, port: int) -> str:
 
 def brokers(port: int) -> set[int] | None:
     """The numbers of the brokers that are registered; None where ZooKeeper does not answer."""
-    answer = b""
+    response = b""
     try:
         with socket.create_connection(("127.0.0.1", port), _ASK_SECONDS) as connection:
             connection.sendall(b"dump")
             while part := connection.recv(1 << 16):
-                answer += part
+                response += part
     except OSError:
         return None
-    return {int(number) for number in _BROKER.findall(answer)} if b"SessionTracker" in answer else None
+    return {int(number) for number in _BROKER.findall(response)} if b"SessionTracker" in response else None

@@ -3,7 +3,7 @@
 Laws
 1. A field has one meaning in every version. What a version cannot say takes the default given here.
 2. Error codes are plain numbers as the broker sent them; 0 is none. Unknown ones pass through.
-3. Each request class names its answer class in ``ANSWERS``; the codec of a pair is `wire.codecs`.
+3. Each request class names its answer class in ``RESPONSES``; the codec of a pair is `wire.codecs`.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
     from instride.wire.chunk import RecordChunk, UndecodedRecords
 
 __all__ = [
-    "ANSWERS",
+    "RESPONSES",
     "NO_TOPIC_ID",
-    "Answer",
+    "Response",
     "ApiVersions",
-    "ApiVersionsAnswer",
+    "ApiVersionsResponse",
     "Broker",
     "CommittedOffset",
     "EpochEnd",
     "Fetch",
-    "FetchAnswer",
+    "FetchResponse",
     "FetchPartition",
     "FetchedPartition",
     "FindCoordinator",
-    "FindCoordinatorAnswer",
+    "FindCoordinatorResponse",
     "GroupMember",
     "GroupProtocol",
     "Heartbeat",
-    "HeartbeatAnswer",
+    "HeartbeatResponse",
     "JoinGroup",
-    "JoinGroupAnswer",
+    "JoinGroupResponse",
     "DescribeGroup",
-    "DescribeGroupAnswer",
+    "DescribeGroupResponse",
     "LeaveGroup",
-    "LeaveGroupAnswer",
+    "LeaveGroupResponse",
     "ListOffsets",
-    "ListOffsetsAnswer",
+    "ListOffsetsResponse",
     "ListedOffset",
     "Metadata",
-    "MetadataAnswer",
+    "MetadataResponse",
     "MetadataPartition",
     "MetadataTopic",
     "OffsetCommit",
-    "OffsetCommitAnswer",
+    "OffsetCommitResponse",
     "OffsetFetch",
-    "OffsetFetchAnswer",
+    "OffsetFetchResponse",
     "OffsetForLeaderEpoch",
-    "OffsetForLeaderEpochAnswer",
+    "OffsetForLeaderEpochResponse",
     "OffsetToCommit",
     "Request",
     "SyncGroup",
-    "SyncGroupAnswer",
+    "SyncGroupResponse",
 ]
 
 NO_TOPIC_ID: Final = UUID(int=0)
@@ -74,7 +74,7 @@ class ApiVersions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiVersionsAnswer:
+class ApiVersionsResponse:
     error: int = 0
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """api key -> (lowest, highest) version."""
@@ -117,7 +117,7 @@ class MetadataTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataAnswer:
+class MetadataResponse:
     """error: the top-level code (version 13 and later), such as REBOOTSTRAP_REQUIRED."""
 
     brokers: tuple[Broker, ...] = ()
@@ -133,7 +133,7 @@ class FindCoordinator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindCoordinatorAnswer:
+class FindCoordinatorResponse:
     error: int = 0
     error_message: str | None = None
     node_id: int = -1
@@ -171,7 +171,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroupAnswer:
+class JoinGroupResponse:
     error: int = 0
     generation: int = -1
     protocol_type: str | None = None
@@ -196,7 +196,7 @@ class SyncGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroupAnswer:
+class SyncGroupResponse:
     error: int = 0
     assignment: bytes = b""
 
@@ -210,7 +210,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatAnswer:
+class HeartbeatResponse:
     """throttle_time: seconds for which the broker wants no heartbeat, since a quota is used up (KIP-219)."""
 
     error: int = 0
@@ -226,7 +226,7 @@ class LeaveGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroupAnswer:
+class LeaveGroupResponse:
     """error: the top-level code or, where that is 0, the one of our member."""
 
     error: int = 0
@@ -240,7 +240,7 @@ class DescribeGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeGroupAnswer:
+class DescribeGroupResponse:
     """protocol_type: "consumer", or what another kind of program uses. protocol: the name of the assignor chosen; ""
     while a rebalance has not chosen one. clients: the members' client ids, as they joined."""
 
@@ -274,7 +274,7 @@ class OffsetCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitAnswer:
+class OffsetCommitResponse:
     errors: dict[Partition, int] = field(default_factory=dict)
     """The code of every partition that was asked for (0: committed)."""
 
@@ -300,7 +300,7 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetFetchAnswer:
+class OffsetFetchResponse:
     error: int = 0
     offsets: dict[Partition, CommittedOffset] = field(default_factory=dict)
 
@@ -326,7 +326,7 @@ class ListedOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListOffsetsAnswer:
+class ListOffsetsResponse:
     offsets: dict[Partition, ListedOffset] = field(default_factory=dict)
 
 
@@ -350,7 +350,7 @@ class EpochEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetForLeaderEpochAnswer:
+class OffsetForLeaderEpochResponse:
     ends: dict[Partition, EpochEnd] = field(default_factory=dict)
 
 
@@ -396,7 +396,7 @@ class FetchedPartition:
     high_watermark, last_stable_offset, log_start_offset: -1 where unknown.
     chunk: its records from the fetch offset on, or None where there are none to return.
     next_offset: where to fetch next (after the last complete batch, also when no record of it is returned).
-    corrupt: set where the bytes after `chunk` cannot be read; the partition is to be parked.
+    corrupt: set where the bytes after `chunk` cannot be read; the partition is to fail.
     undecoded: what comes from `next_offset` on and is not decoded yet. (Of a real response nothing is; simulated ones
         have a chunk instead.)
     """
@@ -413,7 +413,7 @@ class FetchedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchAnswer:
+class FetchResponse:
     """throttle_time: seconds for which the broker wants no fetch, since a quota is used up (KIP-219)."""
 
     error: int = 0
@@ -438,37 +438,37 @@ Request = (
     | Fetch
     | sasl.SaslRequest
 )
-Answer = (
-    ApiVersionsAnswer
-    | MetadataAnswer
-    | FindCoordinatorAnswer
-    | JoinGroupAnswer
-    | SyncGroupAnswer
-    | HeartbeatAnswer
-    | LeaveGroupAnswer
-    | DescribeGroupAnswer
-    | OffsetCommitAnswer
-    | OffsetFetchAnswer
-    | ListOffsetsAnswer
-    | OffsetForLeaderEpochAnswer
-    | FetchAnswer
-    | sasl.SaslAnswer
+Response = (
+    ApiVersionsResponse
+    | MetadataResponse
+    | FindCoordinatorResponse
+    | JoinGroupResponse
+    | SyncGroupResponse
+    | HeartbeatResponse
+    | LeaveGroupResponse
+    | DescribeGroupResponse
+    | OffsetCommitResponse
+    | OffsetFetchResponse
+    | ListOffsetsResponse
+    | OffsetForLeaderEpochResponse
+    | FetchResponse
+    | sasl.SaslResponse
 )
 
-ANSWERS: Final[dict[type[Request], type[Answer]]] = {
-    ApiVersions: ApiVersionsAnswer,
-    Metadata: MetadataAnswer,
-    FindCoordinator: FindCoordinatorAnswer,
-    JoinGroup: JoinGroupAnswer,
-    SyncGroup: SyncGroupAnswer,
-    Heartbeat: HeartbeatAnswer,
-    LeaveGroup: LeaveGroupAnswer,
-    DescribeGroup: DescribeGroupAnswer,
-    OffsetCommit: OffsetCommitAnswer,
-    OffsetFetch: OffsetFetchAnswer,
-    ListOffsets: ListOffsetsAnswer,
-    OffsetForLeaderEpoch: OffsetForLeaderEpochAnswer,
-    Fetch: FetchAnswer,
-    sasl.SaslHandshake: sasl.SaslHandshakeAnswer,
-    sasl.SaslAuthenticate: sasl.SaslAuthenticateAnswer,
+RESPONSES: Final[dict[type[Request], type[Response]]] = {
+    ApiVersions: ApiVersionsResponse,
+    Metadata: MetadataResponse,
+    FindCoordinator: FindCoordinatorResponse,
+    JoinGroup: JoinGroupResponse,
+    SyncGroup: SyncGroupResponse,
+    Heartbeat: HeartbeatResponse,
+    LeaveGroup: LeaveGroupResponse,
+    DescribeGroup: DescribeGroupResponse,
+    OffsetCommit: OffsetCommitResponse,
+    OffsetFetch: OffsetFetchResponse,
+    ListOffsets: ListOffsetsResponse,
+    OffsetForLeaderEpoch: OffsetForLeaderEpochResponse,
+    Fetch: FetchResponse,
+    sasl.SaslHandshake: sasl.SaslHandshakeResponse,
+    sasl.SaslAuthenticate: sasl.SaslAuthenticateResponse,
 }

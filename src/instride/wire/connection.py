@@ -24,7 +24,7 @@ from instride.wire.frames import FrameBuffer
 from instride.wire.handshake import Handshake
 from instride.wire.reader import Reader
 from instride.wire.sasl.api import Exchange, Mechanism
-from instride.wire.sasl.messages import SaslAnswer
+from instride.wire.sasl.messages import SaslResponse
 
 __all__ = ["Connection", "Received"]
 
@@ -41,7 +41,7 @@ class Received:
     """
 
     request_id: int
-    answer: api.Answer | None = None
+    response: api.Response | None = None
     error: KafkaError | None = None
     nbytes: int = 0
 
@@ -74,7 +74,7 @@ class Connection:
         self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, most_bytes=self._most_bytes)
         self._handshake = Handshake()
         self._exchange = Exchange(mechanism) if mechanism is not None else None
-        self._answered = False
+        self._on_response = False
         self._sent: dict[int, _Sent] = {}
         self._next_correlation_id = 0
         self._failure: KafkaError | None = None
@@ -188,7 +188,7 @@ class Connection:
             )
         if self._exchange is not None and not self._exchange.done:
             return TransportError("the broker closed the connection during authentication")
-        if self._sent and not self._answered:
+        if self._sent and not self._on_response:
             return TransportError(
                 "the broker closed the connection instead of answering: a listener that wants SASL does so"
                 " (see security_protocol)"
@@ -216,11 +216,11 @@ class Connection:
         reader = Reader(frame)
         try:
             sent = self._match(reader.int32())
-            answer = self._answer(sent, reader)
+            response = self._answer(sent, reader)
         except ProtocolError as error:
             self._failure = error
             return None
-        return answer
+        return response
 
     def _match(self, correlation_id: int) -> _Sent:
         sent = self._sent.pop(correlation_id, None)
@@ -232,28 +232,28 @@ class Connection:
         if sent.request_id is None:
             self._failure = self._take_own(sent, reader)
             return None
-        self._answered = True
+        self._on_response = True
         nbytes = reader.position + reader.remaining
         try:
-            answer = _decode(codec_of(type(sent.request)), sent, reader)
+            response = _decode(codec_of(type(sent.request)), sent, reader)
         except ProtocolError as error:
             self._failure = error
             return Received(request_id=sent.request_id, error=error, nbytes=nbytes)
-        return Received(request_id=sent.request_id, answer=answer, nbytes=nbytes)
+        return Received(request_id=sent.request_id, response=response, nbytes=nbytes)
 
     def _take_own(self, sent: _Sent, reader: Reader) -> KafkaError | None:
         """The answer to a request of the handshake or the authentication."""
         if isinstance(sent.request, api.ApiVersions):
-            return self._handshake.answered(reader.take(reader.remaining))
+            return self._handshake.response_received(reader.take(reader.remaining))
         assert self._exchange is not None, "only an exchange sends these"
-        answer = _decode(codec_of(type(sent.request)), sent, reader)
-        assert isinstance(answer, SaslAnswer), "the codec of a SASL request decodes to its answer"
-        return self._exchange.answered(answer)
+        response = _decode(codec_of(type(sent.request)), sent, reader)
+        assert isinstance(response, SaslResponse), "the codec of a SASL request decodes to its answer"
+        return self._exchange.response_received(response)
 
 
-def _decode(codec: Codec[Any, Any], sent: _Sent, reader: Reader) -> api.Answer:
+def _decode(codec: Codec[Any, Any], sent: _Sent, reader: Reader) -> api.Response:
     # ApiVersions answers with the old header always, so that a client that speaks no common version can read it.
     if sent.version >= codec.flexible_from and not isinstance(sent.request, api.ApiVersions):
         reader.tagged_fields()
-    answer: api.Answer = codec.decode(reader.take(reader.remaining), sent.version, sent.request)
-    return answer
+    response: api.Response = codec.decode(reader.take(reader.remaining), sent.version, sent.request)
+    return response

@@ -23,7 +23,7 @@ from typing import Final
 from uuid import UUID
 
 from instride.errors import ProtocolError
-from instride.wire.api import NO_TOPIC_ID, Fetch, FetchAnswer, FetchedPartition, FetchPartition, Partition
+from instride.wire.api import NO_TOPIC_ID, Fetch, FetchedPartition, FetchPartition, FetchResponse, Partition
 from instride.wire.reader import Reader
 from instride.wire.record_set import RecordSet
 
@@ -128,13 +128,13 @@ def _uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchAnswer:
+def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchResponse:
     """The answer in a response's body. The body must not change afterwards: what is undecoded points into it.
 
     request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets, and
     the bound of decompression. Raises ProtocolError.
     """
-    return _Reading(body, version, request).answer()
+    return _Reading(body, version, request).response()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class _Reading:
         }
         self._names = {each.topic_id: each.topic for each in self._asked.values()}
 
-    def answer(self) -> FetchAnswer:
+    def response(self) -> FetchResponse:
         reader = self._reader
         throttle_time = reader.int32() / 1000
         error = session_id = 0
@@ -199,7 +199,7 @@ class _Reading:
         if error == 0 and self._request.session_epoch <= 0 and not throttled:
             for key in self._asked.keys() - partitions.keys():
                 partitions[key] = FetchedPartition(error=_UNKNOWN_SERVER_ERROR)
-        return FetchAnswer(error=error, session_id=session_id, partitions=partitions, throttle_time=throttle_time)
+        return FetchResponse(error=error, session_id=session_id, partitions=partitions, throttle_time=throttle_time)
 
     def _topic(self, partitions: dict[Partition, FetchedPartition]) -> None:
         topic = self._topic_name()

@@ -40,7 +40,7 @@ class Handshake:
             self._asked = version
         return version
 
-    def answered(self, body: memoryview) -> KafkaError | None:
+    def response_received(self, body: memoryview) -> KafkaError | None:
         """Takes the response's body. Returns the error that the broker refused us with, if it did.
 
         Raises ProtocolError where the bytes do not hold an answer.

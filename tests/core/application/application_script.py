@@ -17,10 +17,10 @@ from instride.core.events import (
     BackgroundEvent,
     Epochs,
     Fetched,
-    GivenBack,
     Lost,
     Positioned,
-    RevokeRequested,
+    Reassigned,
+    RevocationRequested,
 )
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
@@ -71,11 +71,11 @@ class Script:
         for p in partitions:
             self.up(Positioned(partition=tp(p), epoch=epoch, seek_number=0, offset=0))
 
-    def asked_for(self, *partitions: int, epoch: int = 1, deadline: float = 400.0) -> None:
-        self.up(RevokeRequested(partitions={tp(p): epoch for p in partitions}, deadline=deadline))
+    def revocation_requested(self, *partitions: int, epoch: int = 1, deadline: float = 400.0) -> None:
+        self.up(RevocationRequested(partitions={tp(p): epoch for p in partitions}, deadline=deadline))
 
-    def given_back(self, *partitions: int, epoch: int = 1) -> None:
-        self.up(GivenBack(partitions={tp(p): epoch for p in partitions}))
+    def reassigned(self, *partitions: int, epoch: int = 1) -> None:
+        self.up(Reassigned(partitions={tp(p): epoch for p in partitions}))
 
     def lost(self, *partitions: int, epoch: int = 1) -> None:
         self.up(Lost(partitions={tp(p): epoch for p in partitions}))

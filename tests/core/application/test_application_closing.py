@@ -8,7 +8,7 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from instride.core.events import (
-    Answered,
+    CallCompleted,
     Close,
     Commit,
     CommitsSettled,
@@ -34,7 +34,7 @@ class Leaver:
         self.script.subscribe(listener)
         self.script.assigned(0, 1, 2)
         self.script.poll()
-        self.script.asked_for(1, 2)
+        self.script.revocation_requested(1, 2)
         self.script.poll()
         if not self.script.config.enable_auto_commit:
             self.script.delay(2)
@@ -56,9 +56,9 @@ class Leaver:
         self.script.up(kind(partitions=epochs(*partitions)))
         self.go(self.script.now)
 
-    def answer(self, error: Exception | None = None) -> None:
+    def completion(self, error: Exception | None = None) -> None:
         (event,) = self.script.take_posted(self.kind)
-        self.script.up(Answered(call=event.call, error=error))
+        self.script.up(CallCompleted(call=event.call, error=error))
         self.go(self.script.now)
 
 
@@ -73,7 +73,7 @@ def test_all_go_at_once_delayed_ones_too_and_then_the_group_is_left(kind: Leavin
     leaver.settle(0, 1)
     assert leaver.script.take_posted(kind) == []
     leaver.settle(2)
-    leaver.answer()
+    leaver.completion()
     assert leaver.ended
     assert leaver.script.assignment() == set()
     assert (leaver.script.to_be_revoked(), leaver.script.lost_partitions()) == (set(), set())
@@ -92,7 +92,7 @@ def test_the_listener_is_called_once_for_each_before_the_group_is_left(kind: Lea
     leaver.settle(0, 1, 2, listener=True)
     assert listener.heard == [("revoked", [0, 1, 2])]
     assert leaver.script.take_posted(PartitionsRevoked) == [PartitionsRevoked(partitions=epochs(0, 1, 2))]
-    leaver.answer()
+    leaver.completion()
     assert leaver.ended
 
 
@@ -106,7 +106,7 @@ def test_what_is_lost_meanwhile_is_lost_and_not_revoked(kind: Leaving) -> None:
     leaver.script.lost(2)
     leaver.settle(0, 1, listener=True)
     assert listener.heard == [("lost", [2]), ("revoked", [0, 1])]
-    leaver.answer()
+    leaver.completion()
     assert leaver.ended
 
 
@@ -124,7 +124,7 @@ def test_a_listeners_error_is_raised_when_everything_is_done(kind: Leaving, wher
     else:
         leaver.settle(0, 1, 2, listener=True)
     with pytest.raises(LookupError):
-        leaver.answer()
+        leaver.completion()
     assert leaver.script.assignment() == set()
 
 
@@ -134,7 +134,7 @@ def test_a_wakeup_stops_no_close() -> None:
     leaver.go()
     leaver.script.up(Wakeup())
     leaver.settle(0, 1, 2)
-    leaver.answer()
+    leaver.completion()
     assert leaver.result is True
 
 
@@ -160,7 +160,7 @@ def test_a_close_that_did_not_do_everything_says_so() -> None:
     leaver = Leaver(Close)
     leaver.go()
     leaver.settle(0, 1, 2)
-    leaver.answer(KafkaTimeoutError("the group's answer did not come"))
+    leaver.completion(KafkaTimeoutError("the group's answer did not come"))
     assert leaver.result is False
 
 
@@ -187,7 +187,7 @@ def test_what_was_assigned_by_hand_needs_no_revoke(kind: Leaving) -> None:
     call: Any = machine.close(script.now, 10.0, leave=True) if kind is Close else machine.unsubscribe(script.now, 10.0)
     script.start(call)
     assert [type(event) for event in script.posted] == [Commit, kind]
-    script.up(Answered(call=script.take_posted(kind)[0].call))
+    script.up(CallCompleted(call=script.take_posted(kind)[0].call))
     with pytest.raises(StopIteration):
         call.send(script.now)
     assert script.assignment() == set()
@@ -206,7 +206,7 @@ def test_what_was_asked_for_before_is_nothing_to_a_new_subscription() -> None:
     leaver = Leaver(Unsubscribe)
     leaver.go()
     leaver.settle(0, 1, 2)
-    leaver.answer()
+    leaver.completion()
     leaver.go(leaver.script.now)
     assert leaver.ended
     leaver.script.subscribe()

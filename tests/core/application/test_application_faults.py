@@ -10,14 +10,14 @@ from instride.core.events import (
     COMMITTED,
     EARLIEST,
     LATEST,
-    Answered,
+    CallCompleted,
     Close,
     Commit,
     CommitsSettled,
     CompleteRevoke,
     ErrorRaised,
     LeaseRenewed,
-    Parked,
+    PartitionFailed,
     Revoked,
     SetPosition,
     SubscriptionMatched,
@@ -34,20 +34,20 @@ def owner(script: Script) -> Script:
     return script
 
 
-def parked(script: Script, partition: int, *, reset: int | None = None, fetch_number: int = 0) -> None:
+def failed(script: Script, partition: int, *, reset: int | None = None, fetch_number: int = 0) -> None:
     error = OffsetOutOfRangeError("gone")
-    script.up(Parked(partition=tp(partition), epoch=1, fetch_number=fetch_number, error=error, reset=reset))
+    script.up(PartitionFailed(partition=tp(partition), epoch=1, fetch_number=fetch_number, error=error, reset=reset))
 
 
 def test_unsubscribing_while_an_immediate_revoke_is_awaited_stops_no_later_subscription(owner: Script) -> None:
     owner.immediate = True
-    owner.asked_for(1)
+    owner.revocation_requested(1)
     assert owner.poll() == [], "it timed out; the revoke is under way still"
     call = owner.machine.unsubscribe(owner.now, 5.0)
     owner.start(call)
     owner.up(Revoked(partitions=epochs(0)), Revoked(partitions=epochs(1)))
     call.send(owner.now)
-    owner.up(Answered(call=owner.take_posted(Unsubscribe)[0].call))
+    owner.up(CallCompleted(call=owner.take_posted(Unsubscribe)[0].call))
     with pytest.raises(StopIteration):
         call.send(owner.now)
     owner.subscribe()
@@ -59,11 +59,11 @@ def test_unsubscribing_while_an_immediate_revoke_is_awaited_stops_no_later_subsc
 @pytest.mark.rule("8")
 @pytest.mark.parametrize("where", [EARLIEST, LATEST])
 def test_a_partition_that_is_given_back_keeps_a_seek_whose_offset_is_not_found_yet(owner: Script, where: int) -> None:
-    owner.asked_for(1)
+    owner.revocation_requested(1)
     owner.poll()
     owner.machine.seek(tp(1), where)
     owner.delay(1)
-    owner.given_back(1)
+    owner.reassigned(1)
     owner.take_posted(SetPosition)
     owner.poll()
     (told,) = owner.take_posted(SetPosition)
@@ -75,10 +75,10 @@ def test_a_partition_given_back_before_its_position_was_found_starts_at_the_comm
     script.assigned(0)
     script.queue.pop()  # the position never came
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.delay(0)
-    script.given_back(0)
+    script.reassigned(0)
     script.poll()
     assert script.take_posted(SetPosition)[-1].offset == COMMITTED
 
@@ -88,7 +88,7 @@ def test_a_partition_given_back_before_its_position_was_found_starts_at_the_comm
 
 def test_an_offset_out_of_range_becomes_a_seek_when_all_before_it_was_returned(owner: Script) -> None:
     owner.fetched(0, 0, 4)
-    parked(owner, 0, reset=EARLIEST)
+    failed(owner, 0, reset=EARLIEST)
     assert owner.poll(limit=3) == [(0, 0, 3)]
     assert owner.take_posted(SetPosition) == []
     assert owner.poll() == [(0, 3, 4)]
@@ -102,7 +102,7 @@ def test_an_offset_out_of_range_becomes_a_seek_when_all_before_it_was_returned(o
 
 def test_after_a_reset_commits_may_go_back(owner: Script) -> None:
     owner.machine.commit_async(owner.now, {tp(0): 100})
-    parked(owner, 0, reset=EARLIEST)
+    failed(owner, 0, reset=EARLIEST)
     owner.poll()
     owner.machine.commit_async(owner.now, {tp(0): 3})
     newest = owner.take_posted(Commit)[-1].entries[tp(0)]
@@ -110,7 +110,7 @@ def test_after_a_reset_commits_may_go_back(owner: Script) -> None:
 
 
 def test_an_offset_out_of_range_is_an_error_where_nothing_is_to_be_reset(owner: Script) -> None:
-    parked(owner, 0)
+    failed(owner, 0)
     with pytest.raises(OffsetOutOfRangeError):
         owner.poll()
     assert owner.take_posted(SetPosition) == []
@@ -180,7 +180,7 @@ def test_auto_commit_lets_completing_partitions_be() -> None:
     script.subscribe(listener)
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(1)
+    script.revocation_requested(1)
     script.poll()
     script.poll()
     script.take_posted(Commit)

@@ -57,13 +57,13 @@ class Network:
     def ask(self, p: int) -> None:
         if p in self.epochs and p not in self.asked:
             self.asked.add(p)
-            self.script.asked_for(p, epoch=self.epochs[p])
+            self.script.revocation_requested(p, epoch=self.epochs[p])
 
-    def give_back(self, p: int) -> None:
+    def reassign(self, p: int) -> None:
         if p in self.asked:
             self.asked.discard(p)
             self.waits.add(p)
-            self.script.given_back(p, epoch=self.epochs[p])
+            self.script.reassigned(p, epoch=self.epochs[p])
 
     def hold(self, p: int) -> None:
         """Asked for with something buffered, delayed, and given back."""
@@ -71,7 +71,7 @@ class Network:
         self.ask(p)
         self.poll()
         self.delay(p)
-        self.give_back(p)
+        self.reassign(p)
 
     def lose(self, p: int) -> None:
         if p in self.epochs:

@@ -14,8 +14,8 @@ from application_script import RecordingListener, Script, tp
 from instride.core.events import (
     EARLIEST,
     LATEST,
-    Answered,
     Assign,
+    CallCompleted,
     ChangeSettings,
     Consumed,
     DeadlineMoved,
@@ -24,7 +24,7 @@ from instride.core.events import (
     Fetched,
     FetchMetadata,
     FetchOffsets,
-    Parked,
+    PartitionFailed,
     Pause,
     Positioned,
     Resume,
@@ -45,11 +45,11 @@ def owner(script: Script) -> Script:
     return script
 
 
-def answered(script: Script, call: Any, kind: type[Any], **answer: Any) -> Any:
+def answered(script: Script, call: Any, kind: type[Any], **completion: Any) -> Any:
     """Start a call, answer the event that it posts, and give its result."""
     script.start(call)
     (event,) = script.take_posted(kind)
-    script.up(Answered(call=event.call, **answer))
+    script.up(CallCompleted(call=event.call, **completion))
     with pytest.raises(StopIteration) as end:
         call.send(script.now)
     return end.value.value
@@ -232,7 +232,7 @@ def test_after_a_seek_during_a_pause_nothing_of_before_is_returned(owner: Script
 @pytest.mark.vector(76)
 def test_what_is_to_be_revoked_is_not_shown_as_paused(owner: Script) -> None:
     owner.machine.pause([tp(1)])
-    owner.asked_for(0)
+    owner.revocation_requested(0)
     owner.fetched(0, 0, 5)
     assert owner.poll() == []
     assert owner.to_be_revoked() == {0}
@@ -243,7 +243,7 @@ def test_what_is_to_be_revoked_is_not_shown_as_paused(owner: Script) -> None:
 @pytest.mark.vector(54)
 def test_an_error_of_a_partition_is_raised_once_when_all_before_it_was_returned(owner: Script) -> None:
     owner.fetched(0, 0, 2)
-    owner.up(Parked(partition=tp(0), epoch=1, fetch_number=0, error=TransportError("no good")))
+    owner.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=TransportError("no good")))
     owner.fetched(1, 0, 1)
     assert owner.poll() == [(0, 0, 2), (1, 0, 1)]
     with pytest.raises(TransportError, match="no good"):
@@ -258,7 +258,7 @@ def test_an_error_of_a_partition_is_raised_once_when_all_before_it_was_returned(
 @pytest.mark.rule("deadline")
 def test_the_deadline_of_a_revoke_is_known_in_seconds(owner: Script) -> None:
     assert owner.machine.revoke_deadline(owner.now, tp(1)) is None
-    owner.asked_for(1, deadline=owner.now + 30)
+    owner.revocation_requested(1, deadline=owner.now + 30)
     owner.poll()
     assert owner.machine.revoke_deadline(owner.now + 10, tp(1)) == 20
     assert owner.machine.revoke_deadline(owner.now + 31, tp(1)) == 0
@@ -272,7 +272,7 @@ def test_delaying_is_refused_with_auto_commit() -> None:
     script.subscribe()
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     assert script.delay() is True, "nothing is nothing"
     with pytest.raises(ConfigError, match="enable_auto_commit"):
@@ -282,7 +282,7 @@ def test_delaying_is_refused_with_auto_commit() -> None:
 @pytest.mark.requirement("KIP-983/16")
 @pytest.mark.rule("deadline")
 def test_past_its_deadline_a_delay_is_refused_even_before_a_poll_tells_of_it(owner: Script) -> None:
-    owner.asked_for(0, 1)
+    owner.revocation_requested(0, 1)
     owner.poll()
     owner.lost(1)
     assert owner.delay(0, 1) is False
@@ -328,7 +328,7 @@ def test_topics_are_the_answer(owner: Script, names: tuple[str, ...] | None) -> 
     owner.start(call)
     (event,) = owner.take_posted(FetchMetadata)
     assert event == FetchMetadata(call=event.call, deadline=owner.now + 10, topics=names, internal=False)
-    owner.up(Answered(call=event.call, result=found))
+    owner.up(CallCompleted(call=event.call, result=found))
     with pytest.raises(StopIteration) as end:
         call.send(owner.now)
     assert end.value.value == found
@@ -351,7 +351,7 @@ def test_an_answer_that_is_an_error_is_raised(owner: Script) -> None:
     call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
     owner.start(call)
     (event,) = owner.take_posted(FetchOffsets)
-    owner.up(Answered(call=event.call, error=KafkaTimeoutError("no leader")))
+    owner.up(CallCompleted(call=event.call, error=KafkaTimeoutError("no leader")))
     with pytest.raises(KafkaTimeoutError, match="no leader"):
         call.send(owner.now)
 
@@ -364,7 +364,7 @@ def is_kept_by_nobody(script: Script, call: int) -> bool:
     """Whether an answer to this call is forgotten once a poll has taken it."""
     result = Found()
     seen = weakref.ref(result)
-    script.up(Answered(call=call, result=result))
+    script.up(CallCompleted(call=call, result=result))
     del result
     script.poll()
     gc.collect()

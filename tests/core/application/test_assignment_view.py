@@ -10,7 +10,7 @@ def test_a_partition_whose_revoke_is_complete_is_not_shown_as_assigned_although_
     script.subscribe()
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     assert script.machine.assignment() == {tp(0), tp(1)}, "its revoke is completing"

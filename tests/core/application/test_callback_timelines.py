@@ -9,7 +9,7 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from instride.core.application.listener import RebalanceListener
-from instride.core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, Revoked, RevokeRequested
+from instride.core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, RevocationRequested, Revoked
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
 
@@ -37,8 +37,8 @@ class Timeline:
         self.epoch += 1
         self.script.up(Assigned(generation=self.epoch, partitions=epochs(*partitions, epoch=self.epoch)))
 
-    def asked_for(self, *partitions: int, epoch: int) -> None:
-        self.script.up(RevokeRequested(partitions=epochs(*partitions, epoch=epoch), deadline=400.0))
+    def revocation_requested(self, *partitions: int, epoch: int) -> None:
+        self.script.up(RevocationRequested(partitions=epochs(*partitions, epoch=epoch), deadline=400.0))
 
     def settled(self, *partitions: int, epoch: int) -> None:
         self.script.up(CommitsSettled(partitions=epochs(*partitions, epoch=epoch)))
@@ -56,11 +56,11 @@ def test_eager() -> None:
     t.assigned()
     t.poll()
     assert t.heard() == [("assigned", [])], "no revoked before the first join; assigned even if empty"
-    t.asked_for(epoch=0)
+    t.revocation_requested(epoch=0)
     t.assigned(1, 0)
     t.poll()
     assert t.heard() == [("revoked", []), ("assigned", [0, 1])], "revoked even if empty; sorted"
-    t.asked_for(1, 0, epoch=2)
+    t.revocation_requested(1, 0, epoch=2)
     t.poll()
     assert t.heard() == [], "their commits are awaited"
     t.settled(0, 1, epoch=2)
@@ -88,7 +88,7 @@ def test_cooperative() -> None:
     t.assigned()
     t.poll()
     assert t.heard() == [("assigned", [])], "a rebalance that changes nothing: no revoked, assigned even if empty"
-    t.asked_for(1, epoch=1)
+    t.revocation_requested(1, epoch=1)
     t.assigned(2)
     t.poll()
     assert t.heard() == [], "nothing later is told while the revoke is awaited"
@@ -108,7 +108,7 @@ def test_cooperative() -> None:
 def test_two_step_tells_no_empty_revoke_and_no_empty_assignment(protocol: RebalanceProtocol) -> None:
     t = Timeline(protocol, immediate=False)
     t.assigned()
-    t.asked_for(epoch=0)
+    t.revocation_requested(epoch=0)
     t.assigned(0)
     t.poll()
     assert t.heard() == [("assigned", [0])]
@@ -120,7 +120,7 @@ def test_two_step_eager_calls_revoked_at_completion() -> None:
     t = Timeline(EAGER, immediate=False)
     t.assigned(0, 1)
     t.poll()
-    t.asked_for(0, 1, epoch=1)
+    t.revocation_requested(0, 1, epoch=1)
     t.poll()
     assert t.script.to_be_revoked() == {0, 1}
     assert t.script.delay(1)
@@ -137,7 +137,7 @@ def test_a_request_that_waits_of_what_was_lost_is_told_as_a_loss_alone() -> None
     t.assigned(0)
     t.poll()
     t.heard()
-    t.asked_for(0, epoch=1)
+    t.revocation_requested(0, epoch=1)
     t.script.up(Lost(partitions=epochs(0)))
     t.poll()
     t.poll()
@@ -169,7 +169,7 @@ def test_what_was_asked_for_together_is_told_together_however_it_settles() -> No
     t.assigned(0, 1)
     t.poll()
     t.heard()
-    t.asked_for(0, 1, epoch=1)
+    t.revocation_requested(0, 1, epoch=1)
     t.poll()
     t.settled(0, epoch=1)
     t.poll()
@@ -184,7 +184,7 @@ def test_a_listener_that_a_new_subscribe_took_away_is_called_no_more_and_its_rev
     t.assigned(0, 1)
     t.poll()
     t.heard()
-    t.asked_for(0, epoch=1)
+    t.revocation_requested(0, epoch=1)
     t.poll()
     t.poll()
     t.script.subscribe(None)

@@ -12,11 +12,11 @@ from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSna
 from instride.config import ConsumerConfig
 from instride.core.application.machine import ApplicationMachine
 from instride.core.events import (
-    Answered,
     ApplicationEvent,
     Assign,
     Assigned,
     BackgroundEvent,
+    CallCompleted,
     Commit,
     CommitsSettled,
     Positioned,
@@ -154,7 +154,7 @@ def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: KafkaErro
     made = Settled(p0=entry(4), p1=entry(3))
     call = owner.machine.commit_async(owner.now, made.snapshot)
     assert made.outcomes == {}
-    owner.up(Answered(call=call, committed={tp(0): None, tp(1): error}))
+    owner.up(CallCompleted(call=call, committed={tp(0): None, tp(1): error}))
     owner.poll()
     assert made.outcomes == {
         0: CommitOutcome.COMMITTED,
@@ -165,7 +165,7 @@ def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: KafkaErro
 def test_an_answer_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Script) -> None:
     made = Settled(p0=entry(4), p1=entry(3))
     call = owner.machine.commit_async(owner.now, made.snapshot)
-    owner.up(Answered(call=call, error=KafkaTimeoutError("late")))
+    owner.up(CallCompleted(call=call, error=KafkaTimeoutError("late")))
     owner.poll()
     assert set(made.outcomes.values()) == {CommitOutcome.FAILED}
 
@@ -184,7 +184,7 @@ def test_a_completing_partition_takes_commits_only_while_its_listener_runs() -> 
     script.subscribe(Committing())
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     with pytest.raises(CommitFailedError):
@@ -212,7 +212,7 @@ def committing(owner: Script, timeout: float = 10.0, **options: Any) -> tuple[An
 def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
     call, commit = committing(owner)
     result = CommitResult(committed={tp(0): OffsetAndMetadata(offset=4)})
-    owner.up(Answered(call=commit.call, result=result, committed={tp(0): None}))
+    owner.up(CallCompleted(call=commit.call, result=result, committed={tp(0): None}))
     with pytest.raises(StopIteration) as end:
         call.send(owner.now)
     assert end.value.value is result
@@ -221,14 +221,14 @@ def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
 def test_a_blocking_commit_raises_the_error_of_its_answer(owner: Script) -> None:
     call, commit = committing(owner)
     gone = CommitFailedError("gone")
-    owner.up(Answered(call=commit.call, error=gone, committed={tp(0): gone}))
+    owner.up(CallCompleted(call=commit.call, error=gone, committed={tp(0): gone}))
     with pytest.raises(CommitFailedError, match="gone"):
         call.send(owner.now)
 
 
 def test_another_calls_answer_does_not_end_it(owner: Script) -> None:
     call, commit = committing(owner)
-    owner.up(Answered(call=commit.call + 100))
+    owner.up(CallCompleted(call=commit.call + 100))
     assert call.send(owner.now).until == pytest.approx(owner.now + 10.5)
 
 
@@ -297,7 +297,7 @@ def test_auto_commit_speaks_for_a_partition_before_its_revoke_completes() -> Non
     script.assigned(0, 1)
     script.fetched(1, 0, 10)
     script.poll()
-    script.asked_for(1)
+    script.revocation_requested(1)
     script.poll()
     script.posted.clear()
     script.poll()
@@ -311,9 +311,9 @@ def test_auto_commit_speaks_for_a_partition_before_its_revoke_completes() -> Non
 
 def test_what_was_committed_is_told_and_what_failed_is_not(owner: Script) -> None:
     commit = hand_over(owner, {tp(0): 5, tp(1): 6})
-    owner.up(Answered(call=commit.call, committed={tp(0): None, tp(1): RebalanceInProgressError("later")}))
+    owner.up(CallCompleted(call=commit.call, committed={tp(0): None, tp(1): RebalanceInProgressError("later")}))
     failed = hand_over(owner, {tp(1): 7})
-    owner.up(Answered(call=failed.call, error=KafkaTimeoutError("late")))
+    owner.up(CallCompleted(call=failed.call, error=KafkaTimeoutError("late")))
     owner.poll()
     assert owner.heard_commits == [{0: 5}]
 
@@ -327,7 +327,7 @@ def test_an_auto_commit_is_told_as_well() -> None:
     script.now += 5.0
     script.poll()
     (commit,) = script.take_posted(Commit)
-    script.up(Answered(call=commit.call, committed={tp(0): None}))
+    script.up(CallCompleted(call=commit.call, committed={tp(0): None}))
     script.poll()
     assert script.heard_commits == [{0: 10}]
 
@@ -358,7 +358,7 @@ def test_without_an_interceptor_a_commit_by_hand_is_sent_and_answered_as_ever() 
     call = machine.commit(100.0, {tp(0): 4}, 10.0, carry_over=True)
     next(call)
     (sent,) = (each for each in posted if isinstance(each, Commit))
-    queue.append(Answered(call=sent.call, committed={tp(0): None}))
+    queue.append(CallCompleted(call=sent.call, committed={tp(0): None}))
     with pytest.raises(StopIteration):
         call.send(100.0)
 

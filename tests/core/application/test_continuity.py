@@ -105,8 +105,8 @@ def test_a_second_look_up_that_passes_the_first_position_found_skips_nothing(own
     script = Script()
     script.subscribe()
     script.up(Assigned(generation=1, partitions=epochs(0)))
-    script.asked_for(0)
-    script.given_back(0)
+    script.revocation_requested(0)
+    script.reassigned(0)
     script.poll()
     (told,) = script.take_posted(SetPosition)
     assert told.offset == COMMITTED

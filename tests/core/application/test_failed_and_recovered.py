@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Parked, PartitionRecovered
+from instride.core.events import PartitionFailed, PartitionRecovered
 from instride.errors import TopicAuthorizationFailedError
 
 pytestmark = pytest.mark.rule("17")
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.rule("17")
 
 def failed(script: Script, *, fetch_number: int = 0) -> None:
     error = TopicAuthorizationFailedError("not authorised")
-    script.up(Parked(partition=tp(0), epoch=1, fetch_number=fetch_number, error=error, tried_again=True))
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=fetch_number, error=error, tried_again=True))
 
 
 def recovered(script: Script, *, fetch_number: int = 0) -> None:

@@ -13,15 +13,15 @@ from instride.config import ConsumerConfig
 from instride.core.application.drain import drain
 from instride.core.application.state import ApplicationState
 from instride.core.events import (
-    Answered,
     Assigned,
     BackgroundEvent,
+    CallCompleted,
     CommitsSettled,
     ErrorRaised,
-    GivenBack,
     Lost,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
 )
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
@@ -34,11 +34,11 @@ KINDS = ["answer", "error", "loss", "request", "back", "assigned", "settled", "r
 def event(kind: str, number: int) -> BackgroundEvent:
     one = {tp(number): number}
     made: dict[str, BackgroundEvent] = {
-        "answer": Answered(call=number),
+        "answer": CallCompleted(call=number),
         "error": ErrorRaised(error=LookupError(number)),
         "loss": Lost(partitions=one),
-        "request": RevokeRequested(partitions=one, deadline=0.0),
-        "back": GivenBack(partitions=one),
+        "request": RevocationRequested(partitions=one, deadline=0.0),
+        "back": Reassigned(partitions=one),
         "assigned": Assigned(generation=1, partitions=one),
         "settled": CommitsSettled(partitions=one),
         "revoked": Revoked(partitions=one),
@@ -60,7 +60,7 @@ def test_none_is_lost_and_their_order_is_kept(arrivals: list[tuple[str, bool]]) 
         lease=Lease(),
     )
     sent = [event(kind, number) for number, (kind, _) in enumerate(arrivals)]
-    state.awaited |= {each.call for each in sent if isinstance(each, Answered)}
+    state.awaited |= {each.call for each in sent if isinstance(each, CallCompleted)}
     for each, (_, look) in zip(sent, arrivals, strict=True):
         queue.append(each)
         if look:
@@ -69,10 +69,10 @@ def test_none_is_lost_and_their_order_is_kept(arrivals: list[tuple[str, bool]]) 
     inbox = state.inbox
     assert not queue
     assert list(inbox.losses) == of(sent, Lost)
-    assert list(inbox.changes) == of(sent, RevokeRequested, GivenBack, Assigned)
+    assert list(inbox.changes) == of(sent, RevocationRequested, Reassigned, Assigned)
     assert list(inbox.completions) == of(sent, CommitsSettled, Revoked)
     assert list(inbox.errors) == [each.error for each in sent if isinstance(each, ErrorRaised)]
-    assert list(state.answers.values()) == of(sent, Answered)
+    assert list(state.answers.values()) == of(sent, CallCompleted)
 
 
 def of(sent: list[BackgroundEvent], *kinds: type[BackgroundEvent]) -> list[BackgroundEvent]:

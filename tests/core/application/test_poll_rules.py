@@ -29,7 +29,7 @@ from instride.errors import ConfigError, IllegalStateError, WakeupError
 def test_when_an_error_is_raised_nothing_else_was_taken(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     assert script.to_be_revoked() == {0}
     script.lost(1)
@@ -48,7 +48,7 @@ def test_when_an_error_is_raised_nothing_else_was_taken(script: Script) -> None:
 def test_wakeup_comes_before_the_step(script: Script) -> None:
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.up(Wakeup())
     with pytest.raises(WakeupError):
@@ -77,7 +77,7 @@ def test_of_a_wakeup_and_an_error_the_wakeup_is_raised_first(script: Script, *, 
 def test_a_poll_that_raised_after_its_step_is_continued_by_the_next(script: Script) -> None:
     script.assigned(0, 1, 2)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.delay(0)
     script.posted.clear()
@@ -88,7 +88,7 @@ def test_a_poll_that_raised_after_its_step_is_continued_by_the_next(script: Scri
     script.up(ErrorRaised(error=RuntimeError("mid-poll")))
     with pytest.raises(RuntimeError, match="mid-poll"):
         call.send(script.now)
-    script.asked_for(2)
+    script.revocation_requested(2)
     script.poll()
     assert script.to_be_revoked() == {0, 2}, "the lists did not move again: 0 would be completing"
     assert script.lost_partitions() == {1}
@@ -100,7 +100,7 @@ def test_a_poll_that_raised_after_its_step_is_continued_by_the_next(script: Scri
 def test_losses_leave_the_lists_before_the_step(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0, 1)
+    script.revocation_requested(0, 1)
     script.poll()
     script.lost(0)
     script.poll()
@@ -117,7 +117,7 @@ def test_losses_leave_the_lists_before_the_step(script: Script) -> None:
 def test_the_step(script: Script) -> None:
     script.assigned(0, 1, 2)
     script.poll()
-    script.asked_for(0, 1)
+    script.revocation_requested(0, 1)
     script.lost(2)
     script.poll()
     assert (script.to_be_revoked(), script.lost_partitions()) == ({0, 1}, {2})
@@ -135,7 +135,7 @@ def test_the_step(script: Script) -> None:
 def test_from_the_request_on_no_record_of_it_is_returned(script: Script) -> None:
     script.assigned(0, 1)
     script.fetched(0, 0, 10)
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.fetched(0, 10, 20)
     script.fetched(1, 0, 5)
     assert script.poll() == [(1, 0, 5)]
@@ -147,7 +147,7 @@ def test_from_the_request_on_no_record_of_it_is_returned(script: Script) -> None
 def test_a_request_that_waits_in_the_queue_is_not_taken_yet(script: Script) -> None:
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     assert script.to_be_revoked() == set()
     with pytest.raises(ValueError, match="did not ask for t-0"):
         script.delay(0)
@@ -162,9 +162,11 @@ def test_poll_returns_as_soon_as_anything_new_is_there(script: Script, news: str
     script.poll()
     call = script.machine.poll(script.now, 10.0, immediate=False, limit=-1)
     script.start(call)
-    {"record": lambda: script.fetched(0, 0, 1), "request": lambda: script.asked_for(0), "loss": lambda: script.lost(0)}[
-        news
-    ]()
+    {
+        "record": lambda: script.fetched(0, 0, 1),
+        "request": lambda: script.revocation_requested(0),
+        "loss": lambda: script.lost(0),
+    }[news]()
     with pytest.raises(StopIteration):
         call.send(script.now + 0.5)
 
@@ -225,7 +227,7 @@ def test_an_assignment_that_was_lost_before_anybody_saw_it_is_not_told(listener:
 def test_a_lost_partition_leaves_both_lists_and_is_lost_once(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0, 1)
+    script.revocation_requested(0, 1)
     script.poll()
     script.delay(1)
     script.lost(0, 1)
@@ -247,7 +249,7 @@ def test_delay_revoke(script: Script) -> None:
     assert script.delay() is True, "delaying nothing"
     with pytest.raises(ValueError, match="t-0"):
         script.delay(0)
-    script.asked_for(0, 1, 2)
+    script.revocation_requested(0, 1, 2)
     script.poll()
     with pytest.raises(ValueError, match="t-3"):
         script.delay(0, 3)
@@ -271,7 +273,7 @@ def test_what_is_refused_at_its_deadline_is_lost_and_not_completed(script: Scrip
     """Who wants a delay has not finished. Found by simulation: a poll came between the refusal and the loss."""
     script.assigned(0)
     script.poll()
-    script.asked_for(0, deadline=script.now + 5.0)
+    script.revocation_requested(0, deadline=script.now + 5.0)
     script.poll()
     script.now += 5.0
     assert script.machine.delay_revoke([tp(0)], now=script.now) is False
@@ -287,10 +289,10 @@ def test_what_is_refused_at_its_deadline_is_lost_and_not_completed(script: Scrip
 def test_delaying_what_was_given_back_is_true(script: Script) -> None:
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.delay(0)
-    script.given_back(0)
+    script.reassigned(0)
     script.poll()
     assert script.delay(0) is True
     script.poll()
@@ -303,7 +305,7 @@ def test_delay_is_refused_with_auto_commit() -> None:
     script.subscribe()
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     with pytest.raises(ConfigError, match="enable_auto_commit"):
         script.delay(0)
@@ -315,11 +317,11 @@ def test_given_back_goes_on_after_the_last_returned_record(script: Script, delay
     script.assigned(0)
     script.fetched(0, 0, 10)
     assert script.poll(limit=4) == [(0, 0, 4)]
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     if delayed:
         script.delay(0)
-    script.given_back(0)
+    script.reassigned(0)
     # The request and the gift are both taken in a poll that does not complete it.
     script.delay(0)
     script.poll()
@@ -334,9 +336,9 @@ def test_given_back_goes_on_after_the_last_returned_record(script: Script, delay
 def test_given_back_while_completing_finishes_the_revoke(script: Script) -> None:
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
-    script.given_back(0)
+    script.reassigned(0)
     script.poll()
     assert script.take_posted(SetPosition) == []
     assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]
@@ -357,7 +359,7 @@ def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: Re
     script.assigned(0, 1)
     script.poll()
     listener.heard.clear()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.up(Assigned(generation=2, partitions={tp(7): 9}))
     call = script.machine.poll(script.now, 10.0, immediate=True, limit=-1)
     script.fetched(1, 0, 3)
@@ -379,7 +381,7 @@ def test_what_was_delayed_under_poll_changes_advances_by_one_step_in_an_immediat
     """One consumer with revoke_mode "immediate" that uses both verbs."""
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0, 1)
+    script.revocation_requested(0, 1)
     script.poll()
     assert script.to_be_revoked() == {0, 1}, "two-step, as poll_changes always is"
     script.delay(0)
@@ -404,7 +406,7 @@ def test_listeners_in_two_steps(listener: RecordingListener) -> None:
     script.up(Assigned(generation=2, partitions={}))
     script.poll()
     assert len(listener.heard) == 1, "nothing new, nothing told"
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     assert len(listener.heard) == 1, "the revoke is not complete"
@@ -433,7 +435,7 @@ def test_a_listeners_error_is_raised_after_its_step_and_it_runs_once(listener: R
     script.subscribe(listener)
     script.assigned(0)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     script.up(CommitsSettled(partitions=epochs(0)))
@@ -519,7 +521,7 @@ def test_polling_without_a_subscription_is_refused() -> None:
 def test_data_of_an_assignment_that_is_over_is_dropped_and_not_kept(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     script.up(Revoked(partitions=epochs(0)))
@@ -535,7 +537,7 @@ def test_a_deadline_that_moved_before_a_poll_took_the_request_is_kept(script: Sc
     script.subscribe()
     script.assigned(0)
     script.poll()
-    script.asked_for(0, deadline=400.0)
+    script.revocation_requested(0, deadline=400.0)
     script.up(DeadlineMoved(partitions=epochs(0), deadline=150.0))
     script.poll()
     assert script.machine.revoke_deadline(script.now, tp(0)) == 150.0 - script.now
@@ -548,8 +550,8 @@ def test_past_its_deadline_a_delay_is_refused_though_no_loss_was_told_yet(script
     """The network side may be late: the process was suspended, or its thread did not get its turn."""
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0, deadline=150.0)
-    script.asked_for(1, deadline=400.0)
+    script.revocation_requested(0, deadline=150.0)
+    script.revocation_requested(1, deadline=400.0)
     script.poll()
     assert script.machine.delay_revoke([tp(0), tp(1)], now=149.9)
     assert not script.machine.delay_revoke([tp(0), tp(1)], now=150.0)

@@ -231,7 +231,7 @@ def test_a_commit_of_what_was_returned_ends_before_it() -> None:
 def test_a_poll_that_raises_it_is_continued_and_the_lists_do_not_move_twice() -> None:
     script = ReadingScript((0, 0))
     script.arrives(0, 0, 1)
-    script.asked_for(1)
+    script.revocation_requested(1)
     script.fails()
     assert script.to_be_revoked() == {1}, "requested by the poll that raised"
     assert script.read() == []
@@ -243,7 +243,7 @@ def test_a_revoke_of_its_partition_ends_it() -> None:
     script = ReadingScript((0, 0))
     script.arrives(0, 0, 1)
     script.fails()
-    script.asked_for(0)
+    script.revocation_requested(0)
     assert script.read() == []
 
 

@@ -23,7 +23,7 @@ def test_more_is_returned_while_earlier_records_are_worked_on(script: Script) ->
 def test_a_delay_may_be_asked_for_as_often_as_the_work_needs(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     for _ in range(20):
         assert script.to_be_revoked() == {0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Answered, Commit
+from instride.core.events import CallCompleted, Commit
 from instride.errors import (
     CommitFailedError,
     CommitOvertakenError,
@@ -98,7 +98,7 @@ def ledger_after(error: KafkaError) -> OffsetLedger:
     finished(ledger, ranged(0, 5))
     script.machine.commit_async(script.now, ledger.committable())
     (commit,) = script.take_posted(Commit)
-    script.up(Answered(call=commit.call, committed={tp(0): error}))
+    script.up(CallCompleted(call=commit.call, committed={tp(0): error}))
     script.poll()
     return ledger
 

@@ -34,7 +34,7 @@ def test_it_goes_before_the_revoke_is_completed(protocol: RebalanceProtocol, imm
     script = member(protocol)
     script.immediate = immediate
     script.machine.commit_async(script.now, {})
-    script.asked_for(0, 1)
+    script.revocation_requested(0, 1)
     script.poll()
     script.poll()
     kinds = [type(each) for each in script.posted if isinstance(each, Commit | CompleteRevoke)]
@@ -76,7 +76,7 @@ def test_a_member_that_commits_at_all_does_it(settings: Any, commits: bool, expe
     script = member(**settings)
     if commits:
         script.machine.commit_async(script.now, {})
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     assert starts(script) == expected
@@ -86,7 +86,7 @@ def test_a_member_that_commits_at_all_does_it(settings: Any, commits: bool, expe
 def test_not_after_a_seek() -> None:
     script = member(commit_start_offsets=True)
     script.machine.seek(tp(0), 40)
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     assert starts(script) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Fetched, Parked, SetPosition
+from instride.core.events import Fetched, PartitionFailed, SetPosition
 from instride.errors import LogTruncationError
 
 
@@ -25,7 +25,7 @@ class Cut(Script):
     def cut(self, offset: int, *, reset: int | None, void_from: int | None = None, fetch_number: int = 0) -> None:
         error = LogTruncationError("cut", topic="t", partition=0, offset=10, divergent_offset=offset)
         self.up(
-            Parked(
+            PartitionFailed(
                 partition=tp(0),
                 epoch=1,
                 fetch_number=fetch_number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Parked, Wakeup
+from instride.core.events import PartitionFailed, Wakeup
 from instride.errors import NoOffsetForPartitionError, WakeupError
 
 
@@ -30,6 +30,6 @@ def test_a_partition_without_an_offset_and_without_a_policy_has_no_position_to_w
     error = NoOffsetForPartitionError("t-0 has no committed offset")
     call = script.machine.position(script.now, tp(0), 60.0)
     next(call)
-    script.up(Parked(partition=tp(0), epoch=1, fetch_number=0, error=error))
+    script.up(PartitionFailed(partition=tp(0), epoch=1, fetch_number=0, error=error))
     with pytest.raises(NoOffsetForPartitionError):
         call.send(script.now + 1.0)

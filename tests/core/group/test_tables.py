@@ -38,7 +38,7 @@ def test_any_state_but_the_ends_can_be_lost(protocol: RebalanceProtocol) -> None
 @pytest.mark.rule("8")
 @pytest.mark.parametrize("state", [Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER])
 def test_giving_back_is_where_the_protocols_differ(state: Ownership) -> None:
-    back = OwnershipInput.GIVEN_BACK
+    back = OwnershipInput.REASSIGNED
     assert next_ownership(RebalanceProtocol.EAGER, state, back) is Ownership.OWNED
     assert next_ownership(RebalanceProtocol.COOPERATIVE, state, back) is Ownership.OWNED
     assert next_ownership(RebalanceProtocol.CONSUMER, state, back) is state
@@ -47,8 +47,8 @@ def test_giving_back_is_where_the_protocols_differ(state: Ownership) -> None:
 def test_the_protocols_differ_nowhere_else() -> None:
     tables = ownership.TRANSITIONS
     for pair in set(tables[RebalanceProtocol.EAGER]) - {
-        (Ownership.REVOKE_NEXT, OwnershipInput.GIVEN_BACK),
-        (Ownership.REVOKE_THEREAFTER, OwnershipInput.GIVEN_BACK),
+        (Ownership.REVOKE_NEXT, OwnershipInput.REASSIGNED),
+        (Ownership.REVOKE_THEREAFTER, OwnershipInput.REASSIGNED),
     }:
         assert len({tables[protocol][pair] for protocol in RebalanceProtocol}) == 1
 

@@ -88,9 +88,9 @@ def test_requests_are_timed_by_kind() -> None:
     beat = api.Heartbeat(group_id="g", generation=1, member_id="m")
     for sent_at, took in ((1.0, 0.25), (2.0, 0.75)):
         meter.request_sent(beat, sent_at)
-        meter.answered(beat, api.HeartbeatAnswer(error=0), sent_at, sent_at + took)
+        meter.response_received(beat, api.HeartbeatResponse(error=0), sent_at, sent_at + took)
     meter.request_sent(beat, 4.0)
-    meter.answered(beat, TransportError("broke"), 4.0, 9.0)
+    meter.response_received(beat, TransportError("broke"), 4.0, 9.0)
     values = named(meter, ApplicationMeter(), 10.0)
     assert values["heartbeat-total"] == 2
     assert values["heartbeat-response-time-max"] == 750.0
@@ -106,8 +106,8 @@ def test_fetches_count_records_and_bytes_of_answers_that_have_some() -> None:
     fetch = api.Fetch(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
     chunk = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=8, nbytes=800)
     full = api.FetchedPartition(chunk=chunk)  # type: ignore[arg-type]  # a chunk without record objects will do
-    meter.answered(fetch, api.FetchAnswer(partitions={("t", 0): full, ("t", 1): full}), 1.0, 1.1)
-    meter.answered(fetch, api.FetchAnswer(partitions={("t", 0): api.FetchedPartition()}), 2.0, 2.5)
+    meter.response_received(fetch, api.FetchResponse(partitions={("t", 0): full, ("t", 1): full}), 1.0, 1.1)
+    meter.response_received(fetch, api.FetchResponse(partitions={("t", 0): api.FetchedPartition()}), 2.0, 2.5)
     values = named(meter, ApplicationMeter(), 3.0)
     assert values["fetch-total"] == 2
     assert (values["fetch-size-avg"], values["records-per-request-avg"]) == (1600.0, 16.0)
@@ -118,7 +118,7 @@ def test_an_answer_that_bids_us_wait() -> None:
     meter = NetworkMeter()
     fetch = api.Fetch(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
     for throttle_time in (0.0, 3.0):
-        meter.answered(fetch, api.FetchAnswer(throttle_time=throttle_time), 1.0, 1.1)
+        meter.response_received(fetch, api.FetchResponse(throttle_time=throttle_time), 1.0, 1.1)
     values = named(meter, ApplicationMeter(), 3.0)
     assert (values["fetch-throttle-time-avg"], values["fetch-throttle-time-max"]) == (1500.0, 3000.0)
 

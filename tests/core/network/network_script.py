@@ -10,10 +10,10 @@ from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.core.events import (
     EARLIEST,
-    Answered,
     ApplicationEvent,
     Assigned,
     BackgroundEvent,
+    CallCompleted,
     Commit,
     CompleteRevoke,
     FetchOffsets,
@@ -145,18 +145,18 @@ class NetworkScript:
     def _answer_at_once(self, action: Transmit) -> None:
         request = action.request
         if isinstance(request, api.Metadata) and not self.hold_metadata:
-            self.answer(api.Metadata, self.metadata(request), settle=False)
+            self.response(api.Metadata, self.metadata(request), settle=False)
         elif isinstance(request, api.FindCoordinator):
             node = self.coordinator
-            found = api.FindCoordinatorAnswer(
+            found = api.FindCoordinatorResponse(
                 error=self.coordinator_error, node_id=node, host=self.coordinator_host, port=node
             )
-            self.answer(api.FindCoordinator, found, settle=False)
+            self.response(api.FindCoordinator, found, settle=False)
         elif isinstance(request, api.OffsetFetch) and self.committed_offset is not None:
             offsets = {each: api.CommittedOffset(offset=self.committed_offset) for each in request.partitions}
-            self.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=offsets), settle=False)
+            self.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=offsets), settle=False)
 
-    def metadata(self, request: api.Metadata) -> api.MetadataAnswer:
+    def metadata(self, request: api.Metadata) -> api.MetadataResponse:
         def topic(name: str) -> api.MetadataTopic:
             if name in self.topic_errors:
                 return api.MetadataTopic(name=name, error=self.topic_errors[name])
@@ -177,7 +177,7 @@ class NetworkScript:
 
         brokers = tuple(api.Broker(node_id=node, host="b", port=node) for node in self.nodes)
         names = self.topics if request.topics is None else request.topics
-        return api.MetadataAnswer(brokers=brokers, topics=tuple(topic(name) for name in names))
+        return api.MetadataResponse(brokers=brokers, topics=tuple(topic(name) for name in names))
 
     # -- the brokers
 
@@ -190,12 +190,12 @@ class NetworkScript:
     def waits(self) -> list[str]:
         return [type(each.request).__name__ for each in self.waiting]
 
-    def answer(self, kind: type[Any], answer: api.Answer | Exception, *, settle: bool = True) -> None:
+    def response(self, kind: type[Any], response: api.Response | Exception, *, settle: bool = True) -> None:
         """Answer the oldest request of this kind."""
         action = next(each for each in self.waiting if isinstance(each.request, kind))
         self.waiting.remove(action)
-        self.metadata_answers += isinstance(answer, api.MetadataAnswer)
-        self.machine.answered(action.request_id, answer, self.now)
+        self.metadata_answers += isinstance(response, api.MetadataResponse)
+        self.machine.response_received(action.request_id, response, self.now)
         if settle:
             self.settle()
 
@@ -207,14 +207,14 @@ class NetworkScript:
         # A question about a partition without a leader asks for it; the question itself ends at once.
         self.do(FetchOffsets(call=-1, deadline=self.now + 0.001, timestamps={tp(NO_SUCH_PARTITION): EARLIEST}))
         self.pass_time(0.002)
-        self.delivered = [each for each in self.delivered if not (isinstance(each, Answered) and each.call == -1)]
+        self.delivered = [each for each in self.delivered if not (isinstance(each, CallCompleted) and each.call == -1)]
         assert self.metadata_answers > before
 
     def log_reaches(self, start: int, end: int, *, partition: int = 0) -> None:
         """Answer both questions of a look whether an offset is out of range."""
         for offset in (start, end):
-            listed = api.ListOffsetsAnswer(offsets={tp(partition): api.ListedOffset(offset=offset)})
-            self.answer(api.ListOffsets, listed)
+            listed = api.ListOffsetsResponse(offsets={tp(partition): api.ListedOffset(offset=offset)})
+            self.response(api.ListOffsets, listed)
 
     # -- the group
 
@@ -224,9 +224,9 @@ class NetworkScript:
     def join(self, generation: int, *, leader: bool = False, member_id: str = "me", others: Sequence[str] = ()) -> None:
         request = self.asked(api.JoinGroup)
         mine = api.GroupMember(member_id=member_id, metadata=request.protocols[0].metadata)
-        self.answer(
+        self.response(
             api.JoinGroup,
-            api.JoinGroupAnswer(
+            api.JoinGroupResponse(
                 generation=generation,
                 protocol=request.protocols[0].name,
                 leader=member_id if leader else "another",
@@ -239,7 +239,7 @@ class NetworkScript:
         """notice: of the group's leader; None where that is another client."""
         userdata = None if notice is None else write_notice(notice)
         bytes_ = write_assignment(Assignment(partitions=tuple(tp(p) for p in partitions), userdata=userdata))
-        self.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=bytes_))
+        self.response(api.SyncGroup, api.SyncGroupResponse(assignment=bytes_))
 
     def rebalance(self, generation: int, *partitions: int, notice: GroupNotice | None = NOTHING_PENDING) -> None:
         """A whole round: the pending join is answered, then the sync."""
@@ -254,7 +254,7 @@ class NetworkScript:
 
     def heartbeat(self, error: int = 0) -> None:
         self.pass_time(self.config.heartbeat_interval)
-        self.answer(api.Heartbeat, api.HeartbeatAnswer(error=error))
+        self.response(api.Heartbeat, api.HeartbeatResponse(error=error))
 
     def joining_with(self) -> Subscription:
         """What the pending join says of us."""
@@ -288,5 +288,5 @@ class NetworkScript:
     def committed(self, error: int = 0) -> dict[int, int]:
         """Answer the OffsetCommit that waits; what it said, by partition."""
         request = self.asked(api.OffsetCommit)
-        self.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, error)))
+        self.response(api.OffsetCommit, api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, error)))
         return {key[1]: each.offset for key, each in request.offsets.items()}

@@ -6,7 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry
-from instride.core.events import Answered, Assign, Commit
+from instride.core.events import Assign, CallCompleted, Commit
 from instride.errors import CommitFailedError
 from instride.wire import api
 
@@ -30,13 +30,13 @@ def commit(call: int, offset: int, *, epoch: int) -> Commit:
 def fetched(script: NetworkScript) -> set[int]:
     """Answers the fetches that wait, with nothing; the partitions that are asked for now."""
     for _ in [each for each in script.waits() if each == "Fetch"]:
-        script.answer(api.Fetch, api.FetchAnswer(partitions={}))
+        script.response(api.Fetch, api.FetchResponse(partitions={}))
     requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
     return {each.partition for request in requests for each in request.partitions}
 
 
 def outcomes(script: NetworkScript) -> dict[int, Exception | None]:
-    return {each.call: each.committed[tp(0)] for each in script.take(Answered)}
+    return {each.call: each.committed[tp(0)] for each in script.take(CallCompleted)}
 
 
 def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: NetworkScript) -> None:
@@ -51,9 +51,9 @@ def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: Network
         )
     )
     assert script.committed() == {1: 5, 2: 5}
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], CommitFailedError)
-    assert (answer.committed[tp(1)], answer.committed[tp(2)]) == (None, None)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
+    assert (response.committed[tp(1)], response.committed[tp(2)]) == (None, None)
 
 
 def test_a_commit_of_a_partition_that_was_taken_away_and_given_again_is_not_the_old_one(script: NetworkScript) -> None:

@@ -69,10 +69,10 @@ class World:
         self.asked()
         return [each for each in self.context.out if isinstance(each, Transmit)][-1]
 
-    def answer(self, answer: api.Answer) -> None:
+    def response(self, response: api.Response) -> None:
         request = self.request()
         self.done()
-        self.context.connections.answered(request.request_id, answer, self.now)
+        self.context.connections.response_received(request.request_id, response, self.now)
 
     def refuse(self, error: Exception | None = None) -> ConnectionKey:
         """The connection of the request breaks."""
@@ -95,7 +95,7 @@ class World:
         """Metadata was answered."""
         self.poll()
         answered = topics if topics is not None else (topic("t", brokers[0]),)
-        self.answer(api.MetadataAnswer(brokers=tuple(map(broker, brokers)), topics=answered))
+        self.response(api.MetadataResponse(brokers=tuple(map(broker, brokers)), topics=answered))
 
 
 @pytest.mark.requirement("surface/bootstrap")
@@ -123,7 +123,7 @@ def test_once_brokers_are_known_they_are_asked_and_the_bootstrap_connection_is_c
     world.poll()
     key = world.asked()
     assert key == ConnectionKey(Role.BOOTSTRAP, 0)
-    world.answer(api.MetadataAnswer(brokers=(broker(7),), topics=(topic("t", 7),)))
+    world.response(api.MetadataResponse(brokers=(broker(7),), topics=(topic("t", 7),)))
     assert CloseConnection(key=key) in world.context.out
     assert world.cluster.any_node(world.now) == (ConnectionKey(Role.DATA, 7), ("b7", 9092))
     assert world.cluster.leader(TP) == (broker(7), -1)
@@ -161,7 +161,7 @@ def test_when_neither_the_known_nor_the_bootstrap_servers_answer_all_are_asked_a
     assert refused_in_turn(world, 8) == once * 2
     world.refresh()
     world.poll()
-    world.answer(api.MetadataAnswer(brokers=(broker(1),), topics=(topic("t", 1),)))
+    world.response(api.MetadataResponse(brokers=(broker(1),), topics=(topic("t", 1),)))
     assert world.cluster.leader(TP) == (broker(1), -1)
 
 
@@ -172,7 +172,7 @@ def test_a_cluster_that_moved_is_found_by_the_bootstrap_servers() -> None:
     world.refresh()
     world.poll()
     assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
-    world.answer(api.MetadataAnswer(brokers=(broker(7),), topics=(topic("t", 7),)))
+    world.response(api.MetadataResponse(brokers=(broker(7),), topics=(topic("t", 7),)))
     assert world.cluster.brokers.keys() == {7}
     assert world.cluster.leader(TP) == (broker(7), -1)
 
@@ -183,12 +183,12 @@ def test_a_broker_that_says_so_makes_us_begin_with_the_list() -> None:
     world.known(1, 2)
     world.refresh()
     world.poll()
-    world.answer(api.MetadataAnswer(brokers=(broker(1),), error=129))
+    world.response(api.MetadataResponse(brokers=(broker(1),), error=129))
     assert world.cluster.brokers == {}
     world.now += 1.5
     world.poll()
     assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
-    world.answer(api.MetadataAnswer(error=129))
+    world.response(api.MetadataResponse(error=129))
     world.now += 1.5
     world.poll()
     assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 1), "the next of the list"
@@ -288,7 +288,7 @@ def test_another_error_of_a_topic_is_told_with_its_name_and_code() -> None:
     world.known(1, topics=(topic("t", error=17),))
     world.now += 6.0
     world.poll()
-    world.answer(api.MetadataAnswer(brokers=(broker(1),), topics=(topic("t", error=17),)))
+    world.response(api.MetadataResponse(brokers=(broker(1),), topics=(topic("t", error=17),)))
     (error,) = world.errors()
     assert isinstance(error, InvalidTopicError)
     assert "'t'" in str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript
 
-from instride.core.events import Lost, Polled, RevokeRequested
+from instride.core.events import Lost, Polled, RevocationRequested
 from instride.wire import api
 
 REBALANCE_IN_PROGRESS = 27
@@ -17,17 +17,17 @@ def slow_heartbeat(script: NetworkScript, seconds: float, error: int = 0) -> Non
         script.pass_time(0.05)
     script.do(Polled())
     script.pass_time(seconds)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=error))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=error))
 
 
-def asked(script: NetworkScript) -> RevokeRequested:
+def asked(script: NetworkScript) -> RevocationRequested:
     """A cooperative rebalance takes t-0 away; Join and Sync, which wait for others, take long."""
     slow_heartbeat(script, 0.0, REBALANCE_IN_PROGRESS)
     script.pass_time(2.0)
     script.join(2)
     script.pass_time(2.0)
     script.sync()
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     return event
 
 
@@ -75,7 +75,7 @@ def test_a_commit_that_is_sent_at_the_deadline_has_the_whole_budget_to_be_answer
         script.do(Polled())
         script.pass_time(min(1.0, event.deadline - 0.1 - script.now))
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     script.commit({0: 5})
     script.complete(0)
     script.pass_time(budget - 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, Lost, PartitionsAssigned, Unsubscribe
+from instride.core.events import Assign, CallCompleted, Lost, PartitionsAssigned, Unsubscribe
 from instride.errors import CommitFailedError, CommitOvertakenError, KafkaTimeoutError, RebalanceInProgressError
 from instride.wire import api
 
@@ -23,8 +23,8 @@ def script() -> NetworkScript:
 
 
 def outcome(script: NetworkScript, call: int) -> Exception | None:
-    (answer,) = (each for each in script.take(Answered) if each.call == call)
-    return answer.committed[tp(0)]
+    (response,) = (each for each in script.take(CallCompleted) if each.call == call)
+    return response.committed[tp(0)]
 
 
 @pytest.mark.vector(67)
@@ -40,7 +40,7 @@ def test_an_old_generation_that_a_new_one_overtook_is_a_rebalance_and_no_loss(sc
     assert script.take(Lost) == []
     assert script.asked(api.OffsetCommit).generation == 2
     assert script.committed() == {0: 5}
-    answers = {each.call: each.committed[tp(0)] for each in script.take(Answered)}
+    answers = {each.call: each.committed[tp(0)] for each in script.take(CallCompleted)}
     assert answers[call] is None
     assert isinstance(answers[impatient], RebalanceInProgressError), "it did not want to wait for the sync"
 
@@ -148,4 +148,4 @@ def test_a_commit_without_any_time_is_sent_and_not_awaited(script: NetworkScript
     call = script.commit({0: 5}, timeout=0.0)
     assert isinstance(outcome(script, call), KafkaTimeoutError)
     assert script.committed() == {0: 5}
-    assert script.take(Answered) == [], "once"
+    assert script.take(CallCompleted) == [], "once"

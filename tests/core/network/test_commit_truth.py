@@ -6,7 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry, CommitResult
-from instride.core.events import Answered, Commit
+from instride.core.events import CallCompleted, Commit
 from instride.errors import (
     BrokerResponseError,
     CommitOvertakenError,
@@ -33,8 +33,8 @@ def script() -> NetworkScript:
     return made
 
 
-def answers(script: NetworkScript) -> dict[int, Answered]:
-    found = script.take(Answered)
+def answers(script: NetworkScript) -> dict[int, CallCompleted]:
+    found = script.take(CallCompleted)
     assert len({each.call for each in found}) == len(found), "each call is answered once"
     return {each.call: each for each in found}
 
@@ -51,24 +51,24 @@ def sent(script: NetworkScript) -> bool:
 def test_what_the_broker_accepted_is_in_the_result(script: NetworkScript) -> None:
     call = script.commit({0: 5, 1: 6})
     script.committed()
-    answer = answers(script)[call]
+    response = answers(script)[call]
     result = CommitResult(committed={tp(0): OffsetAndMetadata(offset=5), tp(1): OffsetAndMetadata(offset=6)})
-    assert answer.result == result
-    assert answer.result
-    assert answer.error is None
+    assert response.result == result
+    assert response.result
+    assert response.error is None
 
 
 @pytest.mark.rule("15")
 def test_one_behind_a_commit_that_the_broker_accepted_is_refused(script: NetworkScript) -> None:
     script.commit({0: 100})
     script.committed()
-    script.take(Answered)
+    script.take(CallCompleted)
     call = script.commit({0: 50}, by_hand=True)
     assert not sent(script)
-    answer = answers(script)[call]
-    assert isinstance(answer.error, CommitRewindError)
-    assert (answer.error.offset, answer.error.committed) == (50, 100)
-    assert not answer.result
+    response = answers(script)[call]
+    assert isinstance(response.error, CommitRewindError)
+    assert (response.error.offset, response.error.committed) == (50, 100)
+    assert not response.result
     again = script.commit({0: 100}, by_hand=True)
     assert script.committed() == {0: 100}, "the very same is no step back"
     assert error_of(script, again) is None
@@ -105,7 +105,7 @@ def test_one_behind_a_commit_that_the_broker_refused_is_sent(script: NetworkScri
 def test_one_behind_a_commit_that_is_under_way_waits_for_its_answer(script: NetworkScript) -> None:
     script.commit({0: 100})
     call = script.commit({0: 50}, by_hand=True)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     script.committed()
     assert not sent(script)
     assert isinstance(answers(script)[call].error, CommitRewindError)
@@ -156,7 +156,7 @@ def test_a_commit_whose_connection_broke_is_sent_again_with_what_came_meanwhile(
     first = script.commit({0: 100})
     behind = script.commit({0: 50})
     further = script.commit({1: 7})
-    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.response(api.OffsetCommit, TransportError("gone"))
     script.pass_time(2.0)
     assert script.committed() == {0: 100, 1: 7}
     found = answers(script)
@@ -172,9 +172,9 @@ def test_a_seek_makes_what_waits_stale(script: NetworkScript) -> None:
     script.commit({0: 20}, seek_number=1)
     script.committed()
     assert script.committed() == {0: 20}
-    answer = answers(script)[before]
-    assert isinstance(answer.error, StaleCommitError)
-    assert "the group has 20" in str(answer.error)
+    response = answers(script)[before]
+    assert isinstance(response.error, StaleCommitError)
+    assert "the group has 20" in str(response.error)
 
 
 @pytest.mark.rule("15")
@@ -200,14 +200,14 @@ def test_who_waits_for_several_partitions_is_told_what_the_group_has_at_the_end(
 def test_what_a_ledger_names_behind_the_mark_is_told_and_raises_nothing(script: NetworkScript) -> None:
     script.commit({0: 100}, by_hand=True)
     script.committed()
-    script.take(Answered)
+    script.take(CallCompleted)
     call = script.commit({0: 50})
-    answer = answers(script)[call]
-    assert answer.error is None
-    assert isinstance(answer.result.not_committed[tp(0)], CommitRewindError)
+    response = answers(script)[call]
+    assert response.error is None
+    assert isinstance(response.result.not_committed[tp(0)], CommitRewindError)
 
 
-def hand_over(script: NetworkScript, call: int, *entries: CommitEntry) -> Answered:
+def hand_over(script: NetworkScript, call: int, *entries: CommitEntry) -> CallCompleted:
     """A snapshot's, of partition 0; partition 1 was stale."""
     dropped = {tp(1): StaleCommitError("offset 9 of t-1 was not committed: sought elsewhere")}
     offsets = {tp(0): entry for entry in entries}
@@ -220,18 +220,18 @@ def hand_over(script: NetworkScript, call: int, *entries: CommitEntry) -> Answer
 @pytest.mark.rule("15")
 def test_stale_entries_are_told_beside_what_was_committed(script: NetworkScript) -> None:
     entry = CommitEntry(offset=5, epoch=script.epoch(0), seek_number=0)
-    answer = hand_over(script, 1, entry)
-    assert answer.error is None
-    assert not answer.result
-    assert answer.result.committed == {tp(0): OffsetAndMetadata(offset=5)}
-    assert isinstance(answer.result.not_committed[tp(1)], StaleCommitError)
+    response = hand_over(script, 1, entry)
+    assert response.error is None
+    assert not response.result
+    assert response.result.committed == {tp(0): OffsetAndMetadata(offset=5)}
+    assert isinstance(response.result.not_committed[tp(1)], StaleCommitError)
 
 
 @pytest.mark.rule("15")
 def test_a_commit_of_which_all_is_stale_is_no_success(script: NetworkScript) -> None:
-    answer = hand_over(script, 1)
-    assert isinstance(answer.error, StaleCommitError)
-    assert answer.result.committed == {}
+    response = hand_over(script, 1)
+    assert isinstance(response.error, StaleCommitError)
+    assert response.result.committed == {}
     lost = script.commit({0: 5}, epoch=99)
     assert isinstance(answers(script)[lost].error, StaleCommitError), "let go of before it came down"
 
@@ -368,7 +368,7 @@ def test_a_start_that_waits_ends_when_the_coordinator_refuses_us_and_at_its_dead
     assert isinstance(error_of(script, 1), KafkaError)
     start(script, 2, 50)
     script.coordinator_error = 30
-    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.response(api.OffsetCommit, TransportError("gone"))
     script.pass_time(3.0)
     assert isinstance(error_of(script, 2), KafkaError)
 
@@ -388,7 +388,7 @@ def fetched(script: NetworkScript, *, error: int = 0, of_partition: int = 0) -> 
     offsets: dict[tuple[str, int], api.CommittedOffset] = {}
     if not error:
         offsets[tp(0)] = api.CommittedOffset(offset=-1, error=of_partition)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=error, offsets=offsets))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=error, offsets=offsets))
 
 
 @pytest.mark.rule("18")
@@ -396,7 +396,7 @@ def test_while_nobody_knows_what_the_group_has_it_is_asked_again(resetting: Netw
     script = resetting
     script.committed_offset = None
     call = start(script, 1, 50)
-    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.response(api.OffsetFetch, TransportError("gone"))
     script.pass_time(1.5)
     fetched(script, error=16)
     script.pass_time(1.5)
@@ -451,7 +451,7 @@ def test_who_may_not_read_the_group_hears_so(resetting: NetworkScript) -> None:
     script.committed_offset = None
     start(script, 1, 50)
     script.coordinator_error = 30
-    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.response(api.OffsetFetch, TransportError("gone"))
     script.pass_time(3.0)
     assert isinstance(error_of(script, 1), KafkaError)
 
@@ -494,7 +494,7 @@ def counted_commits(script: NetworkScript, first: int, number: int) -> None:
 def test_the_work_of_a_turn_in_an_outage_follows_the_partitions_and_not_the_calls(script: NetworkScript) -> None:
     script.commit({0: 1, 1: 1}, timeout=5000.0)
     counted_commits(script, 2000, 20_000)
-    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.response(api.OffsetCommit, TransportError("gone"))
     script.settle()
     for _ in range(20):
         Counted.looks = 0
@@ -519,9 +519,9 @@ def test_deadlines_of_what_was_answered_are_forgotten() -> None:
         script.commit({0: number}, timeout=deadline - script.now)
         request = script.asked(api.OffsetCommit)
         errors = {each: LOADING if each == tp(1) else 0 for each in request.offsets}
-        script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=errors))
+        script.response(api.OffsetCommit, api.OffsetCommitResponse(errors=errors))
         script.pass_time(2.0)
-    assert len(script.take(Answered)) == 88, "the last one waits with the one that is stuck"
+    assert len(script.take(CallCompleted)) == 88, "the last one waits with the one that is stuck"
     script.pass_time(deadline - script.now)
     found = answers(script)
     assert len(found) == 2

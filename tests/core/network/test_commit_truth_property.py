@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry
-from instride.core.events import Answered, Commit
+from instride.core.events import CallCompleted, Commit
 from instride.errors import (
     BrokerResponseError,
     CommitFailedError,
@@ -69,14 +69,14 @@ class World:
             self.judge()
             return
         if code < 0:
-            self.script.answer(api.OffsetCommit, TransportError("gone"))
+            self.script.response(api.OffsetCommit, TransportError("gone"))
             self.judge()
             return
         codes = {each: code if at == 0 else 0 for at, each in enumerate(sorted(request.offsets))}
         for each, found in request.offsets.items():
             if codes[each] == 0:
                 self.take(each[1], found.offset, found.metadata)
-        self.script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors=codes))
+        self.script.response(api.OffsetCommit, api.OffsetCommitResponse(errors=codes))
         if code == 27:
             while "JoinGroup" not in self.script.waits():
                 self.script.pass_time(0.5)  # the second one within moments waits for a back-off
@@ -96,14 +96,14 @@ class World:
     # -- what is true
 
     def judge(self) -> None:
-        for answer in self.script.take(Answered):
-            assert answer.call not in self.answered, "once"
-            self.answered.add(answer.call)
-            event = self.commits[answer.call]
-            assert answer.committed.keys() == event.entries.keys()
-            for partition, error in answer.committed.items():
+        for response in self.script.take(CallCompleted):
+            assert response.call not in self.answered, "once"
+            self.answered.add(response.call)
+            event = self.commits[response.call]
+            assert response.committed.keys() == event.entries.keys()
+            for partition, error in response.committed.items():
                 self._judge(event, partition[1], error)
-            self._judge_whole(event, answer)
+            self._judge_whole(event, response)
 
     def _judge(self, event: Commit, partition: int, error: KafkaError | None) -> None:
         own, has = event.entries[tp(partition)], self.group[partition]
@@ -129,16 +129,16 @@ class World:
         else:
             assert any(each.entries[tp(partition)].offset == error.committed for each in after)
 
-    def _judge_whole(self, event: Commit, answer: Answered) -> None:
-        errors = [error for error in answer.committed.values() if error is not None]
-        assert answer.result.committed == {
-            tp: event.entries[tp].to_offset_and_metadata() for tp, error in answer.committed.items() if error is None
+    def _judge_whole(self, event: Commit, response: CallCompleted) -> None:
+        errors = [error for error in response.committed.values() if error is not None]
+        assert response.result.committed == {
+            tp: event.entries[tp].to_offset_and_metadata() for tp, error in response.committed.items() if error is None
         }
-        assert list(answer.result.not_committed.values()) == errors
+        assert list(response.result.not_committed.values()) == errors
         if event.by_hand and any(isinstance(each, CommitRewindError | StaleCommitError) for each in errors):
-            assert isinstance(answer.error, CommitFailedError | BrokerResponseError)
+            assert isinstance(response.error, CommitFailedError | BrokerResponseError)
         if not errors:
-            assert answer.error is None
+            assert response.error is None
 
     def judge_marks(self) -> None:
         """What the group has goes back only by a seek, or where some commit allowed it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Lost, Revoked, RevokeRequested, Subscribe
+from instride.core.events import CallCompleted, Lost, RevocationRequested, Revoked, Subscribe
 from instride.errors import UnknownTopicOrPartitionError
 from instride.wire import api
 
@@ -20,8 +20,8 @@ def script() -> NetworkScript:
 
 
 def outcome(script: NetworkScript, call: int) -> Exception | None:
-    (answer,) = (each for each in script.take(Answered) if each.call == call)
-    return answer.committed[tp(0)]
+    (response,) = (each for each in script.take(CallCompleted) if each.call == call)
+    return response.committed[tp(0)]
 
 
 def refused_for(script: NetworkScript, seconds: float) -> None:
@@ -32,14 +32,14 @@ def refused_for(script: NetworkScript, seconds: float) -> None:
             script.committed(UNKNOWN_TOPIC)
         script.pass_time(0.25)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
 
 
 @pytest.mark.rule("completing")
 @pytest.mark.requirement("surface/deleted-topics")
 def test_a_commit_of_a_topic_that_is_gone_does_not_hold_up_its_revoke(script: NetworkScript) -> None:
     script.do(Subscribe(topics=frozenset({"u"})))
-    (asked,) = script.take(RevokeRequested)
+    (asked,) = script.take(RevocationRequested)
     del script.topics["t"]
     call = script.commit({0: 5})
     script.complete(0)
@@ -62,7 +62,7 @@ def test_the_metadata_is_asked_about_a_topic_that_the_coordinator_does_not_know(
 def test_a_topic_that_the_metadata_has_is_committed_again(script: NetworkScript) -> None:
     call = script.commit({0: 5})
     refused_for(script, 30.0)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     script.committed()
     assert outcome(script, call) is None
 
@@ -75,4 +75,4 @@ def test_a_topic_that_was_known_in_between_has_its_time_again(script: NetworkScr
     del script.topics["t"]
     script.commit({0: 6})
     refused_for(script, 3.0)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []

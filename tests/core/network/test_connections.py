@@ -34,7 +34,7 @@ class Outbox:
         )  # fmt: skip
         self.out: list[Action] = []
         self.connections = Connections(self.config, lambda: 0.5, self.out)
-        self.ended: list[tuple[str, api.Answer | Exception]] = []
+        self.ended: list[tuple[str, api.Response | Exception]] = []
 
     def send(self, name: str, now: float = 0.0, *, key: ConnectionKey = KEY, timeout: float | None = None) -> None:
         request = api.FindCoordinator(group_id=name)
@@ -83,13 +83,13 @@ def test_an_answer_ends_its_own_request_once(box: Outbox) -> None:
     box.send("a")
     box.send("b")
     box.connections.opened(KEY, 0.0)
-    answer = api.FindCoordinatorAnswer(node_id=3)
-    box.connections.answered(box.request_id("b"), answer, 1.0)
-    box.connections.answered(box.request_id("b"), answer, 1.0)
-    assert box.ended == [("b", answer)]
+    response = api.FindCoordinatorResponse(node_id=3)
+    box.connections.response_received(box.request_id("b"), response, 1.0)
+    box.connections.response_received(box.request_id("b"), response, 1.0)
+    assert box.ended == [("b", response)]
     box.connections.closed(KEY, TransportError("x"), 2.0)
     assert [name for name, _ in box.ended] == ["b", "a"]
-    box.connections.answered(box.request_id("a"), answer, 3.0)
+    box.connections.response_received(box.request_id("a"), response, 3.0)
     assert len(box.ended) == 2, "it had ended already"
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, Close, ErrorRaised, FetchCommitted, PartitionsAssigned
+from instride.core.events import Assign, CallCompleted, Close, ErrorRaised, FetchCommitted, PartitionsAssigned
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
 from instride.errors import (
@@ -38,7 +38,7 @@ class Searching(NetworkScript):
         return "JoinGroup" in self.waits()
 
     def found(self, node_id: int = 1) -> None:
-        self.answer(api.FindCoordinator, api.FindCoordinatorAnswer(node_id=node_id, host="b", port=1))
+        self.response(api.FindCoordinator, api.FindCoordinatorResponse(node_id=node_id, host="b", port=1))
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_a_subscription_starts_the_search_and_the_answer_ends_it(script: Searchi
 def test_a_search_that_fails_goes_back_and_starts_again_after_a_back_off(script: Searching, how: str) -> None:
     script.subscribe()
     if how == "an error code":
-        script.answer(api.FindCoordinator, api.FindCoordinatorAnswer(error=NOT_AVAILABLE))
+        script.response(api.FindCoordinator, api.FindCoordinatorResponse(error=NOT_AVAILABLE))
     elif how == "a broken connection":
-        script.answer(api.FindCoordinator, TransportError("gone"))
+        script.response(api.FindCoordinator, TransportError("gone"))
     else:
         script.now += script.config.request_timeout
         script.settle()
@@ -99,7 +99,7 @@ def test_failures_are_spaced_ever_further(script: Searching) -> None:
     searches = []
     for _ in range(6):
         searches.append(script.now)
-        script.answer(api.FindCoordinator, api.FindCoordinatorAnswer(error=NOT_AVAILABLE))
+        script.response(api.FindCoordinator, api.FindCoordinatorResponse(error=NOT_AVAILABLE))
         while "FindCoordinator" not in script.waits():
             script.pass_time(0.05)
     pauses = [later - earlier for earlier, later in itertools.pairwise(searches)]
@@ -111,26 +111,26 @@ def test_failures_are_spaced_ever_further(script: Searching) -> None:
 def test_a_group_that_is_refused_is_told_once_and_searched_on(script: Searching) -> None:
     script.subscribe()
     for _ in range(3):
-        refused = api.FindCoordinatorAnswer(error=INVALID_GROUP_ID, error_message="too odd")
-        script.answer(api.FindCoordinator, refused)
+        refused = api.FindCoordinatorResponse(error=INVALID_GROUP_ID, error_message="too odd")
+        script.response(api.FindCoordinator, refused)
         script.pass_time(2.0)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, InvalidGroupIdError)
     assert "too odd" in str(told.error)
     script.do(FetchCommitted(call=1, deadline=script.now + 60, partitions=(tp(0),)))
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.error, InvalidGroupIdError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.error, InvalidGroupIdError)
     script.found()
     script.do(FetchCommitted(call=2, deadline=script.now + 60, partitions=(tp(0),)))
     script.pass_time(1.0)
-    assert script.take(Answered)[-1].error is None
+    assert script.take(CallCompleted)[-1].error is None
 
 
 @pytest.mark.parametrize("code", [30, 35, 42, 12345])
 def test_an_error_that_no_search_will_mend_is_told_once(script: Searching, code: int) -> None:
     script.subscribe()
     for _ in range(3):
-        script.answer(api.FindCoordinator, api.FindCoordinatorAnswer(error=code))
+        script.response(api.FindCoordinator, api.FindCoordinatorResponse(error=code))
         script.pass_time(2.0)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)
@@ -141,7 +141,7 @@ def test_an_error_that_no_search_will_mend_is_told_once(script: Searching, code:
 
 def test_a_broker_that_cannot_be_asked_for_the_coordinator_is_told_of(script: Searching) -> None:
     script.subscribe()
-    script.answer(api.FindCoordinator, UnsupportedVersionError("no common version of FindCoordinator"))
+    script.response(api.FindCoordinator, UnsupportedVersionError("no common version of FindCoordinator"))
     assert isinstance(script.take(ErrorRaised)[0].error, UnsupportedVersionError)
 
 
@@ -149,7 +149,7 @@ def test_a_broker_that_cannot_be_asked_for_the_coordinator_is_told_of(script: Se
 def test_an_error_that_may_pass_is_told_to_nobody(script: Searching, code: int) -> None:
     script.subscribe()
     for _ in range(3):
-        script.answer(api.FindCoordinator, api.FindCoordinatorAnswer(error=code))
+        script.response(api.FindCoordinator, api.FindCoordinatorResponse(error=code))
         script.pass_time(2.0)
     assert script.take(ErrorRaised) == []
 
@@ -163,7 +163,7 @@ def test_being_lost_is_told_to_nobody_and_searched_once_however_many_say_so() ->
     script.do(PartitionsAssigned(generation=1))
     script.commit({0: 5})
     script.pass_time(script.config.heartbeat_interval)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=NOT_COORDINATOR))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=NOT_COORDINATOR))
     script.committed(NOT_COORDINATOR)
     script.asked(api.FindCoordinator)
     script.found(node_id=2)
@@ -176,7 +176,7 @@ def test_a_search_that_a_close_ends_is_told_to_nobody(script: Searching) -> None
     script.subscribe()
     script.asked(api.FindCoordinator)
     script.do(Close(call=1, deadline=script.now + 5.0, leave=True))
-    assert [(each.call, each.error) for each in script.take(Answered)] == [(1, None)]
+    assert [(each.call, each.error) for each in script.take(CallCompleted)] == [(1, None)]
     assert script.stopped
     assert script.take(ErrorRaised) == []
 
@@ -187,7 +187,7 @@ def test_a_dead_bootstrap_server_is_not_asked_for_ever() -> None:
     script.subscribe()
     script.reachable = False
     script.attempts.clear()
-    script.answer(api.FindCoordinator, TransportError("gone"))
+    script.response(api.FindCoordinator, TransportError("gone"))
     script.pass_time(10.0)
     assert {("s0", 1), ("s1", 1)} <= set(script.attempts)
 
@@ -209,6 +209,6 @@ def test_a_broker_that_gives_no_answer_is_not_asked_again_where_there_is_another
         (node,) = (each.key.node_id for each in script.waiting if isinstance(each.request, api.FindCoordinator))
         asked.append(node)
         script.hold_metadata = True  # fresh metadata would clear the first of suspicion
-        script.answer(api.FindCoordinator, failure)
+        script.response(api.FindCoordinator, failure)
         script.pass_time(2.0)
     assert sorted(asked) == [1, 2]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Close, Consumed, Fetched, Parked, Pause, Resume, SetPosition
+from instride.core.events import Close, Consumed, Fetched, PartitionFailed, Pause, Resume, SetPosition
 from instride.core.network.ranges import RangeChunk
 from instride.errors import CorruptRecordError
 from instride.wire import api
@@ -56,14 +56,14 @@ def member(*partitions: int, **settings: object) -> NetworkScript:
     return script
 
 
-def answer(script: NetworkScript, **found: Batches) -> None:
+def response(script: NetworkScript, **found: Batches) -> None:
     partitions: dict[api.Partition, api.FetchedPartition] = {}
     for name, batches in found.items():
         number = batches.partition = int(name[1:])
         partitions[tp(number)] = api.FetchedPartition(
             next_offset=batches.offset, high_watermark=1000, undecoded=batches
         )
-    script.answer(api.Fetch, api.FetchAnswer(partitions=partitions))
+    script.response(api.Fetch, api.FetchResponse(partitions=partitions))
 
 
 def fetched(script: NetworkScript) -> list[tuple[int, int]]:
@@ -84,7 +84,7 @@ def consume(script: NetworkScript, partition: int, records: int, nbytes: int) ->
 def test_what_has_no_room_waits_undecoded_and_is_not_asked_for_again() -> None:
     script = member(0, fetch_buffer_bytes=200 * KIB)
     batches = Batches(0, [60 * KIB] * 3)
-    answer(script, p0=batches)
+    response(script, p0=batches)
     assert fetched(script) == [(0, 1)], "a half is 100 KiB"
     assert batches.asked[-1] == (40 * KIB, 40 * KIB, False)
     assert batches.detached
@@ -100,10 +100,10 @@ def test_a_piece_keeps_all_its_memory_until_its_last_record_is_consumed() -> Non
     script = member(0, fetch_buffer_bytes=200 * KIB)
     chunk = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=10, nbytes=80 * KIB)
     found = api.FetchedPartition(chunk=chunk, next_offset=10, high_watermark=1000)  # type: ignore[arg-type]
-    script.answer(api.Fetch, api.FetchAnswer(partitions={tp(0): found}))
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): found}))
     consume(script, 0, 9, 72 * KIB)
     batches = Batches(10, [30 * KIB])
-    answer(script, p0=batches)
+    response(script, p0=batches)
     assert set(batches.asked) == {(92 * KIB, 20 * KIB, False)}
     consume(script, 0, 1, 8 * KIB)
     assert fetched(script)[-1] == (0, 11)
@@ -111,7 +111,7 @@ def test_a_piece_keeps_all_its_memory_until_its_last_record_is_consumed() -> Non
 
 def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
-    answer(script, p0=Batches(0, [500 * KIB, 20 * KIB]), p1=Batches(0, [500 * KIB, 500 * KIB]))
+    response(script, p0=Batches(0, [500 * KIB, 20 * KIB]), p1=Batches(0, [500 * KIB, 500 * KIB]))
     ((first, _),) = fetched(script)
     consume(script, first, 1, 500 * KIB)
     assert len(fetched(script)) == 1
@@ -119,10 +119,10 @@ def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
 
 def test_what_a_paused_partition_keeps_lets_one_batch_at_a_time_pass() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
-    answer(script, p0=Batches(0, [90 * KIB]), p1=Batches(0, []))
+    response(script, p0=Batches(0, [90 * KIB]), p1=Batches(0, []))
     script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     script.pass_time(1)
-    answer(script, p1=Batches(0, [30 * KIB, 30 * KIB]))
+    response(script, p1=Batches(0, [30 * KIB, 30 * KIB]))
     assert fetched(script) == [(0, 1), (1, 1)]
     consume(script, 1, 1, 30 * KIB)
     assert fetched(script) == [(1, 2)]
@@ -130,7 +130,7 @@ def test_what_a_paused_partition_keeps_lets_one_batch_at_a_time_pass() -> None:
 
 def test_a_small_batch_passes_where_nothing_of_its_partition_is_buffered() -> None:
     script = member(0, 1, fetch_buffer_bytes=4 * KIB)
-    answer(script, p0=Batches(0, [16 * KIB]), p1=Batches(0, [16 * KIB, 16 * KIB]))
+    response(script, p0=Batches(0, [16 * KIB]), p1=Batches(0, [16 * KIB, 16 * KIB]))
     assert sorted(fetched(script)) == [(0, 1), (1, 1)]
 
 
@@ -140,7 +140,7 @@ def test_one_turn_decodes_a_bounded_amount_and_the_next_goes_on_at_once() -> Non
     action = next(each for each in script.waiting if isinstance(each.request, api.Fetch))
     script.waiting.remove(action)
     found = api.FetchedPartition(next_offset=0, high_watermark=1000, undecoded=batches)
-    script.machine.answered(action.request_id, api.FetchAnswer(partitions={tp(0): found}), script.now)
+    script.machine.response_received(action.request_id, api.FetchResponse(partitions={tp(0): found}), script.now)
     assert len(batches.sizes) == 6, "four are about a turn"
     script.machine.tick(script.now)
     assert len(batches.sizes) == 2
@@ -151,7 +151,7 @@ def test_one_turn_decodes_a_bounded_amount_and_the_next_goes_on_at_once() -> Non
 
 def test_partitions_take_turns_in_being_decoded() -> None:
     script = member(0, 1, fetch_buffer_bytes=256 * MIB)
-    answer(script, p0=Batches(0, [MIB] * 8), p1=Batches(0, [MIB] * 8))
+    response(script, p0=Batches(0, [MIB] * 8), p1=Batches(0, [MIB] * 8))
     order = [partition for partition, _ in fetched(script)]
     assert sorted(order) == [0] * 8 + [1] * 8
     assert set(order[:2]) == set(order[2:4]) == {0, 1}
@@ -161,7 +161,7 @@ def test_partitions_take_turns_in_being_decoded() -> None:
 def test_what_is_void_is_not_decoded(how: str) -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
     batches = Batches(0, [90 * KIB, 90 * KIB])
-    answer(script, p0=batches)
+    response(script, p0=batches)
     epoch = script.epoch(0)
     assert fetched(script) == [(0, 1)]
     if how == "seek":
@@ -179,7 +179,7 @@ def test_what_is_void_is_not_decoded(how: str) -> None:
 def test_what_came_for_a_paused_partition_is_decoded_once_it_is_resumed() -> None:
     script = member(0, fetch_buffer_bytes=200 * KIB)
     script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
-    answer(script, p0=Batches(0, [60 * KIB, 30 * KIB]))
+    response(script, p0=Batches(0, [60 * KIB, 30 * KIB]))
     assert fetched(script) == []
     script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
     assert fetched(script) == [(0, 1), (0, 2)]
@@ -189,16 +189,16 @@ def test_a_corrupt_batch_is_fetched_once_more_after_what_was_good() -> None:
     script = member(0)
     error = CorruptRecordError("bad checksum")
     for _ in range(2):
-        answer(script, p0=Batches(0 if not asked(script).get(0) else 1, [5] * (asked(script)[0] == 0), corrupt=error))
+        response(script, p0=Batches(0 if not asked(script).get(0) else 1, [5] * (asked(script)[0] == 0), corrupt=error))
         script.pass_time(1)
     assert fetched(script) == [(0, 1)]
-    (parked,) = script.take(Parked)
-    assert parked.error is error
+    (failed,) = script.take(PartitionFailed)
+    assert failed.error is error
 
 
 def test_only_the_position_moves_where_no_record_is_to_be_returned() -> None:
     script = member(0)
-    answer(script, p0=Batches(0, [], tail=9))
+    response(script, p0=Batches(0, [], tail=9))
     (event,) = script.take(Fetched)
     assert (event.chunk, event.next_offset) == (None, 9)
     assert asked(script) == {0: 9}
@@ -206,6 +206,6 @@ def test_only_the_position_moves_where_no_record_is_to_be_returned() -> None:
 
 def test_the_meters_tell_of_a_response_when_all_of_it_is_decoded() -> None:
     script = member(0, 1)
-    answer(script, p0=Batches(0, [5, 6]), p1=Batches(0, [7]))
+    response(script, p0=Batches(0, [5, 6]), p1=Batches(0, [7]))
     meter = script.machine.meter
     assert (meter.fetch_records.most(script.now), meter.fetch_bytes.most(script.now)) == (3, 18)

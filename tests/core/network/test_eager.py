@@ -17,8 +17,8 @@ from instride.core.events import (
     PartitionsAssigned,
     PartitionsRevoked,
     Polled,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
     Subscribe,
     Unsubscribe,
 )
@@ -48,7 +48,7 @@ def let_go(script: NetworkScript, *partitions: int) -> None:
 def test_a_join_waits_until_everything_is_revoked(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert set(event.partitions) == {tp(0), tp(1)}
     assert "JoinGroup" not in script.waits()
     let_go(script, 0)
@@ -73,27 +73,27 @@ def test_what_is_assigned_again_begins_a_new_epoch(script: NetworkScript) -> Non
 def test_who_holds_nothing_is_asked_and_not_waited_for(script: NetworkScript) -> None:
     script.member_of(1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert event.partitions == {}
     script.asked(api.JoinGroup)
 
 
 def test_a_first_join_asks_for_nothing(script: NetworkScript) -> None:
     script.subscribe()
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=79, member_id="me"))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=79, member_id="me"))
     script.rebalance(1, 0)
-    assert script.take(RevokeRequested) == []
+    assert script.take(RevocationRequested) == []
 
 
 def test_a_sync_that_is_refused_asks_for_nothing_again(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.take(RevokeRequested)
+    script.take(RevocationRequested)
     let_go(script, 0)
     script.join(2)
-    script.answer(api.SyncGroup, api.SyncGroupAnswer(error=REBALANCE_IN_PROGRESS))
+    script.response(api.SyncGroup, api.SyncGroupResponse(error=REBALANCE_IN_PROGRESS))
     script.rebalance(3, 0)
-    assert script.take(RevokeRequested) == [], "one rebalance, one call of the listener"
+    assert script.take(RevocationRequested) == [], "one rebalance, one call of the listener"
 
 
 @pytest.mark.requirement("threading/20")
@@ -121,9 +121,9 @@ def test_the_deadline_counts_from_the_last_heartbeat_that_was_answered_well(scri
     script.pass_time(script.config.heartbeat_interval)
     well = script.now
     script.now += 0.4
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     bound = well + script.config.max_poll_interval
     assert event.deadline == pytest.approx(bound - script.config.commit_budget)
     for _ in range(2):
@@ -145,13 +145,13 @@ def test_a_rebalance_that_we_start_has_max_poll_interval_until_the_group_says_mo
     script.member_of(1, 0)
     script.pass_time(script.config.heartbeat_interval)
     well = script.now
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     script.now += 2.0
     script.do(Subscribe(topics=frozenset({"t", "u"})))
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
     script.pass_time(script.config.heartbeat_interval - 2.0)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))
     (moved,) = script.take(DeadlineMoved)
     assert moved.deadline == pytest.approx(well + script.config.max_poll_interval - script.config.commit_budget)
 
@@ -162,14 +162,14 @@ def test_a_commit_without_an_answer_leaves_the_join_time_to_arrive() -> None:
     script = eager(commit_budget=2.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     script.commit({0: 5})
     let_go(script, 0)
     while script.now < event.deadline + 0.9:
         script.do(Polled())
         script.pass_time(min(1.0, event.deadline + 0.9 - script.now))
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS))
+            script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))
     assert "JoinGroup" not in script.waits()
     script.pass_time(0.2)
     assert len(script.take(Lost)) == 1
@@ -183,7 +183,7 @@ def test_a_new_subscription_gives_up_everything_at_once(script: NetworkScript) -
     script.topics["u"] = 1
     script.member_of(1, 0, 1)
     script.do(Subscribe(topics=frozenset({"u"})))
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert set(event.partitions) == {tp(0), tp(1)}
     let_go(script, 0, 1)
     assert script.joining_with().topics == ("u",)
@@ -194,7 +194,7 @@ def test_a_new_subscription_gives_up_everything_at_once(script: NetworkScript) -
 def test_a_barrier_that_was_missed_loses_what_is_held(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.take(RevokeRequested)
+    script.take(RevocationRequested)
     let_go(script, 0)
     script.heartbeat(code)
     assert list(script.take(Lost)[0].partitions) == [tp(1)], "what was revoked is not lost as well"
@@ -212,11 +212,11 @@ def test_dropped_out_in_the_middle_of_a_rebalance(assignor: str, lost: int, code
     script.heartbeat(REBALANCE_IN_PROGRESS)
     if assignor == "range":
         let_go(script, 0)
-    answer = UNKNOWN_MEMBER_ID if code == UNKNOWN_MEMBER_ID else REBALANCE_IN_PROGRESS
+    response = UNKNOWN_MEMBER_ID if code == UNKNOWN_MEMBER_ID else REBALANCE_IN_PROGRESS
     script.join(2)
-    script.answer(api.SyncGroup, api.SyncGroupAnswer(error=answer))
+    script.response(api.SyncGroup, api.SyncGroupResponse(error=response))
     if code == ILLEGAL_GENERATION:
-        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=UNKNOWN_MEMBER_ID))
+        script.response(api.JoinGroup, api.JoinGroupResponse(error=UNKNOWN_MEMBER_ID))
     assert len(script.take(Lost)) == lost
     assert script.asked(api.JoinGroup).member_id == ""
     script.rebalance(3, 0)
@@ -258,7 +258,7 @@ def test_a_leader_deals_out_with_the_assignor_that_the_group_chose() -> None:
     script.sync(0, 1, 2, 3)
     script.topics["t"] = 6
     script.pass_time(script.config.metadata_max_age + 1)
-    assert script.take(RevokeRequested), "more partitions: the leader starts a rebalance, and gives up first"
+    assert script.take(RevocationRequested), "more partitions: the leader starts a rebalance, and gives up first"
 
 
 def test_revokes_complete_with_nobody_polling_only_by_their_deadline() -> None:
@@ -283,7 +283,7 @@ def test_leaving_in_the_middle_of_giving_up_joins_no_more(script: NetworkScript)
     assert "JoinGroup" not in script.waits()
     assert script.committed() == {0: 5}
     assert "JoinGroup" not in script.waits(), "it leaves instead"
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert script.stopped
 
 
@@ -295,13 +295,13 @@ def test_a_new_subscription_after_leaving_begins_anew(script: NetworkScript) -> 
         CompleteRevoke(partitions={tp(0): script.epoch(0)}, leaving=True),
         Unsubscribe(call=1, deadline=script.now + 30),
     )
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
-    script.take(RevokeRequested)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    script.take(RevocationRequested)
     script.subscribe()
     script.rebalance(2, 0)
     script.do(PartitionsAssigned(generation=2))
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    assert len(script.take(RevokeRequested)) == 1
+    assert len(script.take(RevocationRequested)) == 1
 
 
 @pytest.mark.rule("deadline")
@@ -312,22 +312,22 @@ def test_a_listener_that_nobody_comes_to_run_ends_at_the_deadline(assignor: str)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     if assignor == "cooperative-sticky":
         script.rebalance(2, 0)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     script.do(CompleteRevoke(partitions=event.partitions))
     assert len(script.take(CommitsSettled)) == 1
     while script.now <= event.deadline:
         script.do(Polled())
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     assert [set(each.partitions) for each in script.take(Lost)] == [set(event.partitions)]
     script.asked(api.JoinGroup)
 
 
 def test_a_protocol_that_was_not_offered_is_the_leaders_affair(script: NetworkScript) -> None:
     script.subscribe()
-    answer = api.JoinGroupAnswer(generation=1, protocol="unheard-of", leader="another", member_id="me")
-    script.answer(api.JoinGroup, answer)
+    response = api.JoinGroupResponse(generation=1, protocol="unheard-of", leader="another", member_id="me")
+    script.response(api.JoinGroup, response)
     script.sync(0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
 

@@ -14,13 +14,13 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import (
-    Answered,
+    CallCompleted,
     EnforceRebalance,
     ErrorRaised,
     FetchCommitted,
     FetchOffsets,
     Lost,
-    Parked,
+    PartitionFailed,
     PartitionsAssigned,
     Polled,
     Positioned,
@@ -32,8 +32,8 @@ from instride.wire import api
 
 # Again: it is asked once more, nothing is lost and nobody is told. Anew: the coordinator is looked for, then again.
 AGAIN, ANEW, LOST, TOLD = "again", "anew", "lost", "told"
-# Parked: the partition stands until a seek. Reset: by the policy. Failed: who asked hears of it. Silent: no more of it.
-PARKED, VERIFIED, FAILED, SILENT = "parked", "verified", "failed", "silent"
+# Partition failed: the partition stands until a seek. Reset: by the policy. Failed: who asked hears of it. Silent: no more of it.
+PARTITION_FAILED, VERIFIED, FAILED, SILENT = "partition failed", "verified", "failed", "silent"
 SERVER_ERROR: Final = -1
 NOBODY_KNOWS: Final = 12345
 # 1 is a code of fetches alone; what follows is of the group's coordinator, of leaders, or of anybody.
@@ -63,11 +63,13 @@ TABLE: Final[dict[str, dict[int, str]]] = {
         (AGAIN, {27}),
     ),
     "commit": codes(FAILED, (AGAIN, {3, 14, 27, 100}), (ANEW, MOVED | {7}), (LOST, {22, 25}), (TOLD, {82})),
-    "committed offset": codes(PARKED, (AGAIN, PASSING), (ANEW, MOVED)),
-    "offset at a time": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
-    "end of a log": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
-    "fetch": codes(PARKED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (VERIFIED, {1})),
-    "whole fetch": codes(PARKED, (AGAIN, PASSING | {SERVER_ERROR})),
+    "committed offset": codes(PARTITION_FAILED, (AGAIN, PASSING), (ANEW, MOVED)),
+    "offset at a time": codes(PARTITION_FAILED, (AGAIN, PASSING | {SERVER_ERROR})),
+    "end of a log": codes(PARTITION_FAILED, (AGAIN, PASSING | {SERVER_ERROR})),
+    "fetch": codes(
+        PARTITION_FAILED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (VERIFIED, {1})
+    ),
+    "whole fetch": codes(PARTITION_FAILED, (AGAIN, PASSING | {SERVER_ERROR})),
     "search": codes(TOLD, (AGAIN, PASSING | {SERVER_ERROR})),
     "leave": codes(FAILED, (AGAIN, PASSING), (ANEW, MOVED), (SILENT, {25, 82})),
 }
@@ -106,7 +108,7 @@ def position(script: NetworkScript, offset: int) -> None:
 
 
 def ask_range(script: NetworkScript) -> None:
-    script.answer(api.Fetch, api.FetchAnswer(partitions={("t", 0): api.FetchedPartition(error=1)}))
+    script.response(api.Fetch, api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=1)}))
 
 
 def ask_nothing(_script: NetworkScript) -> None:
@@ -123,29 +125,29 @@ def ask_leave(script: NetworkScript) -> None:
 
 Row = tuple[type[Any], Callable[[NetworkScript], None], Callable[[int], Any]]
 QUESTIONS: Final[dict[str, Row]] = {
-    "join": (api.JoinGroup, ask_join, lambda code: api.JoinGroupAnswer(error=code, member_id="me")),
-    "sync": (api.SyncGroup, ask_sync, lambda code: api.SyncGroupAnswer(error=code)),
-    "heartbeat": (api.Heartbeat, ask_heartbeat, lambda code: api.HeartbeatAnswer(error=code)),
-    "commit": (api.OffsetCommit, ask_commit, lambda code: api.OffsetCommitAnswer(errors={("t", 0): code})),
-    "committed offset": (api.OffsetFetch, ask_committed, lambda code: api.OffsetFetchAnswer(error=code)),
+    "join": (api.JoinGroup, ask_join, lambda code: api.JoinGroupResponse(error=code, member_id="me")),
+    "sync": (api.SyncGroup, ask_sync, lambda code: api.SyncGroupResponse(error=code)),
+    "heartbeat": (api.Heartbeat, ask_heartbeat, lambda code: api.HeartbeatResponse(error=code)),
+    "commit": (api.OffsetCommit, ask_commit, lambda code: api.OffsetCommitResponse(errors={("t", 0): code})),
+    "committed offset": (api.OffsetFetch, ask_committed, lambda code: api.OffsetFetchResponse(error=code)),
     "offset at a time": (
         api.ListOffsets,
         ask_offset,
-        lambda code: api.ListOffsetsAnswer(offsets={("t", 0): api.ListedOffset(error=code)}),
+        lambda code: api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(error=code)}),
     ),
     "end of a log": (
         api.ListOffsets,
         ask_range,
-        lambda code: api.ListOffsetsAnswer(offsets={("t", 0): api.ListedOffset(error=code)}),
+        lambda code: api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(error=code)}),
     ),
     "fetch": (
         api.Fetch,
         ask_nothing,
-        lambda code: api.FetchAnswer(partitions={("t", 0): api.FetchedPartition(error=code)}),
+        lambda code: api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=code)}),
     ),
-    "whole fetch": (api.Fetch, ask_nothing, lambda code: api.FetchAnswer(error=code)),
-    "search": (api.FindCoordinator, ask_search, lambda code: api.FindCoordinatorAnswer(error=code)),
-    "leave": (api.LeaveGroup, ask_leave, lambda code: api.LeaveGroupAnswer(error=code)),
+    "whole fetch": (api.Fetch, ask_nothing, lambda code: api.FetchResponse(error=code)),
+    "search": (api.FindCoordinator, ask_search, lambda code: api.FindCoordinatorResponse(error=code)),
+    "leave": (api.LeaveGroup, ask_leave, lambda code: api.LeaveGroupResponse(error=code)),
 }
 
 
@@ -166,29 +168,31 @@ class Watched(NetworkScript):
 
 
 def rows() -> Iterator[tuple[str, int, str]]:
-    for question, table in TABLE.items():
+    for pending, table in TABLE.items():
         for code, outcome in table.items():
-            yield question, code, outcome
+            yield pending, code, outcome
 
 
-def outcome_of(script: Watched, question: str, searches: int) -> str:
+def outcome_of(script: Watched, pending: str, searches: int) -> str:
     """What became of it, by all that can be seen."""
-    kind, _, _ = QUESTIONS[question]
-    lost, told, parked = script.take(Lost), script.take(ErrorRaised), script.take(Parked)
+    kind, _, _ = QUESTIONS[pending]
+    lost, told, failed = script.take(Lost), script.take(ErrorRaised), script.take(PartitionFailed)
     if told:
         return TOLD
     if lost:
         return LOST
-    if parked:
-        return PARKED
-    if question == "fetch" and "ListOffsets" in script.waits():
+    if failed:
+        return PARTITION_FAILED
+    if pending == "fetch" and "ListOffsets" in script.waits():
         return VERIFIED
-    answers = script.take(Answered)
-    if any(isinstance(each, Exception) for answer in answers for each in (answer.error, *answer.committed.values())):
+    answers = script.take(CallCompleted)
+    if any(
+        isinstance(each, Exception) for response in answers for each in (response.error, *response.committed.values())
+    ):
         return FAILED
     script.search_waits = False
     script.do(Polled())
-    if "JoinGroup" in script.waits() and question not in ("join", "sync"):
+    if "JoinGroup" in script.waits() and pending not in ("join", "sync"):
         script.rebalance(2, 0)  # the commit, or the heartbeat, told of a rebalance
         script.do(PartitionsAssigned(generation=2))
         return AGAIN
@@ -196,25 +200,25 @@ def outcome_of(script: Watched, question: str, searches: int) -> str:
         script.pass_time(1.0)
     again = api.JoinGroup if kind is api.SyncGroup else kind
     if script.searches > searches:
-        return AGAIN if question == "search" else ANEW
+        return AGAIN if pending == "search" else ANEW
     asked = any(isinstance(each.request, again) for each in script.waiting)
     assert asked or kind is api.LeaveGroup, script.waits()
-    return SILENT if question == "heartbeat" or not asked else AGAIN
+    return SILENT if pending == "heartbeat" or not asked else AGAIN
 
 
 @pytest.mark.parametrize(("question", "code", "expected"), list(rows()))
-def test_what_becomes_of_a_question_that_is_answered_with_an_error(question: str, code: int, expected: str) -> None:
-    kind, ask, answer = QUESTIONS[question]
+def test_what_becomes_of_a_question_that_is_answered_with_an_error(pending: str, code: int, expected: str) -> None:
+    kind, ask, response = QUESTIONS[pending]
     script = Watched()
     script.member_of(1, 0)
-    script.search_waits = question == "search"
+    script.search_waits = pending == "search"
     ask(script)
     script.settle()
     searches = script.searches
-    script.answer(kind, answer(code))
-    if (question, code) == ("join", 23):
-        script.answer(api.DescribeGroup, api.DescribeGroupAnswer())
-    assert outcome_of(script, question, searches) == expected
+    script.response(kind, response(code))
+    if (pending, code) == ("join", 23):
+        script.response(api.DescribeGroup, api.DescribeGroupResponse())
+    assert outcome_of(script, pending, searches) == expected
 
 
 @pytest.mark.rule("membership")
@@ -225,7 +229,7 @@ def test_a_refusal_of_a_heartbeat_that_a_join_overtook_decides_nothing(code: int
     script.pass_time(script.config.heartbeat_interval)
     script.do(EnforceRebalance(reason="a test"))
     script.rebalance(2, 0)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=code))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=code))
     assert (script.take(Lost), script.take(ErrorRaised)) == ([], [])
     script.heartbeat(25)
     assert len(script.take(Lost)) == 1, "the next one does"
@@ -233,37 +237,39 @@ def test_a_refusal_of_a_heartbeat_that_a_join_overtook_decides_nothing(code: int
 
 @pytest.mark.parametrize("question", ["commit", "committed offset", "the application's"])
 @pytest.mark.parametrize("followed", [True, False])
-def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(question: str, followed: bool) -> None:
+def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, followed: bool) -> None:
     """Metadata may be minutes old: the topic was deleted and made again meanwhile."""
     script = NetworkScript()
     script.topic_ids = {"t": UUID(int=1)}
-    if question == "commit":
+    if pending == "commit":
         script.member_of(1, 0)
         script.commit({0: 5})
     else:
         script.committed_offset = None
         script.member_of(1, 0)
-    asked: Any = api.OffsetCommit if question == "commit" else api.OffsetFetch
-    if question == "the application's":
-        script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(offset=4)}))
+    asked: Any = api.OffsetCommit if pending == "commit" else api.OffsetFetch
+    if pending == "the application's":
+        script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(offset=4)}))
         if not followed:
             script.do(Unsubscribe(call=1, deadline=script.now + 30.0))
-            script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+            script.response(api.LeaveGroup, api.LeaveGroupResponse())
         script.do(FetchCommitted(call=2, deadline=script.now + 60.0, partitions=(tp(0),)))
     script.topic_ids = {"t": UUID(int=2)}
     of_offset: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(error=100)}
     while asked.__name__ in script.waits() and script.asked(asked).topic_ids == {"t": UUID(int=1)}:
         commit = asked is api.OffsetCommit
-        refused = api.OffsetCommitAnswer(errors={tp(0): 100}) if commit else api.OffsetFetchAnswer(offsets=of_offset)
-        script.answer(asked, refused)
+        refused = (
+            api.OffsetCommitResponse(errors={tp(0): 100}) if commit else api.OffsetFetchResponse(offsets=of_offset)
+        )
+        script.response(asked, refused)
         script.pass_time(1.0)
         assert script.now < 120.0, "and not only when the metadata is too old anyway"
-    if question == "commit":
+    if pending == "commit":
         assert "OffsetCommit" not in script.waits(), "an offset of the old topic is none of the new one"
-        (answered,) = script.take(Answered)
+        (answered,) = script.take(CallCompleted)
         assert isinstance(answered.committed[tp(0)], CommitFailedError)
     else:
-        ids = {} if question == "the application's" and not followed else {"t": UUID(int=2)}
+        ids = {} if pending == "the application's" and not followed else {"t": UUID(int=2)}
         assert script.asked(asked).topic_ids == ids, "where no metadata is kept, it is asked for by name"
 
 
@@ -273,10 +279,10 @@ def test_what_the_application_asks_is_asked_again_and_answered_once(code: int) -
     script.committed_offset = None
     script.subscribe()
     script.do(FetchCommitted(call=1, deadline=script.now + 60.0, partitions=(tp(0),)))
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(error=code)}))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(error=code)}))
     script.pass_time(2.0)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(offset=4)}))
-    (answered,) = script.take(Answered)
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(offset=4)}))
+    (answered,) = script.take(CallCompleted)
     assert answered.error is None
 
 
@@ -285,8 +291,8 @@ def test_an_offset_by_time_is_asked_for_again(code: int) -> None:
     script = NetworkScript()
     script.subscribe()
     script.do(FetchOffsets(call=1, deadline=script.now + 60.0, timestamps={tp(0): 5}))
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(error=code)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(error=code)}))
     script.pass_time(2.0)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=4)}))
-    (answered,) = script.take(Answered)
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=4)}))
+    (answered,) = script.take(CallCompleted)
     assert answered.error is None

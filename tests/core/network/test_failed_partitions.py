@@ -8,7 +8,16 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import COMMITTED, EARLIEST, Fetched, Parked, PartitionRecovered, Pause, Resume, SetPosition
+from instride.core.events import (
+    COMMITTED,
+    EARLIEST,
+    Fetched,
+    PartitionFailed,
+    PartitionRecovered,
+    Pause,
+    Resume,
+    SetPosition,
+)
 from instride.core.network.ranges import RangeChunk
 from instride.errors import (
     CorruptRecordError,
@@ -52,7 +61,7 @@ class Broker(NetworkScript):
 
     def beat(self) -> None:
         while "Heartbeat" in self.waits():
-            self.answer(api.Heartbeat, api.HeartbeatAnswer())
+            self.response(api.Heartbeat, api.HeartbeatResponse())
 
     def answer_fetch(self) -> None:
         request = next(each.request for each in self.waiting if isinstance(each.request, api.Fetch))
@@ -62,11 +71,11 @@ class Broker(NetworkScript):
         for each in known:
             self.asked_at.setdefault(each, []).append(self.now)
         if known & self.unreadable:
-            self.answer(api.Fetch, ProtocolError("bad bytes"))
+            self.response(api.Fetch, ProtocolError("bad bytes"))
             return
         found: dict[tuple[str, int], api.FetchedPartition]
         found = {tp(p): data(p, offsets[p], offsets[p] + 1) if p not in self.bad else self.bad[p] for p in known}
-        self.answer(api.Fetch, api.FetchAnswer(partitions=found))
+        self.response(api.Fetch, api.FetchResponse(partitions=found))
 
 
 @pytest.fixture
@@ -89,7 +98,7 @@ def broker() -> Broker:
 def test_it_is_tried_again_ever_more_seldom_and_told_each_time(broker: Broker, bad: api.FetchedPartition) -> None:
     broker.bad = {0: bad}
     broker.run(180.0)
-    told = broker.take(Parked)
+    told = broker.take(PartitionFailed)
     assert {(each.partition, each.tried_again, each.fetch_number) for each in told} == {(tp(0), True, 0)}
     assert 6 <= len(told) <= 10, "1, 2, 4, ... seconds apart, then a minute"
     gaps = [later - earlier for earlier, later in itertools.pairwise(broker.asked_at[0][-6:])]
@@ -103,7 +112,7 @@ def test_it_is_tried_again_ever_more_seldom_and_told_each_time(broker: Broker, b
 def test_it_recovers_and_says_so_once(broker: Broker) -> None:
     broker.bad = {0: api.FetchedPartition(error=NOT_AUTHORISED)}
     broker.run(10.0)
-    (first, *_) = broker.take(Parked)
+    (first, *_) = broker.take(PartitionFailed)
     assert isinstance(first.error, TopicAuthorizationFailedError)
     broker.bad = {}
     broker.run(10.0)
@@ -113,16 +122,16 @@ def test_it_recovers_and_says_so_once(broker: Broker) -> None:
     assert any("t-0 has recovered" in line for line in broker.logs)
     broker.bad = {0: api.FetchedPartition(error=NOT_AUTHORISED)}
     broker.run(3.0)
-    assert len(broker.take(Parked)) >= 2, "the next time the back-off begins anew"
+    assert len(broker.take(PartitionFailed)) >= 2, "the next time the back-off begins anew"
 
 
 def test_a_seek_is_a_new_beginning(broker: Broker) -> None:
     broker.bad = {0: api.FetchedPartition(error=NOT_AUTHORISED)}
     broker.run(20.0)
-    broker.take(Parked)
+    broker.take(PartitionFailed)
     broker.do(SetPosition(partition=tp(0), epoch=broker.epoch(0), seek_number=1, fetch_number=1, offset=7))
     broker.run(0.5)
-    (told,) = broker.take(Parked)
+    (told,) = broker.take(PartitionFailed)
     assert told.fetch_number == 1
     broker.bad = {}
     broker.do(SetPosition(partition=tp(0), epoch=broker.epoch(0), seek_number=2, fetch_number=2, offset=9))
@@ -135,7 +144,7 @@ def test_what_is_paused_meanwhile_is_tried_on_resume(broker: Broker) -> None:
     broker.run(0.5)
     broker.do(Pause(partition=tp(0), epoch=broker.epoch(0)))
     broker.run(30.0)
-    assert len(broker.take(Parked)) == 1
+    assert len(broker.take(PartitionFailed)) == 1
     broker.bad = {}
     broker.do(Resume(partition=tp(0), epoch=broker.epoch(0)))
     broker.run(0.5)
@@ -146,11 +155,11 @@ def test_a_partition_that_makes_whole_answers_unreadable_stops_the_others_for_a_
     """Which one it is nobody knows: so each is tried alone."""
     broker.unreadable = {0}
     broker.run(10.0)
-    assert {each.partition for each in broker.take(Parked)} == {tp(0), tp(1)}
+    assert {each.partition for each in broker.take(PartitionFailed)} == {tp(0), tp(1)}
     assert [each.partition for each in broker.take(PartitionRecovered)] == [tp(1)]
     broker.take(Fetched)
     broker.run(60.0)
-    assert {each.partition for each in broker.take(Parked)} == {tp(0)}
+    assert {each.partition for each in broker.take(PartitionFailed)} == {tp(0)}
     assert len([each for each in broker.take(Fetched) if each.partition == tp(1)]) > 500
     broker.unreadable = set()
     broker.run(70.0)
@@ -160,11 +169,11 @@ def test_a_partition_that_makes_whole_answers_unreadable_stops_the_others_for_a_
 def test_a_committed_offset_that_may_not_be_read_is_asked_for_again(broker: Broker) -> None:
     broker.committed_offset = None
     broker.do(SetPosition(partition=tp(0), epoch=broker.epoch(0), seek_number=1, fetch_number=1, offset=COMMITTED))
-    broker.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=GROUP_NOT_AUTHORISED))
-    (told,) = broker.take(Parked)
+    broker.response(api.OffsetFetch, api.OffsetFetchResponse(error=GROUP_NOT_AUTHORISED))
+    (told,) = broker.take(PartitionFailed)
     assert told.tried_again
     broker.run(1.5)
-    broker.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(offset=40)}))
+    broker.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(offset=40)}))
     assert len(broker.take(PartitionRecovered)) == 1
     broker.run(0.5)
     assert next(each.next_offset for each in broker.take(Fetched) if each.partition == tp(0)) == 41
@@ -174,18 +183,18 @@ def test_a_position_that_no_policy_gives_waits_for_a_seek() -> None:
     script = NetworkScript(auto_offset_reset="none")
     script.committed_offset = -1
     script.member_of(1, 0)
-    (told,) = script.take(Parked)
+    (told,) = script.take(PartitionFailed)
     assert isinstance(told.error, NoOffsetForPartitionError)
     assert not told.tried_again
     script.committed_offset = 5
     script.pass_time(200.0)
     assert "Fetch" not in script.waits()
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
 
 
 def test_a_broker_of_another_age_is_asked_again_after_its_upgrade(broker: Broker) -> None:
-    broker.answer(api.Fetch, UnsupportedVersionError("no common version"))
-    assert {each.partition for each in broker.take(Parked)} == {tp(0), tp(1)}
+    broker.response(api.Fetch, UnsupportedVersionError("no common version"))
+    assert {each.partition for each in broker.take(PartitionFailed)} == {tp(0), tp(1)}
     broker.run(3.0)
     assert {each.partition for each in broker.take(PartitionRecovered)} == {tp(0), tp(1)}
 
@@ -195,9 +204,9 @@ def test_a_failed_partition_whose_topic_is_made_anew_is_reset_as_any_other(broke
     broker.fresh_metadata()
     broker.bad = {0: api.FetchedPartition(error=NOT_AUTHORISED)}
     broker.run(1.0)
-    broker.take(Parked)
+    broker.take(PartitionFailed)
     broker.topic_ids = {"t": UUID(int=2)}
     broker.fresh_metadata()
-    (told,) = (each for each in broker.take(Parked) if each.partition == tp(0))
+    (told,) = (each for each in broker.take(PartitionFailed) if each.partition == tp(0))
     assert isinstance(told.error, TopicRecreatedError)
     assert (told.tried_again, told.reset) == (False, EARLIEST)

@@ -27,7 +27,7 @@ def wait_of(script: NetworkScript, role: Role) -> float:
     return request.max_wait
 
 
-def answer(script: NetworkScript, role: Role, **found: tuple[int, int]) -> None:
+def response(script: NetworkScript, role: Role, **found: tuple[int, int]) -> None:
     """Answer a fetch: p0=(next offset, high watermark) ..."""
     action = next(each for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch))
     assert isinstance(action.request, api.Fetch)
@@ -43,7 +43,7 @@ def answer(script: NetworkScript, role: Role, **found: tuple[int, int]) -> None:
             next_offset=end,
         )
     script.waiting.remove(action)
-    script.machine.answered(action.request_id, api.FetchAnswer(partitions=partitions), script.now)
+    script.machine.response_received(action.request_id, api.FetchResponse(partitions=partitions), script.now)
     script.settle()
 
 
@@ -51,7 +51,7 @@ def silence(script: NetworkScript, role: Role) -> None:
     """Answer a fetch: nothing has news."""
     action = next(each for each in script.waiting if each.key.role is role and isinstance(each.request, api.Fetch))
     script.waiting.remove(action)
-    script.machine.answered(action.request_id, api.FetchAnswer(session_id=7), script.now)
+    script.machine.response_received(action.request_id, api.FetchResponse(session_id=7), script.now)
     script.settle()
 
 
@@ -65,20 +65,20 @@ def test_the_first_fetch_asks_for_all_and_waits_as_long_as_it_may() -> None:
 def test_lagging_partitions_have_a_fetch_of_their_own() -> None:
     script = NetworkScript()
     script.member_of(1, 0, 1, 2)
-    answer(script, Role.TAIL, p0=(10, 1000), p1=(10, 10))
+    response(script, Role.TAIL, p0=(10, 1000), p1=(10, 10))
     assert fetches(script) == {Role.DATA: [0], Role.TAIL: [1, 2]}
-    answer(script, Role.DATA, p0=(20, 1000))
+    response(script, Role.DATA, p0=(20, 1000))
     assert fetches(script) == {Role.DATA: [0], Role.TAIL: [1, 2]}, "it did not wait for the others"
 
 
 def test_a_fetch_at_the_end_that_leaves_one_out_waits_briefly() -> None:
     script = NetworkScript(fetch_buffer_bytes=100, max_partition_fetch_bytes=100)
     script.member_of(1, 0, 1)
-    answer(script, Role.TAIL, p0=(60, 60))
+    response(script, Role.TAIL, p0=(60, 60))
     assert fetches(script) == {Role.TAIL: [1]}, "0 is full: a quarter of 100 bytes is its share"
     assert wait_of(script, Role.TAIL) < script.config.fetch_max_wait
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 60, 60)}))
-    answer(script, Role.TAIL)
+    response(script, Role.TAIL)
     assert fetches(script) == {Role.TAIL: [0, 1]}
     assert wait_of(script, Role.TAIL) == script.config.fetch_max_wait
 
@@ -86,7 +86,7 @@ def test_a_fetch_at_the_end_that_leaves_one_out_waits_briefly() -> None:
 def test_what_is_asked_for_is_not_asked_for_twice() -> None:
     script = NetworkScript()
     script.member_of(1, 0)
-    answer(script, Role.TAIL, p0=(5, 1000))
+    response(script, Role.TAIL, p0=(5, 1000))
     script.pass_time(0.2)
     assert fetches(script) == {Role.DATA: [0]}
 
@@ -96,20 +96,20 @@ def test_an_answer_that_tells_no_end_does_not_make_us_spin(told: str) -> None:
     """After seek_to_end: the session has told of that end before, and leaves out what has no news."""
     script = NetworkScript()
     script.member_of(1, 0, 1)
-    answer(script, Role.TAIL, p0=(10, 1000), p1=(10, 10))
-    answer(script, Role.DATA, p0=(20, 1000))
+    response(script, Role.TAIL, p0=(10, 1000), p1=(10, 10))
+    response(script, Role.DATA, p0=(20, 1000))
     epoch = script.epoch(0)
     script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=LATEST))
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=1000)}))
-    answer(script, Role.DATA, p0=(30, 1000))  # of before the seek
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=1000)}))
+    response(script, Role.DATA, p0=(30, 1000))  # of before the seek
     assert fetches(script) == {Role.DATA: [0], Role.TAIL: [1]}
     assert wait_of(script, Role.DATA) == 0.0, "it does not wait for a fetch that was sent without it"
     if told == "without an end":
-        answer(script, Role.DATA, p0=(1000, -1))
+        response(script, Role.DATA, p0=(1000, -1))
     else:
         silence(script, Role.DATA)
     assert fetches(script) == {Role.TAIL: [1]}
-    answer(script, Role.TAIL)
+    response(script, Role.TAIL)
     assert fetches(script) == {Role.TAIL: [0, 1]}
-    answer(script, Role.TAIL, p0=(1005, 1005))
+    response(script, Role.TAIL, p0=(1005, 1005))
     assert [each.start for each in script.take(Fetched) if each.fetch_number == 1] == [1000]

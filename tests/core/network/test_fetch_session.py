@@ -29,7 +29,7 @@ def begun(*wanted: api.FetchPartition, session_id: int = 7) -> FetchSession:
     session = FetchSession()
     said = session.ask(wanted)
     assert (said.session_id, said.session_epoch, said.partitions) == (0, 0, wanted)
-    session.answered(api.FetchAnswer(session_id=session_id))
+    session.response_received(api.FetchResponse(session_id=session_id))
     return session
 
 
@@ -40,7 +40,7 @@ def test_only_what_is_new_or_has_moved_is_named_and_the_rest_is_known() -> None:
     assert numbers(said.partitions) == [(0, 5), (3, 0)]
     assert numbers(said.forgotten) == [(2, 0)]
     assert {key[1] for key in said.known} == {0, 1, 3}
-    session.answered(api.FetchAnswer(session_id=7))
+    session.response_received(api.FetchResponse(session_id=7))
     said = session.ask([part(0, 5), part(1), part(3)])
     assert (said.session_epoch, said.partitions, said.forgotten) == (2, (), ())
 
@@ -51,7 +51,7 @@ def test_a_broker_that_makes_no_session_is_told_everything() -> None:
         said = session.ask([part(0), part(1)])
         assert (said.session_id, said.session_epoch) == (0, 0)
         assert numbers(said.partitions) == [(0, 0), (1, 0)]
-        session.answered(api.FetchAnswer(session_id=0))
+        session.response_received(api.FetchResponse(session_id=0))
     assert not session.established
 
 
@@ -70,7 +70,7 @@ def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: i
 def test_a_broker_that_ends_the_session_in_its_answer_is_told_everything() -> None:
     session = begun(part(0))
     session.ask([part(0, 1)])
-    session.answered(api.FetchAnswer(session_id=0))
+    session.response_received(api.FetchResponse(session_id=0))
     said = session.ask([part(0, 1)])
     assert (said.session_id, said.session_epoch, len(said.partitions)) == (0, 0, 1)
 
@@ -79,7 +79,7 @@ def test_a_session_names_topics_in_one_way_only() -> None:
     session = begun(part(0), part(1))
     said = session.ask([part(0), part(1, topic_id=api.NO_TOPIC_ID)])
     assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (7, 0, 2, True)
-    session.answered(api.FetchAnswer(session_id=8))
+    session.response_received(api.FetchResponse(session_id=8))
     said = session.ask([part(0), part(1)])
     assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (8, 0, 2, False)
 
@@ -138,11 +138,11 @@ def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int],
                 continue
             assert {key[1]: each.offset for key, each in asked.partitions.items()} == wanted
             assert dict(said.known) == asked.partitions
-            answer = broker.answer(asked, {}, 0.0)
+            response = broker.response(asked, {}, 0.0)
             if event == "lost answer":
                 session.failed()
             else:
-                session.answered(answer)
+                session.response_received(response)
             break
         else:
             raise AssertionError("a fetch that names everything was refused")

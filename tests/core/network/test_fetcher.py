@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, LATEST, ChangeSettings, Consumed, Fetched, Parked, Pause, Resume, SetPosition
+from instride.core.events import (
+    EARLIEST,
+    LATEST,
+    ChangeSettings,
+    Consumed,
+    Fetched,
+    PartitionFailed,
+    Pause,
+    Resume,
+    SetPosition,
+)
 from instride.core.network.ranges import RangeChunk
 from instride.errors import (
     CorruptRecordError,
@@ -31,10 +41,10 @@ def data(partition: int, start: int, end: int, *, skip_to: int | None = None) ->
     )
 
 
-def answer(script: NetworkScript, **partitions: api.FetchedPartition) -> None:
+def response(script: NetworkScript, **partitions: api.FetchedPartition) -> None:
     """p0=..., p1=...: answer the oldest fetch."""
     found: dict[tuple[str, int], api.FetchedPartition] = {tp(int(name[1:])): each for name, each in partitions.items()}
-    script.answer(api.Fetch, api.FetchAnswer(partitions=found))
+    script.response(api.Fetch, api.FetchResponse(partitions=found))
 
 
 def fetches(script: NetworkScript) -> dict[int, int]:
@@ -52,7 +62,7 @@ def script() -> NetworkScript:
 
 @pytest.mark.requirement("KIP-41/11")
 def test_records_go_up_and_the_next_fetch_goes_on_after_them(script: NetworkScript) -> None:
-    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 0))
+    response(script, p0=data(0, 0, 5), p1=data(1, 0, 0))
     (event,) = script.take(Fetched)
     assert (event.partition, event.epoch, event.next_offset, event.high_watermark) == (
         tp(0),
@@ -65,14 +75,14 @@ def test_records_go_up_and_the_next_fetch_goes_on_after_them(script: NetworkScri
 
 @pytest.mark.vector(64)
 def test_a_batch_without_records_to_return_moves_the_position_and_is_told(script: NetworkScript) -> None:
-    answer(script, p0=data(0, 0, 0, skip_to=9))
+    response(script, p0=data(0, 0, 0, skip_to=9))
     (event,) = script.take(Fetched)
     assert (event.chunk, event.next_offset) == (None, 9)
     assert fetches(script)[0] == 9
 
 
 def test_an_empty_answer_tells_nothing(script: NetworkScript) -> None:
-    answer(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
+    response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
     assert script.take(Fetched) == []
     assert fetches(script) == {0: 0, 1: 0}
 
@@ -81,7 +91,7 @@ def test_an_empty_answer_tells_nothing(script: NetworkScript) -> None:
 @pytest.mark.rule("3")
 def test_what_was_fetched_for_an_older_fetch_number_is_dropped(script: NetworkScript) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=70))
-    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
+    response(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
     assert [event.partition for event in script.take(Fetched)] == [tp(1)]
     assert fetches(script)[0] == 70
 
@@ -94,7 +104,7 @@ def test_a_pause_voids_no_fetch_that_is_in_flight(script: NetworkScript, resumed
     script.do(Pause(partition=tp(0), epoch=epoch))
     if resumed:
         script.do(Resume(partition=tp(0), epoch=epoch))
-    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
+    response(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
     found = [(event.partition, event.fetch_number, event.start, event.next_offset) for event in script.take(Fetched)]
     assert found == [(tp(0), 0, 0, 5), (tp(1), 0, 0, 2)]
     assert fetches(script) == ({0: 5, 1: 2} if resumed else {1: 2})
@@ -111,7 +121,7 @@ def test_pausing_and_resuming_again_and_again_fetches_every_byte_once() -> None:
     for _ in range(50):
         script.do(Pause(partition=tp(0), epoch=epoch), Resume(partition=tp(0), epoch=epoch))
         asked.append(fetches(script)[0])
-        answer(script, p0=data(0, brought, brought + 5))
+        response(script, p0=data(0, brought, brought + 5))
         brought += 5
     assert asked == list(range(0, 250, 5))
     assert [event.start for event in script.take(Fetched)] == asked
@@ -124,7 +134,7 @@ def test_what_is_kept_while_paused_counts_against_its_share_of_the_bytes() -> No
     epoch = script.epoch(0)
     script.do(Pause(partition=tp(0), epoch=epoch))
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=50, nbytes=1000)
-    answer(script, p0=api.FetchedPartition(chunk=big, next_offset=50, high_watermark=99))  # type: ignore[arg-type]
+    response(script, p0=api.FetchedPartition(chunk=big, next_offset=50, high_watermark=99))  # type: ignore[arg-type]
     script.do(Resume(partition=tp(0), epoch=epoch))
     assert fetches(script) == {}, "its buffer is full"
     script.do(Consumed(partitions={tp(0): (epoch, 0, 50, 1000)}))
@@ -136,14 +146,14 @@ def test_what_is_fetched_again_keeps_the_count_of_what_is_buffered() -> None:
     script = NetworkScript(prefetch="partition", max_poll_records=5)
     script.member_of(1, 0)
     epoch = script.epoch(0)
-    answer(script, p0=data(0, 0, 3))
-    answer(script, p0=data(0, 5, 9))
+    response(script, p0=data(0, 0, 3))
+    response(script, p0=data(0, 5, 9))
     assert fetches(script) == {}, "seven are buffered"
     refused = {tp(0): (epoch, 0, 4, 0)}
     again = SetPosition(partition=tp(0), epoch=epoch, seek_number=0, fetch_number=1, offset=3, keeps_buffer=True)
     script.do(Consumed(partitions=refused), again)
     assert fetches(script) == {0: 3}
-    answer(script, p0=data(0, 3, 5))
+    response(script, p0=data(0, 3, 5))
     (_, _, event) = script.take(Fetched)
     assert (event.start, event.fetch_number) == (3, 1)
     assert fetches(script) == {}, "five are buffered"
@@ -155,7 +165,7 @@ def test_what_is_fetched_again_keeps_the_count_of_what_is_buffered() -> None:
 def test_what_is_in_flight_when_a_revoke_is_asked_for_is_dropped(script: NetworkScript) -> None:
     script.heartbeat(27)
     script.rebalance(2, 1)
-    answer(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
+    response(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
     assert [event.partition for event in script.take(Fetched)] == [tp(1)]
     assert 0 not in fetches(script)
 
@@ -176,12 +186,12 @@ def test_an_event_of_an_older_epoch_moves_nothing(script: NetworkScript) -> None
 @pytest.mark.requirement("threading/13")
 @pytest.mark.parametrize("code", [*STALE_METADATA, 7, 75, -1])
 def test_a_passing_error_is_tried_again_and_stops_no_other(script: NetworkScript, code: int) -> None:
-    answer(script, p0=api.FetchedPartition(error=code), p1=data(1, 0, 4))
+    response(script, p0=api.FetchedPartition(error=code), p1=data(1, 0, 4))
     assert [event.partition for event in script.take(Fetched)] == [tp(1)]
     assert 0 not in fetches(script), "after a back-off"
     script.pass_time(1.0)
-    assert script.take(Parked) == []
-    answer(script, p1=data(1, 4, 6))
+    assert script.take(PartitionFailed) == []
+    response(script, p1=data(1, 4, 6))
     script.pass_time(1.0)
     assert fetches(script)[0] == 0
 
@@ -189,7 +199,7 @@ def test_a_passing_error_is_tried_again_and_stops_no_other(script: NetworkScript
 @pytest.mark.parametrize("code", STALE_METADATA)
 def test_a_leaders_error_asks_for_fresh_metadata(script: NetworkScript, code: int) -> None:
     before = script.metadata_answers
-    answer(script, p0=api.FetchedPartition(error=code))
+    response(script, p0=api.FetchedPartition(error=code))
     script.pass_time(2.0)
     assert script.metadata_answers > before
 
@@ -199,10 +209,10 @@ def test_a_leaders_error_asks_for_fresh_metadata(script: NetworkScript, code: in
 def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None:
     script = NetworkScript(auto_offset_reset=policy)
     script.member_of(1, 0, 1)
-    answer(script, p0=api.FetchedPartition(error=1), p1=data(1, 0, 4))
+    response(script, p0=api.FetchedPartition(error=1), p1=data(1, 0, 4))
     assert fetches(script) == {1: 4}, "it stops no other"
     script.log_reaches(5, 9)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     assert (event.partition, event.reset) == (tp(0), reset)
     assert isinstance(event.error, OffsetOutOfRangeError)
     assert fetches(script) == {1: 4}
@@ -211,22 +221,22 @@ def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None
 @pytest.mark.vector(55)
 def test_out_of_range_that_a_seek_overtook_is_ignored(script: NetworkScript) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=70))
-    answer(script, p0=api.FetchedPartition(error=1))
-    assert script.take(Parked) == []
+    response(script, p0=api.FetchedPartition(error=1))
+    assert script.take(PartitionFailed) == []
     assert fetches(script)[0] == 70
 
 
 def test_a_topic_that_may_not_be_read_parks_its_partition(script: NetworkScript) -> None:
-    answer(script, p0=api.FetchedPartition(error=29), p1=data(1, 0, 4))
-    (event,) = script.take(Parked)
+    response(script, p0=api.FetchedPartition(error=29), p1=data(1, 0, 4))
+    (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, TopicAuthorizationFailedError)
     assert "'t'" in str(event.error)
     assert fetches(script) == {1: 4}
 
 
 def test_an_unknown_error_parks_with_its_code(script: NetworkScript) -> None:
-    answer(script, p0=api.FetchedPartition(error=12345))
-    (event,) = script.take(Parked)
+    response(script, p0=api.FetchedPartition(error=12345))
+    (event,) = script.take(PartitionFailed)
     assert "12345" in str(event.error)
     assert "t-0 at offset 0" in str(event.error)
     assert event.tried_again
@@ -245,15 +255,15 @@ def test_corrupt_bytes_are_fetched_once_more_then_the_partition_is_parked(script
         made = data(0, start, end)
         return api.FetchedPartition(chunk=made.chunk, next_offset=end, high_watermark=100, corrupt=error)
 
-    answer(script, p0=corrupt(0, 2), p1=data(1, 0, 1))
-    assert script.take(Parked) == []
+    response(script, p0=corrupt(0, 2), p1=data(1, 0, 1))
+    assert script.take(PartitionFailed) == []
     script.pass_time(1.0)
-    answer(script, p1=data(1, 1, 2))
+    response(script, p1=data(1, 1, 2))
     script.pass_time(1.0)
     offset = fetches(script)[0]
     assert offset == (2 if how == "by the decoder" else 0), "what is good before it was returned"
-    answer(script, p0=corrupt(offset, offset))
-    (event,) = script.take(Parked)
+    response(script, p0=corrupt(offset, offset))
+    (event,) = script.take(PartitionFailed)
     assert event.partition == tp(0)
     assert event.tried_again
     script.pass_time(0.7)
@@ -263,11 +273,11 @@ def test_corrupt_bytes_are_fetched_once_more_then_the_partition_is_parked(script
 
 def test_bytes_that_are_good_the_second_time_are_no_error(script: NetworkScript) -> None:
     corrupt = api.FetchedPartition(next_offset=0, corrupt=CorruptRecordError("bad checksum"))
-    answer(script, p0=corrupt)
+    response(script, p0=corrupt)
     for _ in range(2):
         script.pass_time(1.0)
-        answer(script, p0=data(0, 0, 3), p1=data(1, 0, 0))
-    assert script.take(Parked) == []
+        response(script, p0=data(0, 0, 3), p1=data(1, 0, 0))
+    assert script.take(PartitionFailed) == []
     assert script.take(Fetched)[-1].next_offset == 3
 
 
@@ -275,10 +285,10 @@ def test_bytes_that_are_good_the_second_time_are_no_error(script: NetworkScript)
 
 
 def test_a_broken_connection_is_tried_again_after_a_back_off(script: NetworkScript) -> None:
-    script.answer(api.Fetch, TransportError("gone"))
+    script.response(api.Fetch, TransportError("gone"))
     assert fetches(script) == {}
     script.pass_time(2.0)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert fetches(script) == {0: 0, 1: 0}
 
 
@@ -289,8 +299,8 @@ def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(scrip
 
 
 def test_a_broker_that_cannot_be_spoken_with_parks_what_it_leads(script: NetworkScript) -> None:
-    script.answer(api.Fetch, UnsupportedVersionError("no common version"))
-    assert {event.partition for event in script.take(Parked)} == {tp(0), tp(1)}
+    script.response(api.Fetch, UnsupportedVersionError("no common version"))
+    assert {event.partition for event in script.take(PartitionFailed)} == {tp(0), tp(1)}
 
 
 def test_a_partition_without_a_leader_waits_and_stops_no_other() -> None:
@@ -307,7 +317,7 @@ def test_partitions_take_turns_at_the_head_of_a_request(script: NetworkScript) -
     for _ in range(4):
         request = next(each.request for each in script.waiting if isinstance(each.request, api.Fetch))
         heads.append(request.partitions[0].partition)
-        answer(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
+        response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
     assert heads in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
@@ -324,10 +334,10 @@ def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> No
     script.member_of(1, 0, 1)
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=5, nbytes=60)
     answered = api.FetchedPartition(chunk=big, next_offset=5, high_watermark=50)  # type: ignore[arg-type]
-    answer(script, p0=answered, p1=data(1, 0, 5))
+    response(script, p0=answered, p1=data(1, 0, 5))
     assert set(fetches(script)) == {1}
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 1, 20)}))
-    answer(script, p1=data(1, 5, 5))
+    response(script, p1=data(1, 5, 5))
     assert set(fetches(script)) == {0, 1}
 
 
@@ -337,7 +347,7 @@ def test_a_partition_is_fetched_again_when_its_buffer_is_under_its_share() -> No
 def test_heuristic_1_fetches_all_while_fewer_than_a_poll_are_retained() -> None:
     script = NetworkScript(prefetch="total", max_poll_records=10)
     script.member_of(1, 0, 1)
-    answer(script, p0=data(0, 0, 6), p1=data(1, 0, 4))
+    response(script, p0=data(0, 0, 6), p1=data(1, 0, 4))
     assert fetches(script) == {}
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 1, 0)}))
     assert set(fetches(script)) == {0, 1}
@@ -349,10 +359,10 @@ def test_heuristic_1_fetches_all_while_fewer_than_a_poll_are_retained() -> None:
 def test_heuristic_2_fetches_each_partition_below_its_share() -> None:
     script = NetworkScript(prefetch="partition", max_poll_records=10)
     script.member_of(1, 0, 1)
-    answer(script, p0=data(0, 0, 6), p1=data(1, 0, 4))
+    response(script, p0=data(0, 0, 6), p1=data(1, 0, 4))
     assert set(fetches(script)) == {1}
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 2, 0)}))
-    answer(script, p1=data(1, 4, 4))
+    response(script, p1=data(1, 4, 4))
     assert set(fetches(script)) == {0, 1}
 
 
@@ -361,7 +371,7 @@ def test_heuristic_2_fetches_each_partition_below_its_share() -> None:
 def test_without_a_bound_on_records_only_bytes_count(prefetch: str) -> None:
     script = NetworkScript(prefetch=prefetch, max_poll_records=-1)
     script.member_of(1, 0, 1)
-    answer(script, p0=data(0, 0, 6000), p1=data(1, 0, 4000))
+    response(script, p0=data(0, 0, 6000), p1=data(1, 0, 4000))
     assert set(fetches(script)) == {0, 1}
 
 
@@ -370,7 +380,7 @@ def test_without_a_bound_on_records_only_bytes_count(prefetch: str) -> None:
 def test_the_end_that_is_told_is_the_one_that_may_be_read(isolation: str, end: int) -> None:
     made = NetworkScript(isolation_level=isolation)
     made.member_of(1, 0)
-    answer(made, p0=replace(data(0, 0, 5), last_stable_offset=7))
+    response(made, p0=replace(data(0, 0, 5), last_stable_offset=7))
     (event,) = made.take(Fetched)
     assert event.high_watermark == end
 
@@ -383,7 +393,7 @@ def test_heuristic_1_leaves_a_quiet_partition_alone_and_heuristic_2_does_not() -
     for prefetch, fetched in (("total", set()), ("partition", {1})):
         script = NetworkScript(prefetch=prefetch, max_poll_records=1)
         script.member_of(1, 0, 1)
-        answer(script, p0=data(0, 0, 1000), p1=data(1, 0, 0))
+        response(script, p0=data(0, 0, 1000), p1=data(1, 0, 0))
         assert set(fetches(script)) == fetched, prefetch
 
 
@@ -394,10 +404,10 @@ def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
     script.member_of(1, 0, 1)
     big = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=50, nbytes=1000)
     answered = api.FetchedPartition(chunk=big, next_offset=50, high_watermark=50)  # type: ignore[arg-type]
-    answer(script, p0=answered, p1=data(1, 0, 0))
+    response(script, p0=answered, p1=data(1, 0, 0))
     script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     for each in range(3):
-        answer(script, p1=data(1, each, each + 1))
+        response(script, p1=data(1, each, each + 1))
         assert set(fetches(script)) == {1}
         script.do(Consumed(partitions={tp(1): (script.epoch(1), 0, 1, 0)}))
 
@@ -421,7 +431,7 @@ def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
 def test_settings_that_change_hold_from_the_next_fetch_on() -> None:
     script = NetworkScript(prefetch="total", max_poll_records=10)
     script.member_of(1, 0, 1)
-    answer(script, p0=data(0, 0, 10), p1=data(1, 0, 4))
+    response(script, p0=data(0, 0, 10), p1=data(1, 0, 4))
     assert fetches(script) == {}
     changed = {"max_poll_records": 100, "fetch_max_wait": 0.25, "fetch_min_bytes": 7, "fetch_max_bytes": 70}
     script.do(ChangeSettings(config=replace(script.config, max_partition_fetch_bytes=6, **changed)))  # type: ignore[arg-type]
@@ -435,10 +445,10 @@ def test_what_was_consumed_of_an_older_position_makes_no_room() -> None:
     script = NetworkScript(prefetch="partition", max_poll_records=5)
     script.member_of(1, 0)
     epoch = script.epoch(0)
-    answer(script, p0=data(0, 0, 5))
+    response(script, p0=data(0, 0, 5))
     assert fetches(script) == {}, "full"
     script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=70))
-    answer(script, p0=data(0, 70, 75))
+    response(script, p0=data(0, 70, 75))
     script.do(Consumed(partitions={tp(0): (epoch, 0, 5, 0)}))
     assert fetches(script) == {}, "what was consumed is of before the seek"
     script.do(Consumed(partitions={tp(0): (epoch, 1, 5, 0)}))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Fetched, Parked
+from instride.core.events import Fetched, PartitionFailed
 from instride.core.network.ranges import RangeChunk
 from instride.errors import TransportError
 from instride.records import TopicPartition
@@ -23,15 +23,15 @@ class Racks(NetworkScript):
         self.leader_epochs = {0: 3}
         self.member_of(1, 0)
 
-    def fetch(self, *, to: int, **answer: Any) -> None:
+    def fetch(self, *, to: int, **response: Any) -> None:
         """Answer the fetch at this node."""
         action = next(each for each in self.waiting if isinstance(each.request, api.Fetch))
         assert action.key.node_id == to, f"node {action.key.node_id} was asked"
         assert isinstance(action.request, api.Fetch)
         offset = action.request.partitions[0].offset if action.request.partitions else 0
-        fetched = api.FetchedPartition(**{"next_offset": offset, "high_watermark": 100, **answer})
+        fetched = api.FetchedPartition(**{"next_offset": offset, "high_watermark": 100, **response})
         self.waiting.remove(action)
-        self.machine.answered(action.request_id, api.FetchAnswer(partitions={tp(0): fetched}), self.now)
+        self.machine.response_received(action.request_id, api.FetchResponse(partitions={tp(0): fetched}), self.now)
         self.settle()
 
     def records(self, end: int) -> dict[str, Any]:
@@ -93,12 +93,12 @@ def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_decides_
 def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> None:
     script.fetch(to=1, preferred_read_replica=2)
     script.fetch(to=2, error=1)
-    assert script.take(Parked) == [], "it may only lag behind"
+    assert script.take(PartitionFailed) == [], "it may only lag behind"
     script.pass_time(1.0)
     assert script.asked_node() == 1
     script.fetch(to=1, error=1)
     script.log_reaches(5, 9)
-    assert len(script.take(Parked)) == 1, "the leader knows"
+    assert len(script.take(PartitionFailed)) == 1, "the leader knows"
 
 
 @pytest.mark.requirement("surface/follower-fetch")
@@ -108,12 +108,12 @@ def test_a_follower_that_fails_is_left(script: Racks, code: int) -> None:
     script.fetch(to=2, error=code)
     script.pass_time(1.0)
     assert script.asked_node() == 1
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
 
 
 def test_a_follower_whose_connection_breaks_is_left(script: Racks) -> None:
     script.fetch(to=1, preferred_read_replica=2)
-    script.answer(api.Fetch, TransportError("gone"))
+    script.response(api.Fetch, TransportError("gone"))
     script.pass_time(1.0)
     assert script.asked_node() == 1
 
@@ -168,4 +168,4 @@ def test_a_new_leader_decides_anew(script: Racks) -> None:
 def test_an_error_of_the_leader_is_the_leaders(script: Racks) -> None:
     script.fetch(to=1, error=1)
     script.log_reaches(5, 9)
-    assert len(script.take(Parked)) == 1
+    assert len(script.take(PartitionFailed)) == 1

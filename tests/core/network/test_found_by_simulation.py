@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Lost, Polled, Revoked, RevokeRequested
+from instride.core.events import CallCompleted, Lost, Polled, RevocationRequested, Revoked
 from instride.core.network.actions import Action, ConnectionKey, OpenConnection, Role
 from instride.errors import CommitFailedError, TransportError
 from instride.wire import api
@@ -21,7 +21,7 @@ def test_after_the_poll_interval_the_thread_sleeps_until_the_application_polls()
     for _ in range(3):
         script.pass_time(3.0)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.machine.deadline() > script.now
     script.do(Polled())
     script.asked(api.JoinGroup)
@@ -77,7 +77,7 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_without_a_lease() ->
     script.heartbeat()
     assert script.asked(api.OffsetCommit).offsets[tp(0)].offset == 5, "it is held, not dropped"
     script.committed()
-    assert [event.call for event in script.take(Answered)] == [call]
+    assert [event.call for event in script.take(CallCompleted)] == [call]
 
 
 @pytest.mark.rule("deadline")
@@ -87,7 +87,7 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_of_what_is_lost_mean
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (request,) = script.take(RevokeRequested)
+    (request,) = script.take(RevocationRequested)
     key = ConnectionKey(Role.COORDINATOR, 1)
     script.slow = True
     script.machine.closed(key, TransportError("it broke"), script.now)
@@ -100,9 +100,9 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_of_what_is_lost_mean
     script.settle()
     assert set(script.asked(api.OffsetCommit).offsets) == {tp(0)}, "the others of it are not held up"
     script.committed()
-    (answer,) = [event for event in script.take(Answered) if event.call == call]
-    assert answer.committed[tp(0)] is None
-    assert isinstance(answer.committed[tp(1)], CommitFailedError)
+    (response,) = [event for event in script.take(CallCompleted) if event.call == call]
+    assert response.committed[tp(0)] is None
+    assert isinstance(response.committed[tp(1)], CommitFailedError)
 
 
 @pytest.mark.rule("deadline")
@@ -112,20 +112,20 @@ def test_what_could_not_be_committed_by_the_deadline_is_lost_and_not_revoked() -
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (request,) = script.take(RevokeRequested)
+    (request,) = script.take(RevocationRequested)
     call = script.commit({1: 5})
     script.complete(1)
     while script.now < request.deadline + script.config.commit_budget + 0.5:
         script.do(Polled())
         script.pass_time(0.5)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     assert [set(event.partitions) for event in script.take(Lost)] == [{tp(1)}]
     assert script.take(Revoked) == []
     assert script.joining_with().owned == (tp(0),), "the budget has ended: the group is told at once"
     script.committed(ILLEGAL_GENERATION)
-    (answer,) = [event for event in script.take(Answered) if event.call == call]
-    assert isinstance(answer.committed[tp(1)], CommitFailedError)
+    (response,) = [event for event in script.take(CallCompleted) if event.call == call]
+    assert isinstance(response.committed[tp(1)], CommitFailedError)
 
 
 @pytest.mark.rule("fence yourself")

@@ -12,8 +12,8 @@ from network_script import NetworkScript, tp
 from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
 from instride.core.assignors.sticky import CooperativeStickyAssignor
 from instride.core.events import (
-    Answered,
     Assigned,
+    CallCompleted,
     ErrorRaised,
     Lost,
     Noticed,
@@ -50,12 +50,12 @@ def script() -> NetworkScript:
 
 def refuse(script: NetworkScript, what: str, code: int) -> None:
     kinds: dict[str, tuple[Any, Any]] = {
-        "join": (api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="given")),
-        "sync": (api.SyncGroup, api.SyncGroupAnswer(error=code)),
-        "heartbeat": (api.Heartbeat, api.HeartbeatAnswer(error=code)),
+        "join": (api.JoinGroup, api.JoinGroupResponse(error=code, member_id="given")),
+        "sync": (api.SyncGroup, api.SyncGroupResponse(error=code)),
+        "heartbeat": (api.Heartbeat, api.HeartbeatResponse(error=code)),
     }
-    kind, answer = kinds[what]
-    script.answer(kind, answer)
+    kind, response = kinds[what]
+    script.response(kind, response)
 
 
 def rebalancing(what: str, **settings: Any) -> NetworkScript:
@@ -95,7 +95,7 @@ def test_a_coordinator_in_trouble_is_asked_again_and_nothing_is_lost(what: str, 
 @pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
 def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) -> None:
     script = rebalancing(what)
-    script.answer(api.JoinGroup if what == "join" else api.SyncGroup, error)
+    script.response(api.JoinGroup if what == "join" else api.SyncGroup, error)
     script.pass_time(2.0)
     assert script.asked(api.JoinGroup).member_id == "me"
     assert script.joining_with().owned == (tp(0),)
@@ -133,7 +133,7 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
         assert script.take(ErrorRaised) == []
         script.pass_time(0.01)
         assert "JoinGroup" not in script.waits(), "not while the group is asked for what it uses"
-        script.answer(api.DescribeGroup, api.DescribeGroupAnswer())
+        script.response(api.DescribeGroup, api.DescribeGroupResponse())
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)
     assert told.error.code == code
@@ -148,16 +148,16 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
     ("found", "told"),
     [
         (
-            api.DescribeGroupAnswer(protocol_type="consumer", protocol="range", clients=("old", "old", "older")),
+            api.DescribeGroupResponse(protocol_type="consumer", protocol="range", clients=("old", "old", "older")),
             "offers cooperative-sticky. The group (members: old, older) uses 'range': set assignors to a list with it,"
             " as ['cooperative-sticky', 'range'], or choose another group_id.",
         ),
         (
-            api.DescribeGroupAnswer(protocol_type="consumer", clients=tuple("abcdefg")),
+            api.DescribeGroupResponse(protocol_type="consumer", clients=tuple("abcdefg")),
             "The group (members: a, b, c, d, e, ...) has not chosen its assignor yet",
         ),
-        (api.DescribeGroupAnswer(protocol_type="connect", protocol="x"), "of 'connect': choose another group_id"),
-        (api.DescribeGroupAnswer(error=30), "could not be learnt (error code 30). Set assignors to what"),
+        (api.DescribeGroupResponse(protocol_type="connect", protocol="x"), "of 'connect': choose another group_id"),
+        (api.DescribeGroupResponse(error=30), "could not be learnt (error code 30). Set assignors to what"),
         (KafkaTimeoutError("too late"), "could not be learnt (too late). Set assignors to what"),
         (UnsupportedVersionError("too old"), "could not be learnt (too old). Set assignors to what"),
     ],
@@ -168,7 +168,7 @@ def test_a_group_without_an_assignor_in_common_is_told_with_what_it_uses(
     script.subscribe()
     refuse(script, "join", INCONSISTENT)
     assert script.asked(api.DescribeGroup).group_id == "g"
-    script.answer(api.DescribeGroup, found)
+    script.response(api.DescribeGroup, found)
     (raised,) = script.take(ErrorRaised)
     assert isinstance(raised.error, InconsistentGroupProtocolError)
     assert told in str(raised.error)
@@ -178,13 +178,13 @@ def test_who_unsubscribes_meanwhile_is_not_told(script: NetworkScript) -> None:
     script.subscribe()
     refuse(script, "join", INCONSISTENT)
     script.do(Unsubscribe(call=1, deadline=script.now + 30.0))
-    script.answer(api.DescribeGroup, api.DescribeGroupAnswer(protocol="range"))
+    script.response(api.DescribeGroup, api.DescribeGroupResponse(protocol="range"))
     assert script.take(ErrorRaised) == []
 
 
 def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:
     script.subscribe()
-    script.answer(api.JoinGroup, UnsupportedVersionError("no common version of JoinGroup"))
+    script.response(api.JoinGroup, UnsupportedVersionError("no common version of JoinGroup"))
     assert isinstance(script.take(ErrorRaised)[0].error, UnsupportedVersionError)
 
 
@@ -206,7 +206,7 @@ def test_a_join_that_is_never_answered_is_given_up_after_the_rebalance_timeout()
 def test_an_assignment_that_cannot_be_read_is_told(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)
-    script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=b"\x00"))
+    script.response(api.SyncGroup, api.SyncGroupResponse(assignment=b"\x00"))
     assert isinstance(script.take(ErrorRaised)[0].error, ProtocolError)
     assert script.take(Assigned) == []
 
@@ -214,7 +214,7 @@ def test_an_assignment_that_cannot_be_read_is_told(script: NetworkScript) -> Non
 def test_an_empty_assignment_is_one(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)
-    script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=b""))
+    script.response(api.SyncGroup, api.SyncGroupResponse(assignment=b""))
     assert [event.partitions for event in script.take(Assigned)] == [{}]
     script.do(PartitionsAssigned(generation=1))
     (ended,) = (each.event for each in script.take(Noticed) if isinstance(each.event, RebalanceEnded))
@@ -315,22 +315,22 @@ def test_a_commit_that_fails_retriably_is_sent_again(script: NetworkScript, code
     script.member_of(1, 0)
     script.commit({0: 5})
     script.committed(code)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     script.pass_time(2.0)
     assert script.committed() == {0: 5}
-    assert script.take(Answered)[0].committed == {tp(0): None}
+    assert script.take(CallCompleted)[0].committed == {tp(0): None}
 
 
 @pytest.mark.parametrize("code", [12, 28, 29, 30, 12345])
 def test_a_commit_that_fails_for_good_is_raised_and_logged_with_its_partition(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0, 1)
     script.commit({0: 5, 1: 6})
-    script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors={("t", 0): code, ("t", 1): 0}))
-    (answer,) = script.take(Answered)
-    error = answer.committed[tp(0)]
+    script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={("t", 0): code, ("t", 1): 0}))
+    (response,) = script.take(CallCompleted)
+    error = response.committed[tp(0)]
     assert isinstance(error, BrokerResponseError)
     assert error.code == code
-    assert answer.committed[tp(1)] is None
+    assert response.committed[tp(1)] is None
     assert any("t-0" in line and "5" in line for line in script.logs)
 
 
@@ -349,7 +349,7 @@ def test_an_unknown_member_that_commits_has_lost_all(script: NetworkScript) -> N
     script.commit({0: 5})
     script.committed(UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
-    assert isinstance(script.take(Answered)[0].committed[tp(0)], CommitFailedError)
+    assert isinstance(script.take(CallCompleted)[0].committed[tp(0)], CommitFailedError)
     assert script.asked(api.JoinGroup).member_id == ""
 
 
@@ -368,25 +368,25 @@ def test_a_commit_tells_of_a_rebalance_before_a_heartbeat_does(script: NetworkSc
 def test_a_commit_whose_answer_is_lost_is_sent_again_with_the_newest(script: NetworkScript, error: KafkaError) -> None:
     script.member_of(1, 0, 1)
     first, second = script.commit({0: 5, 1: 1}), script.commit({0: 9})
-    script.answer(api.OffsetCommit, error)
+    script.response(api.OffsetCommit, error)
     script.pass_time(2.0)
     assert script.committed() == {0: 9, 1: 1}
-    assert {answer.call for answer in script.take(Answered)} == {first, second}
+    assert {response.call for response in script.take(CallCompleted)} == {first, second}
 
 
 def test_an_answer_that_leaves_a_partition_out_is_no_success(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})
-    script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors={}))
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], BrokerResponseError)
+    script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={}))
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], BrokerResponseError)
 
 
 def test_a_commit_that_cannot_be_sent_at_all_is_raised(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})
-    script.answer(api.OffsetCommit, UnsupportedVersionError("no common version"))
-    assert isinstance(script.take(Answered)[0].committed[tp(0)], UnsupportedVersionError)
+    script.response(api.OffsetCommit, UnsupportedVersionError("no common version"))
+    assert isinstance(script.take(CallCompleted)[0].committed[tp(0)], UnsupportedVersionError)
 
 
 @pytest.mark.rule("T")
@@ -394,18 +394,18 @@ def test_a_commit_whose_answer_never_comes_ends_at_its_deadline(script: NetworkS
     script.member_of(1, 0)
     script.commit({0: 5}, timeout=5.0)
     script.pass_time(4.9)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     script.pass_time(0.2)
-    assert isinstance(script.take(Answered)[0].committed[tp(0)], KafkaTimeoutError)
+    assert isinstance(script.take(CallCompleted)[0].committed[tp(0)], KafkaTimeoutError)
     script.committed()
-    assert script.take(Answered) == [], "once"
+    assert script.take(CallCompleted) == [], "once"
 
 
 def test_what_its_asker_gave_up_is_not_sent_again(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5}, timeout=5.0)
     script.pass_time(5.1)
-    script.answer(api.OffsetCommit, TransportError("gone"))
+    script.response(api.OffsetCommit, TransportError("gone"))
     script.pass_time(3.0)
     assert "OffsetCommit" not in script.waits()
 
@@ -413,7 +413,7 @@ def test_what_its_asker_gave_up_is_not_sent_again(script: NetworkScript) -> None
 def test_an_empty_commit_is_answered_and_nothing_is_sent(script: NetworkScript) -> None:
     script.member_of(1, 0)
     call = script.commit({})
-    assert [answer.call for answer in script.take(Answered)] == [call]
+    assert [response.call for response in script.take(CallCompleted)] == [call]
     assert "OffsetCommit" not in script.waits()
 
 
@@ -422,7 +422,7 @@ def test_a_commit_that_may_not_wait_is_refused_when_the_broker_refuses_it(script
     script.member_of(1, 0)
     script.commit({0: 5}, carry_over=False)
     script.committed(REBALANCE_IN_PROGRESS)
-    error = script.take(Answered)[0].committed[tp(0)]
+    error = script.take(CallCompleted)[0].committed[tp(0)]
     assert isinstance(error, BrokerResponseError)
     assert error.code == REBALANCE_IN_PROGRESS
     script.rebalance(2, 0)
@@ -437,10 +437,10 @@ def leads(script: NetworkScript, *others: bytes, generation: int = 1) -> None:
     """The pending join is answered: we lead, with these members beside us."""
     mine = api.GroupMember(member_id="me", metadata=script.asked(api.JoinGroup).protocols[0].metadata)
     members = (mine, *(api.GroupMember(member_id=f"m{i}", metadata=each) for i, each in enumerate(others)))
-    answer = api.JoinGroupAnswer(
+    response = api.JoinGroupResponse(
         generation=generation, protocol="cooperative-sticky", leader="me", member_id="me", members=members
     )
-    script.answer(api.JoinGroup, answer)
+    script.response(api.JoinGroup, response)
 
 
 def dealt(script: NetworkScript) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.assignors.assignor import ClusterView
 from instride.core.assignors.range import RangeAssignor
-from instride.core.events import RevokeRequested
+from instride.core.events import RevocationRequested
 from instride.wire import api
 
 
@@ -18,17 +18,17 @@ class Racked(NetworkScript):
 
     racks: tuple[str | None, str | None] = ("x", "y")
 
-    def metadata(self, request: api.Metadata) -> api.MetadataAnswer:
-        answer = super().metadata(request)
+    def metadata(self, request: api.Metadata) -> api.MetadataResponse:
+        response = super().metadata(request)
         brokers = tuple(api.Broker(node_id=n, host="b", port=n, rack=self.racks[n - 1]) for n in (1, 2))
         topics = tuple(
             replace(
                 topic,
                 partitions=tuple(replace(each, replicas=(1 + each.partition % 2, 9)) for each in topic.partitions),
             )
-            for topic in answer.topics
+            for topic in response.topics
         )
-        return replace(answer, brokers=brokers, topics=topics)
+        return replace(response, brokers=brokers, topics=topics)
 
 
 class Watching(RangeAssignor):
@@ -59,10 +59,10 @@ def test_the_assignor_sees_the_racks_and_the_members_own() -> None:
 def test_replicas_that_move_to_other_racks_start_a_rebalance() -> None:
     script, _ = leading(client_rack="x")
     script.pass_time(5.5)
-    assert script.take(RevokeRequested) == [], "nothing has changed"
+    assert script.take(RevocationRequested) == [], "nothing has changed"
     script.racks = ("x", None)
     script.pass_time(5.5)
-    assert len(script.take(RevokeRequested)) == 1
+    assert len(script.take(RevocationRequested)) == 1
 
 
 def test_where_no_member_says_its_rack_nobody_looks() -> None:
@@ -70,7 +70,7 @@ def test_where_no_member_says_its_rack_nobody_looks() -> None:
     assert watching.views[0].racks == {}
     script.racks = ("y", "x")
     script.pass_time(5.5)
-    assert script.take(RevokeRequested) == []
+    assert script.take(RevocationRequested) == []
 
 
 def test_the_rack_is_in_what_a_join_says() -> None:

@@ -47,7 +47,7 @@ def test_closing_is_no_trouble() -> None:
     assert {"Metadata", "Fetch"} <= set(script.waits())
     lines(script, logging.INFO)
     script.do(Close(call=1, deadline=script.now + 5))
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     script.pass_time(6.0)
     assert script.stopped
     assert lines(script, logging.INFO) == []
@@ -56,7 +56,7 @@ def test_closing_is_no_trouble() -> None:
 def test_a_refused_join_names_the_error() -> None:
     script = NetworkScript()
     script.subscribe()
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=NOT_COORDINATOR))
     assert "JoinGroup was answered with NotCoordinatorError (error code 16)" in script.logs
 
 
@@ -67,7 +67,7 @@ def test_what_a_broker_makes_up_fills_no_log() -> None:
     lines(script, logging.DEBUG)
     for number in range(500):
         word = "".join(chr(97 + (number // 26**place) % 26) for place in range(3))
-        script.answer(api.Fetch, TransportError(word))
+        script.response(api.Fetch, TransportError(word))
         script.pass_time(0.01)
     assert len([text for text in lines(script, logging.DEBUG) if text.startswith("fetch from")]) <= 330
 

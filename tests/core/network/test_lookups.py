@@ -1,4 +1,4 @@
-"""Questions of the application: each answered once, retried while that can help, ended in time with the obstacle."""
+"""PendingRequests of the application: each answered once, retried while that can help, ended in time with the obstacle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, Answered, FetchCommitted, FetchMetadata, FetchOffsets
+from instride.core.events import EARLIEST, CallCompleted, FetchCommitted, FetchMetadata, FetchOffsets
 from instride.core.network.actions import Action, OpenConnection
 from instride.errors import (
     AuthenticationError,
@@ -38,19 +38,19 @@ def ask_offsets(script: NetworkScript, *partitions: TopicPartition, timeout: flo
     script.pass_time(0.5)
 
 
-def offsets_of(answer: Answered) -> dict[TopicPartition, int]:
-    return {tp: each.offset for tp, each in answer.result.items()}
+def offsets_of(response: CallCompleted) -> dict[TopicPartition, int]:
+    return {tp: each.offset for tp, each in response.result.items()}
 
 
 def ask_topics(script: NetworkScript, *names: str, internal: bool = True, timeout: float = 10.0) -> None:
-    """Without names: all topics. Answered by the test, once the brokers are known."""
+    """Without names: all topics. CallCompleted by the test, once the brokers are known."""
     script.do(FetchMetadata(call=3, deadline=script.now + timeout, topics=names or None, internal=internal))
     script.pass_time(0.5)
 
 
-def the_answer(script: NetworkScript) -> Answered:
-    (answer,) = script.take(Answered)
-    return answer
+def the_answer(script: NetworkScript) -> CallCompleted:
+    (response,) = script.take(CallCompleted)
+    return response
 
 
 # --- committed offsets --------------------------------------------------------------------------------------
@@ -62,34 +62,34 @@ def test_committed_offsets_come_with_their_metadata_and_none_for_none(script: Ne
         tp(0): api.CommittedOffset(offset=5, leader_epoch=2, metadata="by me"),
         tp(1): api.CommittedOffset(offset=-1),
     }
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=offsets))
-    answer = the_answer(script)
-    assert answer.call == 1
-    assert answer.result == {tp(0): OffsetAndMetadata(offset=5, metadata="by me", leader_epoch=2), tp(1): None}
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=offsets))
+    response = the_answer(script)
+    assert response.call == 1
+    assert response.result == {tp(0): OffsetAndMetadata(offset=5, metadata="by me", leader_epoch=2), tp(1): None}
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 88])
 def test_a_passing_error_is_asked_again(script: NetworkScript, code: int) -> None:
     ask_committed(script)
     left_out: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(error=-1)}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code, offsets=left_out))
-    assert script.take(Answered) == []
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code, offsets=left_out))
+    assert script.take(CallCompleted) == []
     script.pass_time(3.0)
     found: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=5)}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=found))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
     assert the_answer(script).error is None
 
 
 def test_a_broken_connection_is_asked_again(script: NetworkScript) -> None:
     ask_committed(script)
-    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.response(api.OffsetFetch, TransportError("gone"))
     script.pass_time(3.0)
     script.asked(api.OffsetFetch)
 
 
 def test_a_final_error_is_answered_at_once(script: NetworkScript) -> None:
     ask_committed(script)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): api.CommittedOffset(error=29)}))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(error=29)}))
     assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
 
 
@@ -103,9 +103,9 @@ def test_offsets_come_from_the_leaders(script: NetworkScript) -> None:
         tp(0): api.ListedOffset(offset=3),
         tp(1): api.ListedOffset(offset=4),
     }
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
-    answer = the_answer(script)
-    assert (answer.call, offsets_of(answer)) == (2, {tp(0): 3, tp(1): 4})
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
+    response = the_answer(script)
+    assert (response.call, offsets_of(response)) == (2, {tp(0): 3, tp(1): 4})
 
 
 def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
@@ -114,10 +114,10 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
         tp(0): api.ListedOffset(offset=3),
         tp(1): api.ListedOffset(error=6),
     }
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     script.pass_time(3.0)
     assert script.asked(api.ListOffsets).timestamps == {tp(1): EARLIEST}
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(1): api.ListedOffset(offset=4)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=4)}))
     assert offsets_of(the_answer(script)) == {tp(0): 3, tp(1): 4}
 
 
@@ -127,13 +127,13 @@ def test_one_final_error_answers_once(script: NetworkScript) -> None:
         tp(0): api.ListedOffset(error=29),
         tp(1): api.ListedOffset(error=29),
     }
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
 
 
 def test_a_leader_that_does_not_answer_is_asked_again(script: NetworkScript) -> None:
     ask_offsets(script, tp(0))
-    script.answer(api.ListOffsets, TransportError("gone"))
+    script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(3.0)
     script.asked(api.ListOffsets)
 
@@ -143,7 +143,7 @@ def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> 
     script.pass_time(0.5)
     assert script.asked(api.ListOffsets).timestamps == {tp(0): 1_700_000_000_000}
     listed = api.ListedOffset(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): listed}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
     found = OffsetAndTimestamp(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
     assert the_answer(script).result == {tp(0): found}
 
@@ -156,8 +156,8 @@ def test_a_topic_that_may_not_be_read_ends_the_question_at_once_and_not_the_next
     assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
     del script.topic_errors["t"]
     ask_offsets(script, tp(0))
-    assert script.take(Answered) == [], "what is known is of before the question"
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=3)}))
+    assert script.take(CallCompleted) == [], "what is known is of before the question"
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
     assert offsets_of(the_answer(script)) == {tp(0): 3}
 
 
@@ -173,7 +173,7 @@ def test_the_deadline_names_what_is_not_there(script: NetworkScript, wanted: Top
     script.leaders[2] = -1
     ask_offsets(script, tp(0), wanted, timeout=5.0)
     script.pass_time(1.0)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=3)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
     script.pass_time(5.0)
     error = the_answer(script).error
     assert isinstance(error, KafkaTimeoutError)
@@ -188,8 +188,8 @@ def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript
     ask_topics(script, "t")
     leader = Node(node_id=1, host="b", port=1)
     infos = tuple(PartitionInfo(topic="t", partition=number, leader=leader) for number in (0, 1))
-    answer = the_answer(script)
-    assert (answer.call, answer.result) == (3, {"t": infos})
+    response = the_answer(script)
+    assert (response.call, response.result) == (3, {"t": infos})
 
 
 @pytest.mark.requirement("surface/topics")
@@ -206,7 +206,7 @@ def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: Network
     ask_topics(script, "nowhere")
     request = script.asked(api.Metadata)
     assert request == api.Metadata(topics=("nowhere",), allow_auto_topic_creation=False)
-    script.answer(api.Metadata, script.metadata(request))
+    script.response(api.Metadata, script.metadata(request))
     assert the_answer(script).result == {}
 
 
@@ -230,7 +230,7 @@ def test_a_topic_that_may_not_be_described_is_an_error(script: NetworkScript, co
 def test_a_topic_whose_leaders_are_not_known_yet_is_asked_again(script: NetworkScript) -> None:
     script.topic_errors["t"] = 5
     ask_topics(script, "t")
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     del script.topic_errors["t"]
     script.pass_time(3.0)
     assert set(the_answer(script).result) == {"t"}
@@ -241,10 +241,10 @@ def test_a_broker_that_breaks_off_is_asked_again(script: NetworkScript) -> None:
     script.hold_metadata = True
     ask_topics(script, "t")
     first = script.waiting[0].key
-    script.answer(api.Metadata, TransportError("gone"))
+    script.response(api.Metadata, TransportError("gone"))
     script.pass_time(1.0)
     assert script.waiting[0].key != first, "another broker, or a bootstrap server where there is none"
-    script.answer(api.Metadata, TransportError("gone"))
+    script.response(api.Metadata, TransportError("gone"))
     script.hold_metadata = False
     script.pass_time(3.0)
     assert set(the_answer(script).result) == {"t"}
@@ -275,17 +275,17 @@ def test_refused_credentials_end_a_question_about_topics_at_once(script: Network
 def test_a_question_that_gets_no_answer_ends_at_its_deadline(script: NetworkScript) -> None:
     ask_committed(script, timeout=10.0)
     script.pass_time(9.4)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     script.pass_time(0.2)
     assert isinstance(the_answer(script).error, KafkaTimeoutError)
     found: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=5)}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=found))
-    assert script.take(Answered) == [], "once"
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
+    assert script.take(CallCompleted) == [], "once"
 
 
 def test_the_deadline_names_the_last_obstacle_of_an_answer(script: NetworkScript) -> None:
     ask_committed(script, timeout=5.0)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=14))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=14))
     script.pass_time(6.0)
     error = the_answer(script).error
     assert isinstance(error, KafkaTimeoutError)
@@ -320,7 +320,7 @@ def test_the_deadline_names_a_topic_without_leader(script: NetworkScript) -> Non
 def test_questions_do_not_wait_for_each_other(script: NetworkScript) -> None:
     ask_committed(script)
     ask_offsets(script, tp(1))
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(1): api.ListedOffset(offset=4)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=4)}))
     assert the_answer(script).call == 2
 
 

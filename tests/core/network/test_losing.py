@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, Assigned, CompleteRevoke, Lost, Revoked
+from instride.core.events import Assign, Assigned, CallCompleted, CompleteRevoke, Lost, Revoked
 from instride.errors import CommitFailedError, TransportError
 from instride.wire import api
 
@@ -27,7 +27,7 @@ def test_lost_with_everything_answered_is_revoked(script: NetworkScript) -> None
     epoch = script.epoch(1)
     script.pass_time(script.config.heartbeat_interval)
     script.machine.handle(CompleteRevoke(partitions={tp(1): epoch}), script.now)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=UNKNOWN_MEMBER_ID))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=UNKNOWN_MEMBER_ID))
     assert [event.partitions for event in script.take(Revoked)] == [{tp(1): epoch}]
     assert [list(event.partitions) for event in script.take(Lost)] == [[tp(0)]]
 
@@ -38,12 +38,12 @@ def test_lost_while_completing_sends_no_new_commit_and_waits_for_the_one_in_flig
     script.complete(1)
     script.heartbeat(UNKNOWN_MEMBER_ID)
     assert {each for event in script.take(Lost) for each in event.partitions} == {tp(0), tp(1)}
-    (answer,) = script.take(Answered)
-    assert answer.call == queued
-    assert isinstance(answer.committed[tp(1)], CommitFailedError)
+    (response,) = script.take(CallCompleted)
+    assert response.call == queued
+    assert isinstance(response.committed[tp(1)], CommitFailedError)
     assert "JoinGroup" not in script.waits(), "the commit could land late"
     assert script.committed() == {1: 5}
-    assert script.take(Answered)[0].call == in_flight
+    assert script.take(CallCompleted)[0].call == in_flight
     assert "OffsetCommit" not in script.waits()
     assert script.asked(api.JoinGroup).member_id == ""
 
@@ -63,9 +63,9 @@ def test_the_commit_budget_bounds_the_wait_for_a_commit_in_flight(script: Networ
 def test_a_lost_partitions_commit_is_not_sent_again(script: NetworkScript) -> None:
     script.commit({0: 5})
     script.heartbeat(UNKNOWN_MEMBER_ID)
-    script.answer(api.OffsetCommit, TransportError("gone"))
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    script.response(api.OffsetCommit, TransportError("gone"))
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
     script.pass_time(3.0)
     script.rebalance(3, 0)
     assert "OffsetCommit" not in script.waits()
@@ -86,7 +86,7 @@ def test_answers_of_an_old_membership_are_ignored(script: NetworkScript) -> None
     script.commit({0: 5})
     script.committed(UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=UNKNOWN_MEMBER_ID))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=UNKNOWN_MEMBER_ID))
     assert script.take(Lost) == []
     assert script.asked(api.JoinGroup).member_id == ""
 
@@ -100,6 +100,6 @@ def test_what_was_handed_over_before_another_assign_is_sent_all_the_same() -> No
     script.committed(LOADING)
     script.pass_time(2.0)
     assert script.committed() == {0: 5, 1: 6}
-    answers = script.take(Answered)
+    answers = script.take(CallCompleted)
     assert {each.call for each in answers} == calls
     assert all(error is None for each in answers for error in each.committed.values())

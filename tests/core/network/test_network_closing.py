@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, Close, Subscribe, Unsubscribe
+from instride.core.events import Assign, CallCompleted, Close, Subscribe, Unsubscribe
 from instride.core.network.actions import CloseConnection, Role
 from instride.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
 from instride.wire import api
@@ -21,7 +21,7 @@ def close(script: NetworkScript, *, timeout: float = 30.0, leave: bool = True) -
 
 
 def answers(script: NetworkScript) -> list[Exception | None]:
-    return [each.error for each in script.take(Answered) if each.call == 1]
+    return [each.error for each in script.take(CallCompleted) if each.call == 1]
 
 
 @pytest.mark.rule("12")
@@ -95,20 +95,20 @@ def test_without_a_coordinator_the_caller_hears_that_the_group_was_not_left(scri
 
 @pytest.mark.rule("12")
 @pytest.mark.rule("19")
-@pytest.mark.parametrize("answer", [TransportError("gone"), api.LeaveGroupAnswer(error=16)], ids=["broken", "moved"])
+@pytest.mark.parametrize("answer", [TransportError("gone"), api.LeaveGroupResponse(error=16)], ids=["broken", "moved"])
 def test_a_group_is_left_through_a_move_of_the_coordinator(
-    script: NetworkScript, answer: api.Answer | Exception
+    script: NetworkScript, response: api.Response | Exception
 ) -> None:
     script.nodes = (1, 2)
     script.member_of(1, 0)
     close(script)
     script.coordinator = 2
-    script.answer(api.LeaveGroup, answer)
+    script.response(api.LeaveGroup, response)
     assert answers(script) == []
     script.pass_time(1.0)
     (again,) = [each for each in script.waiting if isinstance(each.request, api.LeaveGroup)]
     assert again.key.node_id == 2
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert answers(script) == [None]
     assert script.stopped
 
@@ -118,10 +118,10 @@ def test_a_coordinator_that_loads_is_asked_again(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
     for _ in range(3):
-        script.answer(api.LeaveGroup, api.LeaveGroupAnswer(error=14))
+        script.response(api.LeaveGroup, api.LeaveGroupResponse(error=14))
         assert "LeaveGroup" not in script.waits(), "not at once"
         script.pass_time(script.config.retry_backoff_max * 1.5)
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert answers(script) == [None]
 
 
@@ -130,7 +130,7 @@ def test_a_member_that_is_unknown_has_left(script: NetworkScript) -> None:
     """What a broken connection took away may have arrived."""
     script.member_of(1, 0)
     close(script)
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer(error=25))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse(error=25))
     assert answers(script) == [None]
 
 
@@ -138,7 +138,7 @@ def test_a_member_that_is_unknown_has_left(script: NetworkScript) -> None:
 def test_a_refusal_for_good_is_told(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script)
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer(error=30))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse(error=30))
     (error,) = answers(script)
     assert isinstance(error, GroupAuthorizationFailedError)
     assert script.stopped
@@ -152,9 +152,9 @@ def test_unsubscribe_is_told_truly_too(script: NetworkScript) -> None:
     (error,) = answers(script)
     assert isinstance(error, KafkaTimeoutError)
     assert any(line.startswith("unsubscribed, but not everything") for line in script.logs)
-    script.answer(api.LeaveGroup, TransportError("gone"))
+    script.response(api.LeaveGroup, TransportError("gone"))
     script.pass_time(1.0)
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
 
 
 @pytest.mark.rule("12")
@@ -167,7 +167,7 @@ def test_after_the_session_nobody_need_be_told(late: bool) -> None:
     script.asked(api.LeaveGroup)
     script.pass_time(10.5)
     if late:
-        script.answer(api.LeaveGroup, TransportError("gone"))
+        script.response(api.LeaveGroup, TransportError("gone"))
     script.pass_time(20.0)
     assert script.waits().count("LeaveGroup") == (not late), "it is not sent again"
 
@@ -176,7 +176,7 @@ def test_after_the_session_nobody_need_be_told(late: bool) -> None:
 def test_after_unsubscribe_a_new_subscription_starts_afresh(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert answers(script) == [None]
     assert not script.stopped
     script.do(Subscribe(topics=frozenset({"t"})))
@@ -209,7 +209,7 @@ def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScr
     script.heartbeat(27)
     script.asked(api.JoinGroup)
     close(script)
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert answers(script) == [None]
 
 
@@ -235,9 +235,9 @@ def test_the_answer_to_an_earlier_leaving_does_not_end_a_later_one(script: Netwo
     script.do(Subscribe(topics=frozenset({"t"})))
     script.rebalance(1, 0)
     script.do(Unsubscribe(call=2, deadline=script.now + 30))
-    script.take(Answered)
+    script.take(CallCompleted)
     assert script.waits().count("LeaveGroup") == 2
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
-    assert script.take(Answered) == []
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
-    assert [each.call for each in script.take(Answered)] == [2]
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert script.take(CallCompleted) == []
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert [each.call for each in script.take(CallCompleted)] == [2]

@@ -7,17 +7,17 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import (
     LATEST,
-    Answered,
     Assign,
+    CallCompleted,
     CompleteRevoke,
     ErrorRaised,
     FetchCommitted,
     FetchOffsets,
     LeaseRenewed,
     Lost,
-    Parked,
+    PartitionFailed,
     Pause,
-    RevokeRequested,
+    RevocationRequested,
     SetPosition,
 )
 from instride.core.network.ranges import RangeChunk
@@ -38,9 +38,9 @@ def test_a_commit_without_a_membership_can_lose_none(script: NetworkScript) -> N
     call = script.commit({0: 5}, epoch=1)
     script.committed(UNKNOWN_MEMBER_ID)
     assert script.take(Lost) == []
-    (answer,) = script.take(Answered)
-    assert answer.call == call
-    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    (response,) = script.take(CallCompleted)
+    assert response.call == call
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
 
 
 @pytest.mark.rule("full-speed")
@@ -55,7 +55,7 @@ def test_what_a_stopped_partition_has_buffered_stops_no_other(how: str) -> None:
     else:
         script.heartbeat(REBALANCE_IN_PROGRESS)
         script.rebalance(2, 1)
-        assert len(script.take(RevokeRequested)) == 1
+        assert len(script.take(RevocationRequested)) == 1
     assert {each.partition for each in script.asked(api.Fetch).partitions} == {1}
 
 
@@ -64,7 +64,10 @@ def test_questions_about_nothing_are_answered_at_once(script: NetworkScript) -> 
     deadline = script.now + 60
     script.do(FetchOffsets(call=1, deadline=deadline, timestamps={}))
     script.do(FetchCommitted(call=2, deadline=deadline, partitions=()))
-    assert [(each.call, each.result, each.error) for each in script.take(Answered)] == [(1, {}, None), (2, {}, None)]
+    assert [(each.call, each.result, each.error) for each in script.take(CallCompleted)] == [
+        (1, {}, None),
+        (2, {}, None),
+    ]
 
 
 def test_a_refused_group_is_told_once_and_commits_end_at_once(script: NetworkScript) -> None:
@@ -75,8 +78,8 @@ def test_a_refused_group_is_told_once_and_commits_end_at_once(script: NetworkScr
     assert isinstance(told.error, GroupAuthorizationFailedError)
     script.do(Assign(partitions={tp(0): 1}))
     script.commit({0: 5}, epoch=1)
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], GroupAuthorizationFailedError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], GroupAuthorizationFailedError)
     script.coordinator_error = 0
     script.pass_time(5.0)
     script.asked(api.JoinGroup)
@@ -96,11 +99,11 @@ def test_closing_neither_joins_nor_assigns_anew_before_it_leaves(script: Network
 
 def test_an_unreadable_answer_is_asked_for_once_more_before_anything_is_parked(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
-    script.answer(api.Fetch, ProtocolError("bad bytes"))
-    assert script.take(Parked) == []
+    script.response(api.Fetch, ProtocolError("bad bytes"))
+    assert script.take(PartitionFailed) == []
     script.pass_time(2.0)
-    script.answer(api.Fetch, ProtocolError("bad bytes"))
-    assert {each.partition for each in script.take(Parked)} == {tp(0), tp(1)}
+    script.response(api.Fetch, ProtocolError("bad bytes"))
+    assert {each.partition for each in script.take(PartitionFailed)} == {tp(0), tp(1)}
 
 
 def test_an_unreadable_answer_ends_the_requests_behind_it_as_a_broken_connection(script: NetworkScript) -> None:
@@ -146,8 +149,8 @@ def test_a_commit_refused_by_a_rebalance_that_is_over_asks_for_no_join(script: N
 
 def test_a_leader_whose_assignor_fails_leaves_so_that_nobody_waits_for_it(script: NetworkScript) -> None:
     script.subscribe()
-    answer = api.JoinGroupAnswer(generation=1, protocol="never-offered", leader="me", member_id="me")
-    script.answer(api.JoinGroup, answer)
+    response = api.JoinGroupResponse(generation=1, protocol="never-offered", leader="me", member_id="me")
+    script.response(api.JoinGroup, response)
     assert len(script.take(ErrorRaised)) == 1
     assert script.asked(api.LeaveGroup).member_id == "me"
 
@@ -158,7 +161,7 @@ def test_a_stuck_heartbeat_ends_in_time_for_another() -> None:
     script.pass_time(1.0)
     script.asked(api.Heartbeat)
     script.pass_time(4.0)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.lease.holds(script.now + 3)
 
 
@@ -170,7 +173,7 @@ def test_a_lease_that_holds_again_is_told_since_a_poll_may_be_waiting(script: Ne
     script.settle()
     assert not script.lease.holds(script.now)
     script.pass_time(script.config.heartbeat_interval)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.lease.holds(script.now)
     assert len(script.take(LeaseRenewed)) == 1
 
@@ -183,8 +186,8 @@ def test_out_of_range_is_for_the_application_to_seek(script: NetworkScript) -> N
     script.member_of(1, 0)
     fetch_error(script, 0, 1)
     script.log_reaches(5, 9)
-    (parked,) = script.take(Parked)
-    assert parked.reset == -2
+    (failed,) = script.take(PartitionFailed)
+    assert failed.reset == -2
     assert "ListOffsets" not in script.waits()
     epoch = script.epoch(0)
     script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=LATEST))
@@ -196,9 +199,9 @@ def test_out_of_range_is_for_the_application_to_seek(script: NetworkScript) -> N
 
 def fetched(script: NetworkScript, partition: int, start: int, end: int) -> None:
     chunk = RangeChunk(topic="t", partition=partition, first_offset=start, next_offset=end)
-    answer = api.FetchedPartition(chunk=chunk, next_offset=end, high_watermark=end)  # type: ignore[arg-type]
-    script.answer(api.Fetch, api.FetchAnswer(partitions={tp(partition): answer}))
+    response = api.FetchedPartition(chunk=chunk, next_offset=end, high_watermark=end)  # type: ignore[arg-type]
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(partition): response}))
 
 
 def fetch_error(script: NetworkScript, partition: int, code: int) -> None:
-    script.answer(api.Fetch, api.FetchAnswer(partitions={tp(partition): api.FetchedPartition(error=code)}))
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(partition): api.FetchedPartition(error=code)}))

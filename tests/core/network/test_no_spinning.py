@@ -49,8 +49,8 @@ class Lying(NetworkScript):
         if action in self.waiting:
             self.waiting.remove(action)
             self.asked_at.setdefault(type(action.request), []).append(self.now)
-            answer = self.lies[type(action.request)](self, action.request)
-            self.machine.answered(action.request_id, answer, self.now)
+            response = self.lies[type(action.request)](self, action.request)
+            self.machine.response_received(action.request_id, response, self.now)
 
     def of(self, kind: type[Any]) -> list[float]:
         return self.asked_at.get(kind, [])
@@ -59,20 +59,20 @@ class Lying(NetworkScript):
         return max(Counter(int(at) for at in self.of(kind) if at >= since).values(), default=0)
 
 
-def joined(script: Lying, request: api.JoinGroup) -> api.JoinGroupAnswer:
+def joined(script: Lying, request: api.JoinGroup) -> api.JoinGroupResponse:
     name = request.protocols[0].name
-    return api.JoinGroupAnswer(generation=len(script.of(api.JoinGroup)), protocol=name, leader="x", member_id="me")
+    return api.JoinGroupResponse(generation=len(script.of(api.JoinGroup)), protocol=name, leader="x", member_id="me")
 
 
 def refused(code: int) -> dict[str, Lie]:
     return {
-        "join": lambda _script, _request: api.JoinGroupAnswer(error=code, member_id="me"),
-        "sync": lambda _script, _request: api.SyncGroupAnswer(error=code),
+        "join": lambda _script, _request: api.JoinGroupResponse(error=code, member_id="me"),
+        "sync": lambda _script, _request: api.SyncGroupResponse(error=code),
     }
 
 
-def well(_script: Lying, _request: Any) -> api.SyncGroupAnswer:
-    return api.SyncGroupAnswer(assignment=MINE)
+def well(_script: Lying, _request: Any) -> api.SyncGroupResponse:
+    return api.SyncGroupResponse(assignment=MINE)
 
 
 # What ends the membership is tried again as `test_standing_errors` says.
@@ -93,8 +93,8 @@ def test_a_coordinator_that_refuses_over_and_over_gets_few_joins(what: str, code
     assert len(script.of(api.JoinGroup)) <= 90, "60 s: each a rebalance for the whole group"
     assert script.most_in_a_second(api.JoinGroup, since=110.0) <= 3
     assert len(script.lines) <= 200, "of any level"
-    held_back = any("more lines like this one before" in text for _, _, text in script.lines)
-    assert held_back == (code not in SELDOM)
+    deferred = any("more lines like this one before" in text for _, _, text in script.lines)
+    assert deferred == (code not in SELDOM)
 
 
 @pytest.mark.parametrize("code", [ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS])
@@ -104,7 +104,7 @@ def test_one_rebalance_that_overtakes_another_is_followed_at_once(code: int) -> 
     for generation in (2, 4):
         script.heartbeat(REBALANCE_IN_PROGRESS)
         script.join(generation)
-        script.answer(api.SyncGroup, api.SyncGroupAnswer(error=code))
+        script.response(api.SyncGroup, api.SyncGroupResponse(error=code))
         script.rebalance(generation + 1, 0)
         script.do(PartitionsAssigned(generation=generation + 1))
     assert script.take(Lost) == []
@@ -121,7 +121,7 @@ def test_the_back_off_grows_until_the_sync_has_succeeded() -> None:
     script.lies[api.SyncGroup] = well
     script.run(5.0)
     before = len(script.of(api.JoinGroup))
-    script.lies[api.Heartbeat] = lambda _script, _request: api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS)
+    script.lies[api.Heartbeat] = lambda _script, _request: api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS)
     script.run(3.5)
     assert len(script.of(api.JoinGroup)) > before
     assert script.of(api.JoinGroup)[-1] - script.of(api.Heartbeat)[-1] < 0.01, "and it begins anew"
@@ -129,7 +129,7 @@ def test_the_back_off_grows_until_the_sync_has_succeeded() -> None:
 
 def test_a_leader_that_assigns_what_nobody_wants_makes_few_joins() -> None:
     other = write_assignment(Assignment(partitions=(tp(0, "other"),)))
-    script = Lying({api.JoinGroup: joined, api.SyncGroup: lambda _s, _r: api.SyncGroupAnswer(assignment=other)})
+    script = Lying({api.JoinGroup: joined, api.SyncGroup: lambda _s, _r: api.SyncGroupResponse(assignment=other)})
     script.subscribe()
     script.run(60.0)
     assert len(script.of(api.JoinGroup)) <= 90
@@ -139,7 +139,7 @@ def test_a_coordinator_whose_commits_always_ask_for_a_rebalance_gets_few_joins()
     script = Lying({api.JoinGroup: joined, api.SyncGroup: well})
     script.member_of(1, 0)
     script.commit({0: 5}, timeout=1000.0)
-    script.lies[api.OffsetCommit] = lambda _script, _request: api.OffsetCommitAnswer(
+    script.lies[api.OffsetCommit] = lambda _script, _request: api.OffsetCommitResponse(
         errors={tp(0): REBALANCE_IN_PROGRESS}
     )
     script.run(60.0)
@@ -147,8 +147,8 @@ def test_a_coordinator_whose_commits_always_ask_for_a_rebalance_gets_few_joins()
     assert len(script.of(api.OffsetCommit)) <= 90
 
 
-def of_each(request: api.Fetch, script: Lying, error: int) -> api.FetchAnswer:
-    return api.FetchAnswer(
+def of_each(request: api.Fetch, script: Lying, error: int) -> api.FetchResponse:
+    return api.FetchResponse(
         partitions={tp(p): api.FetchedPartition(error=error) for p in {each.partition for each in request.partitions}}
     )
 

@@ -17,9 +17,9 @@ def records(partition: int, start: int, end: int) -> api.FetchedPartition:
     return api.FetchedPartition(chunk=chunk, next_offset=end, high_watermark=1000)  # type: ignore[arg-type]
 
 
-def answer(script: NetworkScript, **partitions: api.FetchedPartition) -> None:
+def response(script: NetworkScript, **partitions: api.FetchedPartition) -> None:
     found: dict[tuple[str, int], api.FetchedPartition] = {tp(int(name[1:])): each for name, each in partitions.items()}
-    script.answer(api.Fetch, api.FetchAnswer(partitions=found))
+    script.response(api.Fetch, api.FetchResponse(partitions=found))
 
 
 def fetched(script: NetworkScript) -> list[tuple[int, int]]:
@@ -39,14 +39,14 @@ def test_a_partition_that_looks_for_its_position_stops_no_other() -> None:
     script.member_of(1, 0, 1)
     found: dict[tuple[str, int], api.CommittedOffset]
     found = {tp(0): api.CommittedOffset(offset=7), tp(1): api.CommittedOffset(offset=-1)}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=found))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
     assert script.asked(api.ListOffsets).timestamps.keys() == {tp(1)}
     assert waiting_fetches(script) == {0: 7}
-    answer(script, p0=records(0, 7, 9))
+    response(script, p0=records(0, 7, 9))
     assert fetched(script) == [(0, 9)]
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(1): api.ListedOffset(offset=3)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=3)}))
     assert [each.offset for each in script.take(Positioned) if each.partition == tp(1)] == [3]
-    answer(script, p0=records(0, 9, 9))
+    response(script, p0=records(0, 9, 9))
     assert waiting_fetches(script)[1] == 3
 
 
@@ -55,7 +55,7 @@ def test_an_eager_rebalance_drops_what_is_under_way() -> None:
     script = NetworkScript(assignors=["range"])
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    answer(script, p0=records(0, 0, 5), p1=records(1, 0, 5))
+    response(script, p0=records(0, 0, 5), p1=records(1, 0, 5))
     assert fetched(script) == []
 
 
@@ -66,10 +66,10 @@ def test_a_cooperative_rebalance_keeps_what_is_under_way_of_what_stays() -> None
     script = NetworkScript()
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    answer(script, p0=records(0, 0, 5), p1=records(1, 0, 5))
+    response(script, p0=records(0, 0, 5), p1=records(1, 0, 5))
     assert fetched(script) == [(0, 5), (1, 5)], "the join is pending"
     script.rebalance(2, 0)
-    answer(script, p0=records(0, 5, 6), p1=records(1, 5, 6))
+    response(script, p0=records(0, 5, 6), p1=records(1, 5, 6))
     assert fetched(script) == [(0, 6)], "1 is to be revoked"
 
 
@@ -78,7 +78,7 @@ def test_a_cooperative_rebalance_keeps_what_is_under_way_of_what_stays() -> None
 def test_nothing_is_fetched_while_a_poll_can_be_filled() -> None:
     script = NetworkScript(prefetch="total", max_poll_records=2)
     script.member_of(1, 0)
-    answer(script, p0=records(0, 0, 3))
+    response(script, p0=records(0, 0, 3))
     assert waiting_fetches(script) == {}
     script.do(Consumed(partitions={tp(0): (script.epoch(0), 0, 2, 0)}))
     assert waiting_fetches(script) == {0: 3}, "one is left, and two make a poll"

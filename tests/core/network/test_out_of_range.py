@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, LATEST, Fetched, Noticed, Parked, Pause, Positioned, Resume, SetPosition
+from instride.core.events import (
+    EARLIEST,
+    LATEST,
+    Fetched,
+    Noticed,
+    PartitionFailed,
+    Pause,
+    Positioned,
+    Resume,
+    SetPosition,
+)
 from instride.core.network.ranges import RangeChunk
 from instride.errors import OffsetOutOfRangeError, TransportError
 from instride.telemetry import PartitionStalled, PositionReset, ResetCause
@@ -17,8 +27,8 @@ from instride.wire import api
 OUT_OF_RANGE = 1
 
 
-def refused(*partitions: int) -> api.FetchAnswer:
-    return api.FetchAnswer(partitions={tp(each): api.FetchedPartition(error=OUT_OF_RANGE) for each in partitions})
+def refused(*partitions: int) -> api.FetchResponse:
+    return api.FetchResponse(partitions={tp(each): api.FetchedPartition(error=OUT_OF_RANGE) for each in partitions})
 
 
 class Doubting(NetworkScript):
@@ -35,21 +45,21 @@ class Doubting(NetworkScript):
     def fetched(self, start: int, end: int) -> None:
         chunk = RangeChunk(topic="t", partition=0, first_offset=start, next_offset=end)
         found = api.FetchedPartition(chunk=chunk, next_offset=end, high_watermark=50)  # type: ignore[arg-type]
-        self.answer(api.Fetch, api.FetchAnswer(partitions={tp(0): found}))
+        self.response(api.Fetch, api.FetchResponse(partitions={tp(0): found}))
 
     def called_out_of_range(self) -> None:
-        self.answer(api.Fetch, refused(0))
+        self.response(api.Fetch, refused(0))
 
-    def reset(self, parked: Parked, number: int = 1) -> None:
+    def reset(self, failed: PartitionFailed, number: int = 1) -> None:
         """As the application does it, once all before was returned."""
-        assert parked.reset is not None
+        assert failed.reset is not None
         self.do(
             SetPosition(
                 partition=tp(0),
-                epoch=parked.epoch,
+                epoch=failed.epoch,
                 seek_number=number,
                 fetch_number=number,
-                offset=parked.reset,
+                offset=failed.reset,
                 reset_from=20,
             )
         )
@@ -73,7 +83,7 @@ def test_an_offset_that_the_log_has_is_fetched_again_and_nothing_is_reset(policy
     request = script.asked(api.ListOffsets)
     assert (request.timestamps, request.read_committed) == ({tp(0): EARLIEST}, False)
     script.log_reaches(start, end)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert script.asked(api.Fetch).partitions[0].offset == 20
     script.fetched(20, 50)
     assert [(each.start, each.next_offset) for each in script.take(Fetched)] == [(20, 50)]
@@ -86,7 +96,7 @@ def test_the_end_of_the_log_is_asked_for_as_any_reader_sees_it(isolation: str) -
     """One that reads committed records may stand behind the last stable offset, after a seek."""
     script = Doubting(isolation_level=isolation)
     script.called_out_of_range()
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=0)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=0)}))
     request = script.asked(api.ListOffsets)
     assert (request.timestamps, request.read_committed) == ({tp(0): LATEST}, False)
 
@@ -100,12 +110,12 @@ def test_an_offset_that_the_log_has_not_is_reset_and_told_with_from_to_and_count
     script = Doubting(auto_offset_reset=policy)
     script.called_out_of_range()
     script.log_reaches(start, end)
-    (parked,) = script.take(Parked)
-    assert (parked.reset, parked.void_from) == (to, None)
-    assert str(parked.error) == f"t-0 has no records at offset 20: its log begins at {start} and ends at {end}"
+    (failed,) = script.take(PartitionFailed)
+    assert (failed.reset, failed.void_from) == (to, None)
+    assert str(failed.error) == f"t-0 has no records at offset 20: its log begins at {start} and ends at {end}"
     assert script.resets() == []
-    script.reset(parked)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=33)}))
+    script.reset(failed)
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=33)}))
     assert script.resets() == [(ResetCause.OUT_OF_RANGE, 20, 33, 13)]
     assert [each.offset for each in script.take(Positioned)][-1] == 33
     (line,) = script.warnings()
@@ -120,9 +130,9 @@ def test_a_reset_that_leads_back_skips_nothing() -> None:
     script = Doubting()
     script.called_out_of_range()
     script.log_reaches(0, 10)
-    (parked,) = script.take(Parked)
-    script.reset(parked)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=0)}))
+    (failed,) = script.take(PartitionFailed)
+    script.reset(failed)
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=0)}))
     assert script.resets() == [(ResetCause.OUT_OF_RANGE, 20, 0, -20)]
     assert (script.machine.meter.resets.number, script.machine.meter.resets.total) == (1, 0)
 
@@ -131,12 +141,12 @@ def test_without_a_policy_it_is_an_error_that_names_the_ends() -> None:
     script = Doubting(auto_offset_reset="none")
     script.called_out_of_range()
     script.log_reaches(30, 50)
-    (parked,) = script.take(Parked)
-    assert parked.reset is None
-    assert isinstance(parked.error, OffsetOutOfRangeError)
+    (failed,) = script.take(PartitionFailed)
+    assert failed.reset is None
+    assert isinstance(failed.error, OffsetOutOfRangeError)
     why = "t-0 has no records at offset 20: its log begins at 30 and ends at 50"
     why += ', and auto_offset_reset is "none"; seek to go on'
-    assert str(parked.error) == why
+    assert str(failed.error) == why
 
 
 def play(script: Doubting, seconds: float, ends: list[tuple[int, int]]) -> tuple[int, int]:
@@ -152,11 +162,11 @@ def play(script: Doubting, seconds: float, ends: list[tuple[int, int]]) -> tuple
             questions += 1
             place = 0 if script.asked(api.ListOffsets).timestamps[tp(0)] == EARLIEST else 1
             listed = api.ListedOffset(offset=ends[0][place])
-            script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): listed}))
+            script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
             ends = ends[1:] if place and len(ends) > 1 else ends
-        for parked in script.take(Parked):
+        for failed in script.take(PartitionFailed):
             number += 1
-            script.reset(parked, number)
+            script.reset(failed, number)
         if not {"Fetch", "ListOffsets"} & set(script.waits()):
             script.pass_time(0.01)
     return fetches, questions
@@ -170,7 +180,7 @@ def test_a_broker_that_repeats_it_is_asked_ever_less_often() -> None:
     assert 50 <= fetches <= 75, "one a second, once the back-off has grown"
     assert questions <= 2 * fetches
     assert len(script.warnings()) <= 3, "one in half a minute"
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
 
 
 @pytest.mark.requirement("surface/back-off")
@@ -204,10 +214,10 @@ def test_a_seek_overtakes_the_look() -> None:
     script = Doubting()
     script.called_out_of_range()
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=45))
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=30)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=30)}))
     assert script.asked(api.Fetch).partitions[0].offset == 45
     assert "ListOffsets" not in script.waits()
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert script.resets() == [], "a seek of the user's is no reset"
 
 
@@ -226,16 +236,16 @@ def test_a_revoke_ends_the_look() -> None:
     script.called_out_of_range()
     script.heartbeat(27)
     script.rebalance(2)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=30)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=30)}))
     script.pass_time(5.0)
     assert "ListOffsets" not in script.waits()
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
 
 
 def test_a_leader_that_does_not_answer_is_asked_again() -> None:
     script = Doubting()
     script.called_out_of_range()
-    script.answer(api.ListOffsets, TransportError("gone"))
+    script.response(api.ListOffsets, TransportError("gone"))
     assert "ListOffsets" not in script.waits()
     script.pass_time(2.0)
     script.log_reaches(0, 50)
@@ -245,7 +255,7 @@ def test_a_leader_that_does_not_answer_is_asked_again() -> None:
 def test_an_answer_that_leaves_the_partition_out_says_nothing() -> None:
     script = Doubting()
     script.called_out_of_range()
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer())
+    script.response(api.ListOffsets, api.ListOffsetsResponse())
     script.pass_time(2.0)
     script.log_reaches(0, 50)
     assert script.asked(api.Fetch).partitions[0].offset == 20
@@ -255,7 +265,7 @@ def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
     script = Doubting()
     script.nodes = ()
     script.called_out_of_range()
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(error=6)}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(error=6)}))
     script.pass_time(5.0)
     assert "ListOffsets" not in script.waits(), "no broker leads it"
     script.nodes = (1,)
@@ -267,11 +277,11 @@ def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
 def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     script = NetworkScript()
     script.member_of(1, 0, 1, 2)
-    script.answer(api.Fetch, refused(0, 1))
+    script.response(api.Fetch, refused(0, 1))
     assert set(script.asked(api.ListOffsets).timestamps) == {tp(0), tp(1)}
-    script.answer(api.Fetch, refused(2))
+    script.response(api.Fetch, refused(2))
     both: dict[api.Partition, api.ListedOffset] = {tp(each): api.ListedOffset(offset=0) for each in (0, 1)}
     for _ in range(2):
         assert set(script.asked(api.ListOffsets).timestamps) == {tp(0), tp(1)}
-        script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=both))
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=both))
     assert set(script.asked(api.ListOffsets).timestamps) == {tp(2)}

@@ -30,8 +30,8 @@ class Beating(NetworkScript):
         super()._act(action)
         if isinstance(action, Transmit) and isinstance(action.request, api.Heartbeat):
             self.beats.append(self.now)
-            answer = api.HeartbeatAnswer(error=self.error, throttle_time=self.throttle)
-            self.answer(api.Heartbeat, answer, settle=False)
+            response = api.HeartbeatResponse(error=self.error, throttle_time=self.throttle)
+            self.response(api.Heartbeat, response, settle=False)
 
     def member(self, notice: GroupNotice | None, *partitions: int) -> float:
         """Of generation 1; the time of its sync."""
@@ -159,9 +159,9 @@ def lead(owned: dict[str, tuple[int, ...]]) -> dict[str, GroupNotice | None]:
     script.subscribe()
     request = script.asked(api.JoinGroup)
     members = tuple(api.GroupMember(member_id=name, metadata=metadata(parts)) for name, parts in owned.items())
-    script.answer(
+    script.response(
         api.JoinGroup,
-        api.JoinGroupAnswer(
+        api.JoinGroupResponse(
             generation=2, protocol=request.protocols[0].name, leader="a", member_id="a", members=members
         ),
     )
@@ -211,7 +211,7 @@ def test_a_join_that_is_sent_meanwhile_tells_of_the_release() -> None:
     asked_back(script, 1, 2)
     script.complete(1)
     script.pass_time(0.25)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))
     assert script.joining_with().owned == (tp(0), tp(2), tp(3))
     script.rebalance(3, 0, 3, notice=PENDING)
     script.pass_time(1.0)

@@ -10,9 +10,9 @@ from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry
 from instride.core.events import (
-    Answered,
     Assign,
     Assigned,
+    CallCompleted,
     Close,
     Commit,
     CompleteRevoke,
@@ -20,8 +20,8 @@ from instride.core.events import (
     ErrorRaised,
     Lost,
     PartitionsAssigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
     Subscribe,
     SubscriptionMatched,
     Unsubscribe,
@@ -51,7 +51,9 @@ def member(topics: dict[str, int], *partitions: TopicPartition, **settings: Any)
 
 
 def sync(script: NetworkScript, *partitions: TopicPartition) -> None:
-    script.answer(api.SyncGroup, api.SyncGroupAnswer(assignment=write_assignment(Assignment(partitions=partitions))))
+    script.response(
+        api.SyncGroup, api.SyncGroupResponse(assignment=write_assignment(Assignment(partitions=partitions)))
+    )
 
 
 def matched(script: NetworkScript) -> list[set[str]]:
@@ -63,7 +65,7 @@ def asked_metadata(script: NetworkScript) -> api.Metadata:
     script.pass_time(10.5)
     request = script.asked(api.Metadata)
     script.hold_metadata = False
-    script.answer(api.Metadata, script.metadata(request))
+    script.response(api.Metadata, script.metadata(request))
     return request
 
 
@@ -106,7 +108,7 @@ def test_an_answer_about_some_topics_does_not_decide() -> None:
     request = script.asked(api.Metadata)
     assert request.topics == ("flights-1",)
     script.hold_metadata = False
-    script.answer(api.Metadata, script.metadata(request))
+    script.response(api.Metadata, script.metadata(request))
     script.pass_time(1.0)
     assert matched(script) == [{"flights-1", "flights-2"}]
 
@@ -144,7 +146,7 @@ def test_a_topic_that_is_deleted_is_asked_for_and_the_others_go_on() -> None:
     (assigned,) = script.take(Assigned)
     del script.topics["flights-2"]
     script.pass_time(10.5)
-    (asked,) = script.take(RevokeRequested)
+    (asked,) = script.take(RevocationRequested)
     assert asked.partitions == {tp(0, "flights-2"): assigned.partitions[tp(0, "flights-2")]}
     said = script.joining_with()
     assert said.topics == ("flights-1",)
@@ -165,12 +167,12 @@ def test_a_commit_of_a_topic_that_was_deleted_does_not_hold_up_its_revoke() -> N
     (assigned,) = script.take(Assigned)
     del script.topics["flights-2"]
     script.pass_time(10.5)
-    (asked,) = script.take(RevokeRequested)
+    (asked,) = script.take(RevocationRequested)
     entry = CommitEntry(offset=5, epoch=assigned.partitions[gone], seek_number=0)
     script.do(Commit(call=1, deadline=script.now + 60, entries={gone: entry}))
     script.do(CompleteRevoke(partitions=asked.partitions))
-    while not (answers := script.take(Answered)):
-        script.answer(api.OffsetCommit, api.OffsetCommitAnswer(errors={gone: 3}))
+    while not (answers := script.take(CallCompleted)):
+        script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={gone: 3}))
         script.pass_time(2.0)
     assert isinstance(answers[0].committed[gone], UnknownTopicOrPartitionError)
     assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
@@ -203,9 +205,9 @@ def test_a_leader_knows_that_a_topic_of_another_member_does_not_exist() -> None:
     script = scripted({"flights-1": 2})
     request = script.asked(api.JoinGroup)
     other = request.protocols[0].metadata.replace(b"flights-1", b"nowhere-1")
-    script.answer(
+    script.response(
         api.JoinGroup,
-        api.JoinGroupAnswer(
+        api.JoinGroupResponse(
             generation=1,
             protocol="cooperative-sticky",
             leader="me",
@@ -245,7 +247,7 @@ def test_another_pattern_replaces_the_first() -> None:
     script.do(Subscribe(topics=frozenset(), pattern=re.compile("oth.r")))
     script.pass_time(1.0)
     assert matched(script) == [{"other"}]
-    assert len(script.take(RevokeRequested)) == 1
+    assert len(script.take(RevocationRequested)) == 1
     assert script.joining_with().topics == ("other",)
 
 

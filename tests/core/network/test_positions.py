@@ -14,7 +14,7 @@ from instride.core.events import (
     LATEST,
     Assign,
     Lost,
-    Parked,
+    PartitionFailed,
     Pause,
     Positioned,
     SetPosition,
@@ -32,11 +32,11 @@ class Finding(NetworkScript):
 
     def found(self, offset: int, partition: int = 0, *, error: int = 0, leader_epoch: int = -1) -> None:
         found = api.CommittedOffset(offset=offset, error=error, leader_epoch=leader_epoch)
-        self.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(partition): found}))
+        self.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(partition): found}))
 
     def listed(self, offset: int, partition: int = 0, *, error: int = 0) -> None:
         listed = api.ListedOffset(offset=offset, error=error)
-        self.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(partition): listed}))
+        self.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(partition): listed}))
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
     script = Finding(auto_offset_reset="none")
     script.member_of(1, 0)
     script.found(-1)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, NoOffsetForPartitionError)
     assert "t-0" in str(event.error)
     assert event.reset is None
     script.pass_time(10.0)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=5))
     assert script.asked(api.Fetch).partitions[0].offset == 5
 
@@ -96,7 +96,7 @@ def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> N
 @pytest.mark.requirement("surface/no-reset-by-error")
 @pytest.mark.parametrize("code", [14, 16])
 def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: int) -> None:
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code))
     script.pass_time(3.0)
     assert "ListOffsets" not in script.waits()
     script.found(7)
@@ -105,7 +105,7 @@ def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: 
 
 @pytest.mark.requirement("surface/no-reset-by-error")
 def test_a_broken_connection_is_no_reset(script: Finding) -> None:
-    script.answer(api.OffsetFetch, TransportError("gone"))
+    script.response(api.OffsetFetch, TransportError("gone"))
     script.pass_time(3.0)
     script.found(9)
     assert script.take(Positioned)[0].offset == 9
@@ -113,15 +113,15 @@ def test_a_broken_connection_is_no_reset(script: Finding) -> None:
 
 @pytest.mark.requirement("surface/no-reset-by-error")
 def test_an_answer_that_leaves_the_partition_out_is_no_reset(script: Finding) -> None:
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer())
+    script.response(api.OffsetFetch, api.OffsetFetchResponse())
     script.pass_time(3.0)
     assert "ListOffsets" not in script.waits()
     assert script.take(Positioned) == []
 
 
 def test_what_cannot_be_retried_parks(script: Finding) -> None:
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=30))
-    (event,) = script.take(Parked)
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=30))
+    (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, GroupAuthorizationFailedError)
     assert "ListOffsets" not in script.waits()
 
@@ -177,7 +177,7 @@ def test_a_leader_that_moved_is_asked_again_with_fresh_metadata(script: Finding,
 
 def test_a_leader_that_does_not_answer_is_asked_again(script: Finding) -> None:
     script.found(-1)
-    script.answer(api.ListOffsets, TransportError("gone"))
+    script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(3.0)
     script.listed(12)
     assert script.take(Positioned)[0].offset == 12
@@ -227,10 +227,10 @@ def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> No
     for _ in range(5):
         asked = script.asked(api.OffsetFetch)
         assert asked.partitions == (tp(0), tp(1), tp(2), tp(3))
-        script.answer(api.OffsetFetch, api.OffsetFetchAnswer(error=code))
+        script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code))
         script.pass_time(2.0)
     found = {each: api.CommittedOffset(offset=3) for each in script.asked(api.OffsetFetch).partitions}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=found))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
     assert len(script.take(Positioned)) == 4
 
 
@@ -247,11 +247,11 @@ def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     script = Finding(random=lambda: next(jitter))
     script.member_of(1, 0, 1, 2, 3)
     nothing: dict[api.Partition, api.CommittedOffset] = {tp(number): api.CommittedOffset() for number in range(4)}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=nothing))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=nothing))
     for _ in range(5):
         asked = script.asked(api.ListOffsets)
         refused = {each: api.ListedOffset(error=6) for each in asked.timestamps}
-        script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=refused))
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=refused))
         script.pass_time(2.0)
     assert len(script.asked(api.ListOffsets).timestamps) >= 1
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, LATEST, Fetched, Parked, Pause, Resume, SetPosition
+from instride.core.events import EARLIEST, LATEST, Fetched, PartitionFailed, Pause, Resume, SetPosition
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.core.network.ranges import RangeChunk
@@ -29,7 +29,7 @@ class Ranging(NetworkScript):
     def ends(self, error: int = 0, **ends: int) -> None:
         """p0=..., p1=...: answer how far the logs reach."""
         listed = {("t", int(name[1:])): api.ListedOffset(offset=end, error=error) for name, end in ends.items()}
-        self.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
+        self.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
 
     def ranges(self) -> list[tuple[int, int, int]]:
         found = []
@@ -96,7 +96,7 @@ def test_an_answer_that_was_under_way_when_it_was_paused_is_taken(script: Rangin
 
 def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:
     listed = {("t", 0): api.ListedOffset(error=6), ("t", 1): api.ListedOffset(offset=4)}
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets=listed))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     assert script.ranges() == [(1, 0, 4)]
     script.pass_time(1.0)
     script.ends(p0=2, p1=4)
@@ -104,7 +104,7 @@ def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:
 
 
 def test_a_broker_that_does_not_answer_is_asked_again(script: Ranging) -> None:
-    script.answer(api.ListOffsets, TransportError("gone"))
+    script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(2.0)
     script.ends(p0=2, p1=4)
     assert script.ranges() == [(0, 0, 2), (1, 0, 4)]
@@ -147,10 +147,10 @@ def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Rangi
     script.ends(p0=4, p1=0)
     script.pass_time(1.0)
     assert script.metadata_answers > before
-    assert script.take(Parked) == [], "a new leader may not know all at once"
+    assert script.take(PartitionFailed) == [], "a new leader may not know all at once"
     script.ends(p0=4, p1=0)
     script.log_reaches(0, 4)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     assert (event.partition, event.reset) == (tp(0), EARLIEST)
     assert isinstance(event.error, OffsetOutOfRangeError)
 
@@ -160,7 +160,7 @@ def test_a_log_that_ends_before_the_position_once_is_asked_again(script: Ranging
     for end in (4, 10, 4, 12):
         script.pass_time(1.0)
         script.ends(p0=end, p1=0)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert script.ranges() == [(0, 0, 10), (0, 10, 12)]
 
 
@@ -170,9 +170,9 @@ def test_a_topic_that_was_made_anew_is_told_though_its_log_is_longer(script: Ran
     script.ends(p0=10, p1=0)
     script.topic_ids = {"t": UUID(int=2)}
     script.fresh_metadata()
-    parked = script.take(Parked)
-    assert {type(event.error) for event in parked} == {TopicRecreatedError}
-    assert {event.reset for event in parked} == {EARLIEST}
+    failed = script.take(PartitionFailed)
+    assert {type(event.error) for event in failed} == {TopicRecreatedError}
+    assert {event.reset for event in failed} == {EARLIEST}
     assert script.ranges() == [(0, 0, 10)]
 
 
@@ -182,7 +182,7 @@ def test_leaders_are_asked_in_their_epoch_and_a_new_one_whether_the_position_is_
     script.member_of(1, 0)
     assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}
     listed = api.ListedOffset(offset=10, leader_epoch=3)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): listed}))
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
     script.leader_epochs = {0: 4}
     script.fresh_metadata()
     assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}

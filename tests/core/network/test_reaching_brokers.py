@@ -6,14 +6,14 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import (
-    Answered,
     Assign,
+    CallCompleted,
     Close,
     ErrorRaised,
     FetchCommitted,
     Fetched,
     FetchOffsets,
-    Parked,
+    PartitionFailed,
     Polled,
 )
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role
@@ -121,10 +121,10 @@ def test_a_broker_that_wants_us_to_begin_anew_is_believed(known: bool) -> None:
     assigned(script, 0)
     if known:
         script.hold_metadata = True
-        script.answer(api.Fetch, api.FetchAnswer(partitions={tp(0): api.FetchedPartition(error=6)}))
+        script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=6)}))
         script.pass_time(2.0)
     script.attempts.clear()
-    script.answer(api.Metadata, api.MetadataAnswer(error=REBOOTSTRAP_REQUIRED))
+    script.response(api.Metadata, api.MetadataResponse(error=REBOOTSTRAP_REQUIRED))
     script.hold_metadata = False
     script.pass_time(3.0)
     assert script.attempts[0][0] == ("s0" if known else "s1")
@@ -171,8 +171,8 @@ def test_a_topic_that_only_a_call_asks_for_is_told_by_that_call() -> None:
     script = assigned(NetworkScript(), 0)
     script.do(FetchOffsets(call=1, deadline=script.now + 10.0, timestamps={tp(0, "typo"): 5}))
     script.pass_time(20.0)
-    (answer,) = script.take(Answered)
-    assert "its topic does not exist" in str(answer.error)
+    (response,) = script.take(CallCompleted)
+    assert "its topic does not exist" in str(response.error)
     assert told(script) == []
 
 
@@ -219,7 +219,7 @@ def test_word_of_a_connection_that_is_not_awaited_changes_nothing() -> None:
     for key in (ConnectionKey(Role.DATA, 77), TAIL, DATA):
         script.machine.opened(key, script.now)
     script.machine.closed(ConnectionKey(Role.DATA, 77), TransportError("never heard of it"), script.now)
-    script.machine.answered(10_000, api.HeartbeatAnswer(), script.now)
+    script.machine.response_received(10_000, api.HeartbeatResponse(), script.now)
     script.settle()
     assert (script.waiting, script.open) == before
 
@@ -244,9 +244,9 @@ def test_an_answer_over_the_bound_is_told_to_the_request_that_is_first_in_line()
         script.machine.closed(fetch.key, too_large, script.now)
         script.settle()
         script.pass_time(5.0)
-    parked = [each.error for each in script.take(Parked)]
-    assert parked
-    assert "3 GiB" in str(parked[0])
+    failed = [each.error for each in script.take(PartitionFailed)]
+    assert failed
+    assert "3 GiB" in str(failed[0])
     assert script.take(Fetched) == []
 
 
@@ -259,7 +259,7 @@ def test_the_end_of_a_close_ends_all_that_is_late_with_it() -> None:
     script.do(FetchCommitted(call=2, deadline=script.now + 60.0, partitions=(tp(0),)))
     script.now += script.config.request_timeout + 1.0  # no turn of the thread meanwhile
     script.settle()
-    assert sorted(each.call for each in script.take(Answered)) == [1, 2]
+    assert sorted(each.call for each in script.take(CallCompleted)) == [1, 2]
     assert script.stopped
 
 

@@ -6,16 +6,16 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import (
-    Answered,
     Assigned,
+    CallCompleted,
     Close,
     CommitsSettled,
-    GivenBack,
     Lost,
     PartitionsRevoked,
     Polled,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
     Subscribe,
     Unsubscribe,
 )
@@ -35,7 +35,7 @@ def asked_back(script: NetworkScript, *partitions: int, generation: int = 2, kee
     """A rebalance takes partitions away from a stable member."""
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(generation, *keeps)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert {each.partition for each in event.partitions} == set(partitions)
 
 
@@ -62,7 +62,7 @@ def test_a_delayed_partition_is_listed_as_owned_in_every_later_join(script: Netw
         script.heartbeat(REBALANCE_IN_PROGRESS)
         assert script.joining_with().owned == (tp(0), tp(1))
         script.rebalance(generation, 0)
-        assert script.take(RevokeRequested) == [], "it is asked for once"
+        assert script.take(RevocationRequested) == [], "it is asked for once"
     script.complete(1)
     assert script.joining_with().owned == (tp(0),), "told at once, without a heartbeat"
 
@@ -74,7 +74,7 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
     asked_at = script.now
     for generation in range(3, 60):
@@ -85,7 +85,7 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
         script.do(Polled())
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.take(Lost) == []
     script.do(Polled())
     script.pass_time(event.deadline - script.now)
@@ -102,7 +102,7 @@ def test_given_back_while_pending_keeps_the_epoch(script: NetworkScript) -> None
     asked_back(script, 1, keeps=(0,))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
-    (event,) = script.take(GivenBack)
+    (event,) = script.take(Reassigned)
     assert event.partitions == {tp(1): epoch}
 
 
@@ -114,13 +114,13 @@ def test_what_was_given_back_is_asked_for_again_like_any_other(script: NetworkSc
     asked_back(script, 1, keeps=(0,))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
-    script.take(GivenBack)
+    script.take(Reassigned)
     for _ in range(3):
         script.heartbeat()
     script.do(Polled())
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(4, 0)
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert event.partitions == {tp(1): epoch}
     budget = script.config.commit_budget
     assert event.deadline == script.now + script.config.max_poll_interval - budget, "a time of its own"
@@ -137,7 +137,7 @@ def test_given_back_while_completing_is_assigned_in_a_new_epoch(script: NetworkS
     script.complete(1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
-    assert script.take(GivenBack) == []
+    assert script.take(Reassigned) == []
     script.committed()
     (revoked,) = script.take(Revoked)
     assert revoked.partitions == {tp(1): epoch}
@@ -220,7 +220,7 @@ def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script:
         script.do(Polled())
         script.pass_time(min(2.0, held_until - 0.5 - script.now))
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     script.commit({1: 5})
     script.pass_time(0.6)
     assert len(script.take(Lost)) == 1
@@ -236,12 +236,12 @@ def test_a_commit_that_is_answered_just_after_the_deadline_makes_it_a_revoke_and
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (asked,) = script.take(RevokeRequested)
+    (asked,) = script.take(RevocationRequested)
     while script.now < asked.deadline - 0.5:
         script.do(Polled())
         script.pass_time(min(2.0, asked.deadline - 0.5 - script.now))
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     script.commit({1: 5})
     script.complete(1)
     script.pass_time(0.6)
@@ -286,11 +286,11 @@ def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() 
     for _ in range(12):
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     assert len(script.take(Lost)) == 1
     script.asked(api.LeaveGroup)
     assert "JoinGroup" not in script.waits()
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     script.do(Polled())
     assert script.asked(api.JoinGroup).member_id == ""
 
@@ -301,14 +301,14 @@ def test_the_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent(scr
     script.pass_time(script.config.heartbeat_interval)
     sent = script.now
     script.now += 1.5
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.lease.expires == sent + script.config.session_timeout
     script.commit({0: 5})
     script.committed()
     script.now = script.lease.expires + 1
     script.commit({0: 6})
     assert "OffsetCommit" not in script.waits(), "nothing is committed without a lease"
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.committed() == {0: 6}
 
 
@@ -323,7 +323,7 @@ def test_who_is_no_member_has_no_lease_until_it_joined_again_or_left_the_group(s
     script.sync(0)
     assert script.lease.holds(script.now)
     script.do(Unsubscribe(call=1, deadline=script.now + 5))
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert script.lease.holds(script.now), "partitions of one's own choice need none"
 
 
@@ -335,7 +335,7 @@ def test_a_pending_join_or_sync_counts_as_answered() -> None:
     heard = script.now
     script.pass_time(2.0)
     assert script.lease.expires > heard + script.config.session_timeout, "the join is pending"
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=REBALANCE_IN_PROGRESS))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))
     script.join(2)
     heard = script.now
     script.pass_time(2.5)
@@ -360,9 +360,9 @@ def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript,
     script.heartbeat(REBALANCE_IN_PROGRESS)
     if what is api.SyncGroup:
         script.join(2)
-        script.answer(api.SyncGroup, api.SyncGroupAnswer(error=NOT_COORDINATOR))
+        script.response(api.SyncGroup, api.SyncGroupResponse(error=NOT_COORDINATOR))
     else:
-        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
+        script.response(api.JoinGroup, api.JoinGroupResponse(error=NOT_COORDINATOR))
     script.pass_time(1.0)
     assert script.asked(api.JoinGroup).member_id == "me"
     assert script.joining_with().owned == (tp(0),)
@@ -373,7 +373,7 @@ def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript,
 def test_unknown_member_id_on_sync_starts_with_a_new_id(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)
-    script.answer(api.SyncGroup, api.SyncGroupAnswer(error=UNKNOWN_MEMBER_ID))
+    script.response(api.SyncGroup, api.SyncGroupResponse(error=UNKNOWN_MEMBER_ID))
     assert script.asked(api.JoinGroup).member_id == ""
 
 
@@ -394,7 +394,7 @@ def test_partitions_of_topics_that_left_the_subscription_are_asked_for(script: N
     script.topics["u"] = 2
     script.member_of(1, 0, 1)
     script.do(Subscribe(topics=frozenset({"u"})))
-    (event,) = script.take(RevokeRequested)
+    (event,) = script.take(RevocationRequested)
     assert set(event.partitions) == {tp(0), tp(1)}
     said = script.joining_with()
     assert (said.topics, said.owned) == (("u",), (tp(0), tp(1))), "joined at once, still listed as owned"
@@ -413,7 +413,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
     call = script.commit({0: 5})
     assert script.asked(api.OffsetCommit).generation == 1
     script.committed()
-    assert script.take(Answered)[-1].call == call
+    assert script.take(CallCompleted)[-1].call == call
 
 
 @pytest.mark.vector(40)
@@ -445,8 +445,8 @@ def test_a_commit_refused_by_a_rebalance_is_carried_over(script: NetworkScript, 
     script.rebalance(2, 0)
     script.pass_time(1.0)
     assert script.committed() == {0: 5}
-    (answer,) = script.take(Answered)
-    assert (answer.call, answer.committed) == (call, {tp(0): None})
+    (response,) = script.take(CallCompleted)
+    assert (response.call, response.committed) == (call, {tp(0): None})
 
 
 @pytest.mark.rule("full-speed")
@@ -467,8 +467,8 @@ def test_illegal_generation_on_a_commit_in_a_stable_group_is_a_loss(script: Netw
     script.commit({0: 5})
     script.committed(ILLEGAL_GENERATION)
     assert len(script.take(Lost)) == 1
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
 
 
 @pytest.mark.requirement("KIP-429/16")
@@ -478,14 +478,14 @@ def test_a_commit_that_may_not_wait_is_refused_at_once(script: NetworkScript) ->
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.join(2)
     script.commit({0: 5}, carry_over=False)
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], RebalanceInProgressError)
     script.sync(0)
     assert "OffsetCommit" not in script.waits()
     again = script.commit({0: 5}, carry_over=False)
     assert script.committed() == {0: 5}, "it can be tried again after the rebalance"
-    answer = script.take(Answered)[-1]
-    assert (answer.call, answer.committed) == (again, {tp(0): None})
+    response = script.take(CallCompleted)[-1]
+    assert (response.call, response.committed) == (again, {tp(0): None})
 
 
 @pytest.mark.requirement("KIP-429/16")
@@ -497,10 +497,10 @@ def test_a_held_commit_raises_rebalance_in_progress_when_its_time_ends_first(scr
     script.join(2)
     script.commit({0: 5}, timeout=3.0)
     script.pass_time(2.9)
-    assert script.take(Answered) == []
+    assert script.take(CallCompleted) == []
     script.pass_time(0.2)
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], RebalanceInProgressError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], RebalanceInProgressError)
 
 
 @pytest.mark.requirement("KIP-983/9")
@@ -510,7 +510,7 @@ def test_one_commit_is_under_way_and_the_newest_offset_wins(script: NetworkScrip
     calls = [script.commit({0: 1}), script.commit({0: 5, 1: 2}), script.commit({0: 3}), script.commit({0: 7})]
     assert script.committed() == {0: 1}
     assert script.committed() == {0: 7, 1: 2}
-    answers = {answer.call: answer for answer in script.take(Answered)}
+    answers = {response.call: response for response in script.take(CallCompleted)}
     assert sorted(answers) == calls
     kinds = [{at.partition: type(error) for at, error in answers[call].committed.items()} for call in calls]
     nothing = type(None)
@@ -538,8 +538,8 @@ def test_what_was_finished_in_an_earlier_epoch_never_becomes_a_commit(script: Ne
     script.rebalance(2, 0)
     script.commit({0: 5}, epoch=old)
     assert "OffsetCommit" not in script.waits()
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
 
 
 # --- leaving -----------------------------------------------------------------------------------------------
@@ -558,8 +558,8 @@ def test_leaving_sends_what_was_handed_over_then_leaves(script: NetworkScript, k
     assert "LeaveGroup" not in script.waits()
     assert script.committed() == {0: 3, 1: 4}
     assert "JoinGroup" not in script.waits()
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
-    assert script.take(Answered)[-1] == Answered(call=1)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert script.take(CallCompleted)[-1] == CallCompleted(call=1)
     assert script.stopped == (kind is Close)
 
 
@@ -586,8 +586,8 @@ def test_close_ends_at_its_deadline(script: NetworkScript) -> None:
     script.do(Close(call=1, deadline=script.now + 5))
     script.pass_time(5.1)
     assert script.stopped
-    answer = next(each for each in script.take(Answered) if each.call == 1)
-    assert "commits were not answered" in str(answer.error)
+    response = next(each for each in script.take(CallCompleted) if each.call == 1)
+    assert "commits were not answered" in str(response.error)
 
 
 @pytest.mark.rule("full-speed")
@@ -596,7 +596,7 @@ def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: Netw
     calls = [script.commit({0: 5}), script.commit({0: 5})]
     assert script.committed() == {0: 5}
     assert "OffsetCommit" not in script.waits()
-    assert sorted(answer.call for answer in script.take(Answered)) == calls
+    assert sorted(response.call for response in script.take(CallCompleted)) == calls
 
 
 @pytest.mark.requirement("surface/busy")
@@ -632,7 +632,7 @@ def test_only_the_poll_interval_bounds_it(script: NetworkScript) -> None:
     while not script.take(Lost):
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.now - 100.0 >= script.config.max_poll_interval - script.config.commit_budget
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assign, ErrorRaised, FetchCommitted, FetchOffsets, Polled
+from instride.core.events import Assign, CallCompleted, ErrorRaised, FetchCommitted, FetchOffsets, Polled
 from instride.core.network.actions import Action, OpenConnection
 from instride.errors import AuthenticationError
 from instride.wire import api
@@ -61,7 +61,7 @@ def test_calls_that_wait_are_answered_with_it() -> None:
         FetchOffsets(call=2, deadline=deadline, timestamps={tp(0): -1}),
     )
     script.pass_time(3.0)
-    answers = {event.call: event.error for event in script.delivered if isinstance(event, Answered)}
+    answers = {event.call: event.error for event in script.delivered if isinstance(event, CallCompleted)}
     assert isinstance(answers[1], AuthenticationError)
     assert isinstance(answers[2], AuthenticationError)
 
@@ -90,5 +90,5 @@ def test_what_was_refused_once_is_no_answer_any_more_when_it_is_taken() -> None:
     script.pass_time(1.0)
     script.coordinator_error = 0
     script.pass_time(5.0)
-    (answer,) = (event for event in script.delivered if isinstance(event, Answered))
-    assert answer.error is None
+    (response,) = (event for event in script.delivered if isinstance(event, CallCompleted))
+    assert response.error is None

@@ -12,7 +12,7 @@ from instride.core.events import (
     Lost,
     PartitionsAssigned,
     Polled,
-    RevokeRequested,
+    RevocationRequested,
     Unsubscribe,
 )
 from instride.wire import api
@@ -30,12 +30,12 @@ def script() -> NetworkScript:
 def test_a_join_says_why(script: NetworkScript) -> None:
     script.subscribe()
     assert script.asked(api.JoinGroup).reason == ""
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=MEMBER_ID_REQUIRED, member_id="me"))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=MEMBER_ID_REQUIRED, member_id="me"))
     assert script.asked(api.JoinGroup).reason == ""
     script.rebalance(1, 0)
     script.do(EnforceRebalance(reason="a test"))
     assert script.asked(api.JoinGroup).reason == "a test"
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=UNKNOWN_MEMBER_ID))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=UNKNOWN_MEMBER_ID))
     assert "UNKNOWN_MEMBER_ID" in (script.asked(api.JoinGroup).reason or "")
 
 
@@ -43,7 +43,7 @@ def test_a_rebalance_that_the_user_wants_asks_for_everything_in_an_eager_group()
     script = NetworkScript(assignors=["range"])
     script.member_of(1, 0)
     script.do(EnforceRebalance(reason="why not"))
-    assert script.take(RevokeRequested)[-1].partitions.keys() == {tp(0)}
+    assert script.take(RevocationRequested)[-1].partitions.keys() == {tp(0)}
     before = script.epoch(0)
     script.complete(0)
     first = script.asked(api.JoinGroup)
@@ -58,7 +58,7 @@ def test_a_rebalance_that_the_user_wants_asks_for_everything_in_an_eager_group()
 def test_without_a_subscription_nothing_is_enforced(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 5))
-    script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
     script.do(EnforceRebalance(reason="late"))
     script.pass_time(1.0)
     assert "JoinGroup" not in script.waits()
@@ -67,15 +67,15 @@ def test_without_a_subscription_nothing_is_enforced(script: NetworkScript) -> No
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED])
 def test_ids_that_change_over_and_over_do_not_spin(script: NetworkScript, code: int) -> None:
     script.subscribe()
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="first"))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=code, member_id="first"))
     for _ in range(5):
-        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="another"))
+        script.response(api.JoinGroup, api.JoinGroupResponse(error=code, member_id="another"))
         assert "JoinGroup" not in script.waits(), "the first change is followed at once, the next after a back-off"
         script.pass_time(2.0)
     script.rebalance(1, 0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=code, member_id="yet another"))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=code, member_id="yet another"))
     script.asked(api.JoinGroup)  # forgotten with the sync that went well
 
 
@@ -84,8 +84,8 @@ def test_an_id_that_no_join_was_sent_with_is_not_given_back(script: NetworkScrip
     script.subscribe()
     action = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
     script.waiting.remove(action)
-    answer = api.JoinGroupAnswer(error=MEMBER_ID_REQUIRED, member_id="fresh")
-    script.machine.answered(action.request_id, answer, script.now)
+    response = api.JoinGroupResponse(error=MEMBER_ID_REQUIRED, member_id="fresh")
+    script.machine.response_received(action.request_id, response, script.now)
     script.do(Close(call=1, deadline=script.now + 5))
     assert "LeaveGroup" not in script.waits()
     assert script.stopped
@@ -93,7 +93,7 @@ def test_an_id_that_no_join_was_sent_with_is_not_given_back(script: NetworkScrip
 
 def test_an_id_that_a_join_is_pending_with_is_given_back(script: NetworkScript) -> None:
     script.subscribe()
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=MEMBER_ID_REQUIRED, member_id="fresh"))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=MEMBER_ID_REQUIRED, member_id="fresh"))
     assert script.asked(api.JoinGroup).member_id == "fresh"
     script.do(Close(call=1, deadline=script.now + 5))
     assert script.asked(api.LeaveGroup).member_id == "fresh"
@@ -109,7 +109,7 @@ def test_a_change_that_reverts_while_the_coordinator_moves_still_ends_in_a_join(
     script.topics["t"] = 6
     script.pass_time(5.5)
     script.topics["t"] = 4
-    script.answer(api.JoinGroup, api.JoinGroupAnswer(error=NOT_COORDINATOR))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=NOT_COORDINATOR))
     script.pass_time(5.5)
     assert script.asked(api.JoinGroup).member_id == "me"
     script.rebalance(2, 0, 1, 2, 3)

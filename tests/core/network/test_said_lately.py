@@ -34,8 +34,8 @@ def test_the_same_line_comes_again_after_half_a_minute_and_at_debug_between() ->
 def test_an_error_is_told_each_time() -> None:
     shared = context()
     for _ in range(2):
-        shared.log(logging.ERROR, "t-0 is parked")
-    assert said(shared) == [(logging.ERROR, "t-0 is parked")] * 2
+        shared.log(logging.ERROR, "t-0 has failed")
+    assert said(shared) == [(logging.ERROR, "t-0 has failed")] * 2
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.ERROR])

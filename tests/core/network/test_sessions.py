@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Close, Fetched, Parked, Pause
+from instride.core.events import Close, Fetched, PartitionFailed, Pause
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.ranges import RangeChunk
 from instride.errors import TransportError
@@ -39,8 +39,8 @@ class Fetching(NetworkScript):
             tp(int(name[1:])): self.chunk(int(name[1:]), known[int(name[1:])].offset, count)
             for name, count in records.items()
         }
-        answer = api.FetchAnswer(error=error, session_id=session_id, partitions=found, throttle_time=throttle_time)
-        self.answer(api.Fetch, answer)
+        response = api.FetchResponse(error=error, session_id=session_id, partitions=found, throttle_time=throttle_time)
+        self.response(api.Fetch, response)
 
     def chunk(self, partition: int, start: int, count: int) -> api.FetchedPartition:
         chunk = RangeChunk(topic="t", partition=partition, first_offset=start, next_offset=start + count)
@@ -93,7 +93,7 @@ def test_a_lost_session_is_made_anew_at_once_and_nobody_hears_of_it(code: int) -
     request = script.request()
     assert (request.session_id, request.session_epoch) == (0 if code == 70 else 7, 0)
     assert sorted(numbers(request.partitions)) == [(0, 3), (1, 0)]
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
 
 
 def test_a_broker_that_refuses_every_session_is_not_asked_without_a_pause() -> None:
@@ -107,7 +107,7 @@ def test_a_broker_that_refuses_every_session_is_not_asked_without_a_pause() -> N
 def test_a_broken_connection_costs_the_session() -> None:
     script = Fetching()
     script.reply(p0=3, p1=0)
-    script.answer(api.Fetch, TransportError("gone"))
+    script.response(api.Fetch, TransportError("gone"))
     script.pass_time(1.0)
     assert (script.request().session_id, script.request().session_epoch) == (7, 0)
 
@@ -116,7 +116,7 @@ def test_each_lane_has_a_session_of_its_own() -> None:
     script = Fetching()
     script.reply(p0=0, p1=0)
     found = replace(script.chunk(0, 0, 1), high_watermark=100)
-    script.answer(api.Fetch, api.FetchAnswer(session_id=7, partitions={tp(0): found}))
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions={tp(0): found}))
     lanes = {each.key.role: each.request for each in script.waiting if isinstance(each.request, api.Fetch)}
     assert (lanes[Role.DATA].session_id, lanes[Role.DATA].session_epoch) == (0, 0)
     assert (lanes[Role.TAIL].session_id, numbers(lanes[Role.TAIL].forgotten)) == (7, [(0, 0)])
@@ -157,7 +157,7 @@ def test_closing_without_a_session_says_nothing() -> None:
 def test_a_broker_that_throttles_is_not_asked_before_its_time() -> None:
     script = Fetching()
     script.reply(throttle_time=3.0, session_id=0)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     script.pass_time(2.9)
     assert "Fetch" not in script.waits()
     script.pass_time(0.2)

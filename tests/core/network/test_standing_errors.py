@@ -38,9 +38,9 @@ class Refusing(NetworkScript):
             self.pass_time(0.5)
             if "JoinGroup" in self.waits() and self.code:
                 self.joins.append(self.now)
-                self.answer(api.JoinGroup, api.JoinGroupAnswer(error=self.code))
+                self.response(api.JoinGroup, api.JoinGroupResponse(error=self.code))
                 if self.code == INCONSISTENT:
-                    self.answer(api.DescribeGroup, api.DescribeGroupAnswer())
+                    self.response(api.DescribeGroup, api.DescribeGroupResponse())
             self.raised += [(self.now, each.error) for each in self.take(ErrorRaised)]
 
 
@@ -172,9 +172,9 @@ def leading(script: NetworkScript, *topics: str) -> None:
     request = script.asked(api.JoinGroup)
     mine = api.GroupMember(member_id="me", metadata=request.protocols[0].metadata)
     other = api.GroupMember(member_id="other", metadata=write_subscription(Subscription(topics=topics)))
-    script.answer(
+    script.response(
         api.JoinGroup,
-        api.JoinGroupAnswer(
+        api.JoinGroupResponse(
             generation=1, protocol=request.protocols[0].name, leader="me", member_id="me", members=(mine, other)
         ),
     )
@@ -250,7 +250,7 @@ def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_came_ba
     else:
         script.coordinator_host = "elsewhere"
         script.pass_time(script.config.heartbeat_interval)
-        script.answer(api.Heartbeat, api.HeartbeatAnswer(error=16))
+        script.response(api.Heartbeat, api.HeartbeatResponse(error=16))
     assert pending not in script.waiting, "its end is noticed"
     script.run(3.0)
     again = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
@@ -264,6 +264,6 @@ def test_a_join_goes_on_where_the_same_coordinator_only_said_no_for_a_moment() -
     script.heartbeat(27)
     pending = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
     script.pass_time(script.config.heartbeat_interval)
-    script.answer(api.Heartbeat, api.HeartbeatAnswer(error=16))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=16))
     script.run(1.0)
     assert pending in script.waiting

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Answered, Assigned, Close, ErrorRaised, Lost, PartitionsAssigned, Polled, Unsubscribe
+from instride.core.events import (
+    Assigned,
+    CallCompleted,
+    Close,
+    ErrorRaised,
+    Lost,
+    PartitionsAssigned,
+    Polled,
+    Unsubscribe,
+)
 from instride.errors import FencedInstanceIdError
 from instride.wire import api
 
@@ -46,7 +55,7 @@ def test_closing_tells_the_group_only_where_that_is_asked_for(
     if tells:
         request = script.asked(api.LeaveGroup)
         assert (request.member_id, request.group_instance_id) == ("me", "one")
-        script.answer(api.LeaveGroup, api.LeaveGroupAnswer())
+        script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert script.stopped
 
 
@@ -54,7 +63,7 @@ def test_unsubscribe_and_a_poll_that_does_not_come_tell_nobody(script: NetworkSc
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
     assert "LeaveGroup" not in script.waits()
-    assert script.take(Answered)[-1].error is None
+    assert script.take(CallCompleted)[-1].error is None
 
     script = NetworkScript(group_instance_id="one", max_poll_interval=5.0)
     script.member_of(1, 0)
@@ -72,9 +81,9 @@ def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type
     call = script.commit({0: 3})
     if where is api.OffsetCommit:
         script.committed(FENCED_INSTANCE_ID)
-        (answer,) = script.take(Answered)
-        assert isinstance(answer.committed[tp(0)], FencedInstanceIdError)
-        assert answer.call == call
+        (response,) = script.take(CallCompleted)
+        assert isinstance(response.committed[tp(0)], FencedInstanceIdError)
+        assert response.call == call
     elif where is api.Heartbeat:
         script.heartbeat(FENCED_INSTANCE_ID)
     else:
@@ -82,10 +91,10 @@ def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type
         script.heartbeat(REBALANCE_IN_PROGRESS)
         script.complete(0)
         if where is api.JoinGroup:
-            script.answer(api.JoinGroup, api.JoinGroupAnswer(error=FENCED_INSTANCE_ID))
+            script.response(api.JoinGroup, api.JoinGroupResponse(error=FENCED_INSTANCE_ID))
         else:
             script.join(2)
-            script.answer(api.SyncGroup, api.SyncGroupAnswer(error=FENCED_INSTANCE_ID))
+            script.response(api.SyncGroup, api.SyncGroupResponse(error=FENCED_INSTANCE_ID))
     (raised,) = script.take(ErrorRaised)
     assert isinstance(raised.error, FencedInstanceIdError)
     assert raised.error.fatal
@@ -152,10 +161,10 @@ def test_a_leader_that_came_back_makes_no_assignment(script: NetworkScript) -> N
     script.subscribe()
     request = script.asked(api.JoinGroup)
     mine = api.GroupMember(member_id="new", metadata=request.protocols[0].metadata, group_instance_id="one")
-    answer = api.JoinGroupAnswer(
+    response = api.JoinGroupResponse(
         generation=7, protocol="range", leader="new", member_id="new", members=(mine,), skip_assignment=True
     )
-    script.answer(api.JoinGroup, answer)
+    script.response(api.JoinGroup, response)
     assert script.asked(api.SyncGroup).assignments == {}
     script.sync(0, 1)
     script.topics["t"] = 6

@@ -9,8 +9,8 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import (
-    Answered,
     Assigned,
+    CallCompleted,
     Close,
     FetchCommitted,
     FetchMetadata,
@@ -95,8 +95,8 @@ def test_what_needs_no_coordinator_is_done_without_one() -> None:
     script.do(FetchMetadata(call=1, deadline=script.now + 60, topics=None))
     script.do(FetchOffsets(call=2, deadline=script.now + 60, timestamps={tp(0): 5}))
     script.pass_time(1.0)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=3)}))
-    assert {each.call: each.error for each in script.take(Answered)} == {1: None, 2: None}
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
+    assert {each.call: each.error for each in script.take(CallCompleted)} == {1: None, 2: None}
     assert script.times(api.FindCoordinator) == []
     script.do(FetchCommitted(call=3, deadline=script.now + 60, partitions=(tp(0),)))
     assert len(script.times(api.FindCoordinator)) == 1
@@ -126,11 +126,11 @@ def test_commits_that_find_no_coordinator_hold_up_a_close_until_its_timeout() ->
     script.commit({0: 3})
     script.do(Close(call=1, deadline=script.now + 1.0))
     script.pass_time(0.9)
-    assert [each for each in script.take(Answered) if each.call == 1] == []
+    assert [each for each in script.take(CallCompleted) if each.call == 1] == []
     assert not script.stopped
     script.pass_time(0.2)
-    (answer,) = [each for each in script.take(Answered) if each.call == 1]
-    assert isinstance(answer.error, KafkaError)
+    (response,) = [each for each in script.take(CallCompleted) if each.call == 1]
+    assert isinstance(response.error, KafkaError)
     assert script.stopped
 
 
@@ -149,7 +149,7 @@ def test_heartbeats_come_at_their_interval_and_no_sooner() -> None:
             script.do(Polled())
         script.pass_time(0.25)
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
     pauses = [later - earlier for earlier, later in itertools.pairwise([joined, *script.times(api.Heartbeat)])]
     assert len(pauses) >= 20
     assert min(pauses) >= 2.0
@@ -163,7 +163,7 @@ def pauses_of_joins(script: Timed, count: int) -> list[float]:
     """How long each refusal of a join is waited for."""
     found = []
     for _ in range(count):
-        script.answer(api.JoinGroup, api.JoinGroupAnswer(error=LOADING))
+        script.response(api.JoinGroup, api.JoinGroupResponse(error=LOADING))
         refused = script.now
         while "JoinGroup" not in script.waits():
             script.pass_time(0.25)

@@ -9,7 +9,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
-from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevokeRequested, Subscribe
+from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevocationRequested, Subscribe
 from instride.core.group.protocol import RebalanceProtocol
 from instride.records import TopicPartition
 from instride.wire import api
@@ -92,7 +92,7 @@ def test_eager_everything_is_revoked_before_the_userdata_is_asked_for() -> None:
     script.do(PartitionsAssigned(generation=1))
     assignor.take()
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    (asked,) = script.take(RevokeRequested)
+    (asked,) = script.take(RevocationRequested)
     assert set(asked.partitions) == {tp(0), tp(1)}
     assert assignor.take() == [], "no join yet"
     script.complete(0, 1)

@@ -12,9 +12,9 @@ from instride.core.events import (
     BY_DURATION,
     EARLIEST,
     LATEST,
-    Answered,
+    CallCompleted,
     Fetched,
-    Parked,
+    PartitionFailed,
     Pause,
     Positioned,
     SetPosition,
@@ -49,17 +49,17 @@ class Validating(NetworkScript):
             topic="t", partition=partition, first_offset=start, next_offset=end, leader_epoch=leader_epoch
         )
         fetched = api.FetchedPartition(chunk=chunk, next_offset=end, high_watermark=end)  # type: ignore[arg-type]
-        self.answer(api.Fetch, api.FetchAnswer(partitions={tp(partition): fetched}))
+        self.response(api.Fetch, api.FetchResponse(partitions={tp(partition): fetched}))
         self.take(Fetched)
 
     def new_leader(self, epoch: int, partition: int = 0) -> None:
         self.leader_epochs[partition] = epoch
-        self.answer(api.Fetch, api.FetchAnswer(partitions={tp(partition): api.FetchedPartition(error=6)}))
+        self.response(api.Fetch, api.FetchResponse(partitions={tp(partition): api.FetchedPartition(error=6)}))
         self.pass_time(1.0)
 
     def ended(self, end_offset: int, leader_epoch: int = 3, *, error: int = 0, partition: int = 0) -> None:
         end = api.EpochEnd(error=error, leader_epoch=leader_epoch, end_offset=end_offset)
-        self.answer(api.OffsetForLeaderEpoch, api.OffsetForLeaderEpochAnswer(ends={tp(partition): end}))
+        self.response(api.OffsetForLeaderEpoch, api.OffsetForLeaderEpochResponse(ends={tp(partition): end}))
 
     def fetch_parts(self) -> list[tuple[Transmit, api.FetchPartition]]:
         """What the fetches that wait ask for."""
@@ -93,7 +93,7 @@ def test_a_new_leader_is_asked_whether_the_position_is_one_of_its_log() -> None:
     script.ended(12)
     script.pass_time(1.0)
     assert script.fetched_from()[0] == 10
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     script.fresh_metadata()
     assert "OffsetForLeaderEpoch" not in script.waits(), "once for each leader"
 
@@ -111,7 +111,7 @@ def test_a_log_that_was_cut_is_read_on_from_the_cut_where_there_is_a_policy(poli
     script = Validating(auto_offset_reset=policy)
     script.new_leader(7)
     script.ended(5, 2)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     assert (event.reset, event.leader_epoch, event.void_from) == (5, 2, 5)
     assert 0 not in script.fetched_from()
 
@@ -122,7 +122,7 @@ def test_a_log_that_was_cut_is_an_error_with_the_cut_where_there_is_no_policy() 
     script = Validating(auto_offset_reset="none")
     script.new_leader(7)
     script.ended(5, 2)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     error = event.error
     assert isinstance(error, LogTruncationError)
     assert (error.topic, error.partition, error.offset, error.divergent_offset) == ("t", 0, 10, 5)
@@ -140,7 +140,7 @@ def test_where_the_log_knows_no_end_the_policy_says(policy: str, reset: int | No
     script = Validating(auto_offset_reset=policy)
     script.new_leader(7)
     script.ended(-1, -1)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     assert (event.reset, event.void_from) == (reset, None)
     assert isinstance(event.error, LogTruncationError)
     assert event.error.divergent_offset is None
@@ -152,7 +152,7 @@ def test_an_answer_that_a_seek_overtook_is_ignored() -> None:
     script.new_leader(7)
     script.seek(50)
     script.ended(5, 2)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert script.fetched_from()[0] == 50
 
 
@@ -163,8 +163,8 @@ def test_a_pause_meanwhile_voids_nothing() -> None:
     epoch = script.epoch(0)
     script.do(Pause(partition=tp(0), epoch=epoch))
     script.ended(5, 2)
-    (parked,) = script.take(Parked)
-    assert (parked.fetch_number, parked.void_from) == (0, 5)
+    (failed,) = script.take(PartitionFailed)
+    assert (failed.fetch_number, failed.void_from) == (0, 5)
 
 
 @pytest.mark.parametrize("code", [3, 6, 74, 75, 7, -1])
@@ -173,7 +173,7 @@ def test_an_error_is_asked_again_with_fresh_metadata(code: int) -> None:
     script.new_leader(5)
     script.leader_epochs[0] = 6
     script.ended(-1, -1, error=code)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     script.pass_time(2.0)
     assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 6}
     script.ended(10)
@@ -184,7 +184,7 @@ def test_an_error_is_asked_again_with_fresh_metadata(code: int) -> None:
 def test_a_leader_that_does_not_answer_is_asked_again() -> None:
     script = Validating()
     script.new_leader(5)
-    script.answer(api.OffsetForLeaderEpoch, TransportError("gone"))
+    script.response(api.OffsetForLeaderEpoch, TransportError("gone"))
     script.pass_time(2.0)
     script.ended(10)
     script.pass_time(1.0)
@@ -209,25 +209,25 @@ def test_a_topic_that_may_not_be_described_parks_its_partition() -> None:
     script = Validating()
     script.new_leader(5)
     script.ended(-1, -1, error=29)
-    (event,) = script.take(Parked)
+    (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, TopicAuthorizationFailedError)
 
 
 def test_a_broker_that_cannot_be_asked_is_trusted() -> None:
     script = Validating()
     script.new_leader(5)
-    script.answer(api.OffsetForLeaderEpoch, UnsupportedVersionError("no common version"))
+    script.response(api.OffsetForLeaderEpoch, UnsupportedVersionError("no common version"))
     script.pass_time(1.0)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert script.fetched_from()[0] == 10
 
 
 def test_an_answer_that_breaks_the_protocol_is_no_answer() -> None:
     script = Validating()
     script.new_leader(5)
-    script.answer(api.OffsetForLeaderEpoch, ValueError("what is this"))
+    script.response(api.OffsetForLeaderEpoch, ValueError("what is this"))
     script.pass_time(1.0)
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     assert 0 not in script.fetched_from()
     script.asked(api.OffsetForLeaderEpoch)
 
@@ -235,8 +235,8 @@ def test_an_answer_that_breaks_the_protocol_is_no_answer() -> None:
 def test_a_refusal_that_is_final_parks() -> None:
     script = Validating()
     script.new_leader(5)
-    script.answer(api.OffsetForLeaderEpoch, TopicAuthorizationFailedError("no"))
-    assert len(script.take(Parked)) == 1
+    script.response(api.OffsetForLeaderEpoch, TopicAuthorizationFailedError("no"))
+    assert len(script.take(PartitionFailed)) == 1
 
 
 def test_a_committed_offset_of_an_older_epoch_is_validated_before_it_is_fetched() -> None:
@@ -245,7 +245,7 @@ def test_a_committed_offset_of_an_older_epoch_is_validated_before_it_is_fetched(
     script.committed_offset = None
     script.member_of(1, 0)
     found = api.CommittedOffset(offset=8, leader_epoch=2)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={tp(0): found}))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): found}))
     assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 2}
     assert "Fetch" not in script.waits()
 
@@ -287,13 +287,15 @@ class Recreated(Validating):
 def test_an_offset_of_a_topic_that_was_made_anew_is_reset_by_policy(policy: str, reset: int) -> None:
     script = Recreated(auto_offset_reset=policy)
     script.recreate()
-    parked = {event.partition: event for event in script.take(Parked)}
-    assert {event.reset for event in parked.values()} == {reset}
-    assert isinstance(parked[tp(0)].error, TopicRecreatedError)
-    script.answer(api.Fetch, api.FetchAnswer(partitions={}))
+    failed = {event.partition: event for event in script.take(PartitionFailed)}
+    assert {event.reset for event in failed.values()} == {reset}
+    assert isinstance(failed[tp(0)].error, TopicRecreatedError)
+    script.response(api.Fetch, api.FetchResponse(partitions={}))
     assert script.fetched_from() == {}, "no old offset is used"
     script.seek(reset)
-    script.answer(api.ListOffsets, api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=0, leader_epoch=0)}))
+    script.response(
+        api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=0, leader_epoch=0)})
+    )
     assert script.take(Positioned)[-1].offset == 0
     assert script.fetched_from() == {0: 0}
     assert script.asked(api.Fetch).partitions[0].topic_id == NEW
@@ -302,7 +304,7 @@ def test_an_offset_of_a_topic_that_was_made_anew_is_reset_by_policy(policy: str,
 def test_without_a_policy_it_is_an_error_with_both_ids() -> None:
     script = Recreated(auto_offset_reset="none")
     script.recreate()
-    error = script.take(Parked)[0].error
+    error = script.take(PartitionFailed)[0].error
     assert isinstance(error, TopicRecreatedError)
     assert (error.old_topic_id, error.topic_id, error.topic) == (OLD, NEW, "t")
 
@@ -311,7 +313,7 @@ def test_without_a_policy_it_is_an_error_with_both_ids() -> None:
 def test_what_was_fetched_from_the_old_one_and_arrives_late_is_dropped() -> None:
     script = Recreated()
     script.recreate()
-    script.take(Parked)
+    script.take(PartitionFailed)
     script.read(1, 0, 5)
     assert script.take(Fetched) == []
 
@@ -321,11 +323,11 @@ def test_a_commit_of_the_old_one_is_refused() -> None:
     script = Recreated()
     script.commit({0: 5}, epoch=script.epoch(0))
     script.committed()
-    script.take(Answered)
+    script.take(CallCompleted)
     script.recreate()
     script.commit({0: 10}, epoch=script.epoch(0))
-    (answer,) = script.take(Answered)
-    assert isinstance(answer.committed[tp(0)], CommitFailedError)
+    (response,) = script.take(CallCompleted)
+    assert isinstance(response.committed[tp(0)], CommitFailedError)
     assert "OffsetCommit" not in script.waits()
     script.seek(3)
     script.commit({0: 4}, epoch=script.epoch(0), seek_number=1)
@@ -336,10 +338,10 @@ def test_a_topic_that_is_gone_for_a_while_is_known_again_as_another() -> None:
     script = Recreated()
     partitions = script.topics.pop("t")
     script.fresh_metadata()
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
     script.topics["t"] = partitions
     script.recreate()
-    assert len(script.take(Parked)) == 2
+    assert len(script.take(PartitionFailed)) == 2
 
 
 def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
@@ -348,21 +350,21 @@ def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
     script.committed_offset = None
     script.member_of(1, 0)
     nothing: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset()}
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets=nothing))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=nothing))
     script.asked(api.ListOffsets)
     script.topic_ids = {"t": NEW}
     script.fresh_metadata()
-    listed = api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=7)})
-    script.answer(api.ListOffsets, listed)
+    listed = api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=7)})
+    script.response(api.ListOffsets, listed)
     assert script.take(Positioned) == [], "that may have been the old one's end"
-    script.answer(api.ListOffsets, listed)
+    script.response(api.ListOffsets, listed)
     assert script.take(Positioned)[0].offset == 7
-    assert script.take(Parked) == []
+    assert script.take(PartitionFailed) == []
 
 
 def test_a_parked_partition_of_the_old_one_does_not_go_on_at_its_offset() -> None:
     script = Recreated(auto_offset_reset="none")
-    script.answer(api.Fetch, api.FetchAnswer(partitions={tp(0): api.FetchedPartition(error=12345)}))
-    assert len(script.take(Parked)) == 1
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=12345)}))
+    assert len(script.take(PartitionFailed)) == 1
     script.recreate()
-    assert {type(event.error) for event in script.take(Parked)} == {TopicRecreatedError}
+    assert {type(event.error) for event in script.take(PartitionFailed)} == {TopicRecreatedError}

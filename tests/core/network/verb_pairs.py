@@ -73,20 +73,20 @@ class Brokers(NetworkScript):
             case api.SyncGroup():
                 self.sync(*self.wanted)
             case api.Heartbeat():
-                self.answer(kind, api.HeartbeatAnswer())
+                self.response(kind, api.HeartbeatResponse())
             case api.OffsetFetch():
                 found = {each: self.stored.get(TopicPartition(*each), -1) for each in request.partitions or ()}
                 self._tell(found)
                 offsets = {each: api.CommittedOffset(offset=offset) for each, offset in found.items()}
-                self.answer(kind, api.OffsetFetchAnswer(offsets=offsets))
+                self.response(kind, api.OffsetFetchResponse(offsets=offsets))
             case api.OffsetCommit():
                 self.stored |= {TopicPartition(*each): entry.offset for each, entry in request.offsets.items()}
-                self.answer(kind, api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, 0)))
+                self.response(kind, api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, 0)))
             case api.ListOffsets():
                 found = {each: 0 if what == EARLIEST else self.end for each, what in request.timestamps.items()}
                 self._tell(found)
                 listed = {each: api.ListedOffset(offset=offset) for each, offset in found.items()}
-                self.answer(kind, api.ListOffsetsAnswer(offsets=listed))
+                self.response(kind, api.ListOffsetsResponse(offsets=listed))
             case api.Fetch():
                 self._answer_fetch(request)
 
@@ -102,7 +102,7 @@ class Brokers(NetworkScript):
                 found[each.topic, each.partition] = api.FetchedPartition(error=1)
             else:
                 found[each.topic, each.partition] = self._records(each)
-        self.answer(api.Fetch, api.FetchAnswer(partitions=found))
+        self.response(api.Fetch, api.FetchResponse(partitions=found))
 
     def _records(self, asked: api.FetchPartition) -> api.FetchedPartition:
         """A run of records without a gap; the position goes on behind the gap that follows it."""

@@ -29,8 +29,8 @@ def _never_finished(history: History) -> Iterator[History]:
 @damage("S2", "S3 S4 S5 S6 S8 L3")
 def _comes_again_though_committed(history: History) -> Iterator[History]:
     """What came again had been committed by who had it before."""
-    book = _book_of(history)
-    for again in book.again:
+    state = _book_of(history)
+    for again in state.again:
         before = again.before
         end = next((at for at, event in said(history, "crashed", "lost") if _ends(event, before)), None)
         if end is not None and again.offset + 1 <= before.start + before.done:
@@ -45,7 +45,7 @@ def _book_of(history: History) -> Any:
     for event in history:
         judge.take(event)
     judge.end()
-    return judge.book
+    return judge.state
 
 
 def _ends(event: Event, assignment: Any) -> bool:
@@ -135,16 +135,16 @@ def _returned_with_its_revoke(history: History) -> Iterator[History]:
 def _let_go_of_before_the_answer(history: History) -> Iterator[History]:
     for _, event in said(history, "sends commit"):
         number, offsets = event.detail
-        answer = next(
+        response = next(
             (a for a, e in said(history, "commit answered") if e.who == event.who and e.detail[0] == number), 0
         )
         partitions = {each[0] for each in offsets}
-        for end in range(answer + 1, min(answer + 40, len(history))):
+        for end in range(response + 1, min(response + 40, len(history))):
             gone = history[end]
             of_it = gone.what == "revoked" and gone.who == event.who
-            if answer and of_it and partitions & {each[0] for each in gone.detail[0]}:
-                moved = history[answer]._replace(time=gone.time)
-                yield [*history[:answer], *history[answer + 1 : end + 1], moved, *history[end + 1 :]]
+            if response and of_it and partitions & {each[0] for each in gone.detail[0]}:
+                moved = history[response]._replace(time=gone.time)
+                yield [*history[:response], *history[response + 1 : end + 1], moved, *history[end + 1 :]]
 
 
 @damage("S7", "S5")

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from instride.testing.check import INVARIANTS, Event, Judge, Terms, read_histories
+from instride.testing.check import INVARIANTS, Event, Judge, Parameters, read_histories
 from instride.testing.simulation import plan_for, run
 
 __all__ = ["PAGE", "RECORDED", "SOURCES", "WHY_NOT", "judged", "page_with", "table"]
@@ -69,7 +69,7 @@ def _histories(source: str) -> Iterable[Iterable[Event]]:
         for seed in _SEEDS:
             if plan_for(seed).kind == source:
                 history = run(plan_for(seed))
-                assert Terms.of(history.events[0].detail).kind == source
+                assert Parameters.of(history.events[0].detail).kind == source
                 yield history
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from instride import TopicPartition
-from instride.testing.check import BROKER, Event, Terms
+from instride.testing.check import BROKER, Event, Parameters
 
 __all__ = ["OWNS", "P", "Q", "READS", "STARTED", "Say", "commits", "done", "poll", "tell"]
 
@@ -45,7 +45,7 @@ READS: Final[list[Say]] = [*OWNS, poll("A", 0, 4), done("A", 0, 4)]
 """Then A has read and finished the first five."""
 
 
-def tell(*said: Say | float, **terms: Any) -> list[Event]:
+def tell(*said: Say | float, **parameters: Any) -> list[Event]:
     """The history, of a calm kind and seen by the broker unless terms say otherwise. Events are 10 ms apart."""
     chosen: dict[str, Any] = {
         "kind": "calm",
@@ -54,8 +54,11 @@ def tell(*said: Say | float, **terms: Any) -> list[Event]:
         "gap": 2.0,
         "rebalance": 3.0,
         "delay": 6.0,
-    } | terms
-    now, events = 0.0, [Event(0.0, BROKER, "history", tuple(Terms(source="a story", session=2.5, beat=1.0, **chosen)))]
+    } | parameters
+    now, events = (
+        0.0,
+        [Event(0.0, BROKER, "history", tuple(Parameters(source="a story", session=2.5, beat=1.0, **chosen)))],
+    )
     for each in said:
         if isinstance(each, float):
             now += each

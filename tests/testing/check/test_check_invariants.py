@@ -172,7 +172,7 @@ BROKEN: list[Broken] = [
     ("S11", "one owner", [*READS, ("A", "assigned", 2, ((P, 2),))], {}),
     ("L1", "the others go on", [*READS, 4.0, poll("A", 5, 9)], {}),
     ("L1", "no turn passes one over", [*READS, *beats(41)], CLIENTS),
-    ("L1", "no turn passes one over", [*READS, *ASKED, ("A", "given back", ((P, 1),)), *beats(41)], CLIENTS),
+    ("L1", "no turn passes one over", [*READS, *ASKED, ("A", "reassigned", ((P, 1),)), *beats(41)], CLIENTS),
     ("L1", "no turn passes one over", [*READS, ALIVE, *rounds(41)], CLIENTS),
     ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, ("A", "revoked", ((P, 1),))], {}),
     (
@@ -259,9 +259,9 @@ BROKEN: list[Broken] = [
     ids=[f"{each[0]} {each[1]} {place}" for place, each in enumerate(BROKEN)],
 )
 def test_what_breaks_one_rule_is_reported_by_its_number_alone(
-    number: str, law: str, said: list[Say | float], terms: dict[str, Any]
+    number: str, law: str, said: list[Say | float], parameters: dict[str, Any]
 ) -> None:
-    history = tell(*said, **terms)
+    history = tell(*said, **parameters)
     found = check(history)
     assert {(each.number, each.law) for each in found} == {(number, law)}, "\n".join(map(str, found))
     for violation in found:
@@ -357,7 +357,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             *READS,
             *ASKED,
             ("A", "delay", (P,), True),
-            ("A", "given back", ((P, 1),)),
+            ("A", "reassigned", ((P, 1),)),
             poll("A", 5, 9),
             done("A", 5, 9),
             *commits("A", 10),
@@ -598,5 +598,5 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_right_is_not_reported(name: str) -> None:
-    said, terms = KEPT[name]
-    assert [str(each) for each in check(tell(*said, **terms))] == []
+    said, parameters = KEPT[name]
+    assert [str(each) for each in check(tell(*said, **parameters))] == []

@@ -20,7 +20,7 @@ from instride.core.application.drain import drain
 from instride.core.application.polling import completed, finish_callback, run_callbacks
 from instride.core.application.state import ApplicationState, Callback
 from instride.core.application.writes import Write
-from instride.core.events import Answered, Close, CompleteRevoke, Unsubscribe
+from instride.core.events import CallCompleted, Close, CompleteRevoke, Unsubscribe
 from instride.errors import ConsumerClosedError
 
 __all__ = ["close", "leave_group", "stop", "unsubscribe"]
@@ -48,11 +48,11 @@ def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | 
         completed = yield from _complete_all(state, now, deadline, errors)
     finally:
         call = stop(state, deadline, leave=leave)
-    answer = yield from _await_quietly(state, call, now, deadline)
+    completion = yield from _await_quietly(state, call, now, deadline)
     _settle_the_rest(state)
     if errors:
         raise errors[0]
-    return completed and answer is not None and answer.error is None
+    return completed and completion is not None and completion.error is None
 
 
 def leave_group(state: ApplicationState, deadline: float) -> int:
@@ -78,21 +78,21 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     finish_callback(state)
     _take_losses(state, errors)
     if state.assigned_by_hand:
-        commit_before_release(state, now, state.lists.held)
+        commit_before_release(state, now, state.lists.owned)
         return True
-    completing, writes = state.lists.let_go(state.lists.held)
+    completing, writes = state.lists.let_go(state.lists.owned)
     commit_before_release(state, now, completing)
     if completing:
         state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
-    while state.lists.held and now < deadline:
+    while state.lists.owned and now < deadline:
         drain(state)
         _take_losses(state, errors)
         _take_completions(state, errors)
         # What was assigned meanwhile and nobody saw is left with the group.
         state.inbox.changes.clear()
-        if state.lists.held:
+        if state.lists.owned:
             now = state.holdings.now = yield Wait(until=deadline)
-    return not state.lists.held
+    return not state.lists.owned
 
 
 def _take_completions(state: ApplicationState, errors: list[Exception]) -> None:
@@ -121,23 +121,23 @@ def _run_callbacks(state: ApplicationState, errors: list[Exception]) -> None:
             errors.append(error)
 
 
-def _await_quietly(state: ApplicationState, call: int, now: float, deadline: float) -> Call[Answered | None]:
-    """Like await_answer, but neither a wakeup nor an error stops a close."""
+def _await_quietly(state: ApplicationState, call: int, now: float, deadline: float) -> Call[CallCompleted | None]:
+    """Like await_completion, but neither a wakeup nor an error stops a close."""
     state.awaited.add(call)
     while True:
         drain(state)
-        answer = state.answers.pop(call, None)
-        if answer is not None or now >= deadline + GRACE:
+        completion = state.answers.pop(call, None)
+        if completion is not None or now >= deadline + GRACE:
             state.awaited.discard(call)
-            return answer
+            return completion
         now = state.holdings.now = yield Wait(until=deadline + GRACE)
 
 
 def _settle_the_rest(state: ApplicationState) -> None:
     """Whoever handed a snapshot over hears of it, also where no answer came in time."""
-    while state.on_answer:
-        call, hook = state.on_answer.popitem()
-        hook(Answered(call=call, error=ConsumerClosedError("the consumer was closed before this was answered")))
+    while state.on_completion:
+        call, hook = state.on_completion.popitem()
+        hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was answered")))
 
 
 def _forgetting(state: ApplicationState) -> list[Write]:

@@ -19,7 +19,7 @@ from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.state import ApplicationState
-from instride.core.events import Answered, Commit
+from instride.core.events import CallCompleted, Commit
 from instride.core.group.ownership import Ownership
 from instride.errors import (
     CommitFailedError,
@@ -36,7 +36,7 @@ __all__ = [
     "Offsets",
     "auto_commit",
     "auto_commit_due",
-    "await_answer",
+    "await_completion",
     "commit",
     "commit_before_release",
     "next_auto_commit",
@@ -61,8 +61,8 @@ def commit(
     """A blocking commit. Raises what the broker or the group answered."""
     deadline = now + timeout
     call = start_commit(state, offsets, deadline, carry_over=carry_over, allow_rewind=allow_rewind)
-    answer = yield from await_answer(state, call, now, deadline, "commit")
-    result: CommitResult = answer.result
+    completion = yield from await_completion(state, call, now, deadline, "commit")
+    result: CommitResult = completion.result
     return result
 
 
@@ -88,7 +88,7 @@ def start_commit(
     entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets)
     call = state.next_call()
     if not entries and not dropped:
-        state.queue.append(Answered(call=call, result=CommitResult()))  # nothing to send: answered here
+        state.queue.append(CallCompleted(call=call, result=CommitResult()))  # nothing to send: answered here
         return call
     _hear(state, call, entries, snapshot)
     if on_call is not None:
@@ -108,17 +108,17 @@ def start_commit(
     return call
 
 
-def await_answer(state: ApplicationState, call: int, now: float, deadline: float, what: str) -> Call[Answered]:
+def await_completion(state: ApplicationState, call: int, now: float, deadline: float, what: str) -> Call[CallCompleted]:
     """Wait for the answer of a call. Raises its error, `KafkaTimeoutError`, or `WakeupError`."""
     state.awaited.add(call)
     try:
         while True:
             drain(state)
-            answer = state.answers.pop(call, None)
-            if answer is not None:
-                if answer.error is not None:
-                    raise answer.error
-                return answer
+            completion = state.answers.pop(call, None)
+            if completion is not None:
+                if completion.error is not None:
+                    raise completion.error
+                return completion
             if state.inbox.woken:
                 state.inbox.woken = False
                 raise WakeupError(f"wakeup() was called during {what}")
@@ -133,23 +133,23 @@ def auto_commit_due(state: ApplicationState, now: float) -> None:
     """Commit what earlier polls returned, each auto_commit_interval."""
     if state.config.enable_auto_commit and now >= state.next_auto_commit:
         state.next_auto_commit = now + state.config.auto_commit_interval
-        auto_commit(state, now, [tp for tp, held in state.lists.held.items() if _takes_commits(state, held)])
+        auto_commit(state, now, [tp for tp, owned in state.lists.owned.items() if _takes_commits(state, owned)])
 
 
 def next_auto_commit(state: ApplicationState) -> float:
     """When a poll that waits has something new to commit; infinity where it has nothing."""
     if not state.config.enable_auto_commit:
         return float("inf")
-    held = [each for each in state.lists.held.values() if each.position is not None and _takes_commits(state, each)]
-    new = any(state.auto_committed.get(each.partition) != _entry_at_position(each) for each in held)
+    owned = [each for each in state.lists.owned.values() if each.position is not None and _takes_commits(state, each)]
+    new = any(state.auto_committed.get(each.partition) != _entry_at_position(each) for each in owned)
     return state.next_auto_commit if new else float("inf")
 
 
 def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
     if not state.config.enable_auto_commit:
         return
-    held = (state.lists.held[tp] for tp in partitions)
-    entries = {each.partition: _entry_at_position(each) for each in held if each.position is not None}
+    owned = (state.lists.owned[tp] for tp in partitions)
+    entries = {each.partition: _entry_at_position(each) for each in owned if each.position is not None}
     state.auto_committed.update(entries)
     _commit_unasked(state, now, entries)
 
@@ -163,11 +163,11 @@ def commit_before_release(state: ApplicationState, now: float, partitions: Itera
         return
     starts = {}
     for tp in wanted:
-        held = state.lists.held[tp]
-        if held.began is not None:
-            offset, leader_epoch = held.began
+        owned = state.lists.owned[tp]
+        if owned.began is not None:
+            offset, leader_epoch = owned.began
             starts[tp] = CommitEntry(
-                offset=offset, epoch=held.epoch, seek_number=held.seek_number, leader_epoch=leader_epoch
+                offset=offset, epoch=owned.epoch, seek_number=owned.seek_number, leader_epoch=leader_epoch
             )
     _commit_unasked(state, now, starts, starts=True)
 
@@ -188,11 +188,11 @@ def _current(
     """Law 1."""
     current = {}
     for tp, entry in snapshot.entries.items():
-        held = state.lists.held.get(tp)
-        if held is None or not _speaks_of(entry, held):
+        owned = state.lists.owned.get(tp)
+        if owned is None or not _speaks_of(entry, owned):
             snapshot.settle(tp, entry, committed=False, stale=True)
-            dropped[tp] = _stale(tp, entry, held)
-        elif _takes_commits(state, held):
+            dropped[tp] = _stale(tp, entry, owned)
+        elif _takes_commits(state, owned):
             current[tp] = entry
         else:
             snapshot.settle(tp, entry, committed=False)
@@ -202,10 +202,10 @@ def _current(
     return current
 
 
-def _stale(tp: TopicPartition, entry: CommitEntry, held: OwnedPartition | None) -> StaleCommitError:
-    if held is None:
+def _stale(tp: TopicPartition, entry: CommitEntry, owned: OwnedPartition | None) -> StaleCommitError:
+    if owned is None:
         why = "the partition is not this consumer's any more (revoked, lost, or never assigned)"
-    elif held.epoch != entry.epoch:
+    elif owned.epoch != entry.epoch:
         why = "the partition was lost or revoked since, and assigned anew"
     else:
         why = "the partition was sought elsewhere since"
@@ -217,18 +217,18 @@ def _by_hand(
 ) -> dict[TopicPartition, CommitEntry]:
     """Law 2. None means what the last poll returned, as in Java."""
     if offsets is None:
-        held = state.lists.held.values()
+        owned = state.lists.owned.values()
         return {
             each.partition: _entry_at_position(each)
-            for each in held
+            for each in owned
             if each.position is not None and _takes_commits(state, each)
         }
     return {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
 
 
 def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata | int) -> CommitEntry:
-    held = state.lists.held.get(tp)
-    if held is None or not _takes_commits(state, held):
+    owned = state.lists.owned.get(tp)
+    if owned is None or not _takes_commits(state, owned):
         raise CommitFailedError(
             f"{tp} is not this consumer's any more (revoked, lost, or never assigned); its offset was not committed"
         )
@@ -237,29 +237,29 @@ def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata
         raise ValueError(f"offset {offset.offset} of {tp} is negative")
     return CommitEntry(
         offset=offset.offset,
-        epoch=held.epoch,
-        seek_number=held.seek_number,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
         leader_epoch=offset.leader_epoch,
         metadata=offset.metadata,
     )
 
 
-def _entry_at_position(held: OwnedPartition) -> CommitEntry:
-    assert held.position is not None
+def _entry_at_position(owned: OwnedPartition) -> CommitEntry:
+    assert owned.position is not None
     return CommitEntry(
-        offset=held.position,
-        epoch=held.epoch,
-        seek_number=held.seek_number,
-        leader_epoch=held.leader_epoch,
+        offset=owned.position,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        leader_epoch=owned.leader_epoch,
     )
 
 
-def _speaks_of(entry: CommitEntry, held: OwnedPartition) -> bool:
-    return (entry.epoch, entry.seek_number) == (held.epoch, held.seek_number)
+def _speaks_of(entry: CommitEntry, owned: OwnedPartition) -> bool:
+    return (entry.epoch, entry.seek_number) == (owned.epoch, owned.seek_number)
 
 
-def _takes_commits(state: ApplicationState, held: OwnedPartition) -> bool:
-    return held.state is not Ownership.COMPLETING or held.partition in state.in_revoke_listener
+def _takes_commits(state: ApplicationState, owned: OwnedPartition) -> bool:
+    return owned.state is not Ownership.COMPLETING or owned.partition in state.in_revoke_listener
 
 
 def _hear(
@@ -270,21 +270,25 @@ def _hear(
 ) -> None:
     """Law 5, and interceptors hear of what was committed."""
 
-    def answered(answer: Answered) -> None:
+    def answered(completion: CallCompleted) -> None:
         if snapshot is not None:
-            _settle(snapshot, entries, answer)
-        done = {tp: entry for tp, entry in entries.items() if tp in answer.committed and answer.committed[tp] is None}
+            _settle(snapshot, entries, completion)
+        done = {
+            tp: entry
+            for tp, entry in entries.items()
+            if tp in completion.committed and completion.committed[tp] is None
+        }
         if state.on_commit is not None and done:
             state.on_commit({tp: entry.to_offset_and_metadata() for tp, entry in done.items()})
 
     if snapshot is not None or state.on_commit is not None:
-        state.on_answer[call] = answered
+        state.on_completion[call] = answered
 
 
-def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], answer: Answered) -> None:
+def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], completion: CallCompleted) -> None:
     for tp, entry in entries.items():
-        error = answer.committed.get(tp, answer.error)
+        error = completion.committed.get(tp, completion.error)
         # Overtaken: the group has a later offset of the same epoch and seek, so this one needs no commit any more.
-        reached = error is None and tp in answer.committed
+        reached = error is None and tp in completion.committed
         reached |= isinstance(error, CommitOvertakenError)
         snapshot.settle(tp, entry, committed=reached, stale=isinstance(error, StaleCommitError))

@@ -10,23 +10,23 @@ from instride.core.application.seeking import fetch_again
 from instride.core.application.state import ApplicationState
 from instride.core.application.writes import Write, at_once
 from instride.core.events import (
-    Answered,
     Assigned,
     BackgroundEvent,
+    CallCompleted,
     CommitsSettled,
     Consumed,
     DeadlineMoved,
     ErrorRaised,
     Fetched,
-    GivenBack,
     LeaseRenewed,
     Lost,
     Noticed,
-    Parked,
+    PartitionFailed,
     PartitionRecovered,
     Positioned,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
     SubscriptionMatched,
     Wakeup,
 )
@@ -49,7 +49,7 @@ def drain(state: ApplicationState) -> None:
             at_once([(state.queue.index, event, 0, 1), (state.queue.popleft,), *writes])
         except ValueError:
             continue  # that handler was quicker
-        if isinstance(event, Answered):
+        if isinstance(event, CallCompleted):
             _settle(state, event)
 
 
@@ -57,9 +57,9 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
     inbox = state.inbox
     match event:
-        case Fetched() | Positioned() | Parked() | PartitionRecovered():
+        case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered():
             return _data(state, event)
-        case Lost() | RevokeRequested() | GivenBack() | Assigned() | CommitsSettled() | Revoked():
+        case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
             return [_waiting(state, event)]
         case DeadlineMoved():
             _deadline_moved(state, event)
@@ -72,7 +72,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             return [(setattr, inbox, "woken", True)]
         case Noticed():
             state.holdings.noticed(event.event)
-        case Answered() | LeaseRenewed():
+        case CallCompleted() | LeaseRenewed():
             pass  # the first is settled below; the second only wakes, and the lease itself is compared
         case _:
             assert_never(event)
@@ -86,7 +86,7 @@ def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> Writ
     match event:
         case Lost():
             return (state.inbox.losses.append, event)
-        case RevokeRequested() | GivenBack() | Assigned():
+        case RevocationRequested() | Reassigned() | Assigned():
             return (state.inbox.changes.append, event)
         case CommitsSettled() | Revoked():
             return (state.inbox.completions.append, event)
@@ -104,32 +104,32 @@ def apply_early(state: ApplicationState) -> None:
 
 
 def _data(state: ApplicationState, event: Data) -> list[Write]:
-    held = state.lists.held.get(event.partition)
+    owned = state.lists.owned.get(event.partition)
     if event.epoch > state.lists.newest.get(event.partition, -1):
         return [state.inbox.keeping_early(event)]
-    if held is None or held.epoch != event.epoch:
+    if owned is None or owned.epoch != event.epoch:
         return []  # of an assignment that is over
     match event:
         case Fetched():
-            return _fetched(state, held, event)
+            return _fetched(state, owned, event)
         case Positioned():
-            held.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
-        case Parked():
-            held.parked(event)
+            owned.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
+        case PartitionFailed():
+            owned.failed(event)
         case PartitionRecovered():
-            held.recovered(event)
+            owned.recovered(event)
         case _:
             assert_never(event)
     return []
 
 
-def _fetched(state: ApplicationState, held: OwnedPartition, event: Fetched) -> list[Write]:
-    held.high_watermark = max(held.high_watermark, event.high_watermark)
-    if not held.awaits(event.fetch_number):
+def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> list[Write]:
+    owned.high_watermark = max(owned.high_watermark, event.high_watermark)
+    if not owned.awaits(event.fetch_number):
         return _dropping(state, event)
-    if event.start != held.fetch_end():
-        return [*_dropping(state, event), *fetch_again(state, held)]
-    return [held.arriving(event.chunk, event.next_offset)]
+    if event.start != owned.fetch_end():
+        return [*_dropping(state, event), *fetch_again(state, owned)]
+    return [owned.arriving(event.chunk, event.next_offset)]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:
@@ -140,17 +140,17 @@ def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:
     return [(state.send, Consumed(partitions={event.partition: left}))]
 
 
-def _settle(state: ApplicationState, event: Answered) -> None:
+def _settle(state: ApplicationState, event: CallCompleted) -> None:
     if event.call in state.awaited:
         state.answers[event.call] = event
-    state.holdings.answered(event)
-    hook = state.on_answer.pop(event.call, None)
+    state.holdings.response_received(event)
+    hook = state.on_completion.pop(event.call, None)
     if hook is not None:
         hook(event)
 
 
 def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> None:
     for partition, epoch in event.partitions.items():
-        held = state.lists.held.get(partition)
-        if held is not None and held.epoch == epoch:
-            held.deadline = event.deadline
+        owned = state.lists.owned.get(partition)
+        if owned is not None and owned.epoch == epoch:
+            owned.deadline = event.deadline

@@ -21,21 +21,21 @@ from instride.core.events import (
     CommitsSettled,
     Epochs,
     Fetched,
-    GivenBack,
     Lost,
-    Parked,
+    PartitionFailed,
     PartitionRecovered,
     Positioned,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
 )
 from instride.records import TopicPartition
 
 __all__ = ["Change", "Completion", "Data", "Inbox"]
 
-Change = RevokeRequested | GivenBack | Assigned
+Change = RevocationRequested | Reassigned | Assigned
 Completion = CommitsSettled | Revoked
-Data = Fetched | Positioned | Parked | PartitionRecovered
+Data = Fetched | Positioned | PartitionFailed | PartitionRecovered
 
 
 class Inbox:
@@ -69,10 +69,10 @@ class Inbox:
         changes = deque(after for before in self.changes if (after := _without(before, lost)) is not None)
         return [(setattr, self, "changes", changes), *[(self.early.pop, key) for key in early]]
 
-    def next_change(self, held_back: AbstractSet[TopicPartition]) -> tuple[Change, Write] | None:
+    def next_change(self, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Write] | None:
         """The first of which a part may be taken now (law 4): that part, and how to take it out."""
         for place, change in enumerate(self.changes):
-            now, later = _split(change, held_back)
+            now, later = _split(change, deferred)
             if now.partitions or later is None:
                 rest = list(self.changes)
                 rest[place : place + 1] = [] if later is None else [later]
@@ -91,10 +91,10 @@ def _without(change: Change, lost: Epochs) -> Change | None:
     return None
 
 
-def _split(change: Change, held_back: AbstractSet[TopicPartition]) -> tuple[Change, Change | None]:
+def _split(change: Change, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Change | None]:
     """The part to take now, and the part of partitions whose loss this poll took (law 4)."""
-    later = {tp: epoch for tp, epoch in change.partitions.items() if tp in held_back}
+    later = {tp: epoch for tp, epoch in change.partitions.items() if tp in deferred}
     if not later:
         return change, None
-    now = {tp: epoch for tp, epoch in change.partitions.items() if tp not in held_back}
+    now = {tp: epoch for tp, epoch in change.partitions.items() if tp not in deferred}
     return replace(change, partitions=now), replace(change, partitions=later)

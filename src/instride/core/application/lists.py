@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from instride.core.application.holdings import Holdings
+from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition, Polls
 from instride.core.application.writes import Write, at_once
 from instride.core.events import Epochs, Lost
@@ -28,23 +28,23 @@ _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 class RevokeLists:
     """States of the held partitions. `held` is every partition of the assignment, whatever its state."""
 
-    __slots__ = ("_asked_for", "_lost", "held", "holdings", "newest", "newest_epoch", "polls", "protocol")
+    __slots__ = ("_lost", "_revocation_requested", "holdings", "newest", "newest_epoch", "owned", "polls", "protocol")
 
-    def __init__(self, protocol: RebalanceProtocol, holdings: Holdings) -> None:
+    def __init__(self, protocol: RebalanceProtocol, holdings: OwnershipView) -> None:
         self.protocol = protocol
         self.holdings = holdings
         self.polls = Polls()
-        self.held: dict[TopicPartition, OwnedPartition] = {}
+        self.owned: dict[TopicPartition, OwnedPartition] = {}
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
         # The epoch in which each was last asked for: delaying one of these late is False, no error (rule 6).
-        self._asked_for: dict[TopicPartition, int] = {}
+        self._revocation_requested: dict[TopicPartition, int] = {}
 
     # -- what the user sees
 
     def to_be_revoked(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, held in self.held.items() if held.state is Ownership.REVOKE_NEXT)
+        return frozenset(tp for tp, owned in self.owned.items() if owned.state is Ownership.REVOKE_NEXT)
 
     def lost(self) -> frozenset[TopicPartition]:
         return frozenset(self._lost)
@@ -59,20 +59,20 @@ class RevokeLists:
         then: who wants a delay has not finished, so the next poll must not complete it as if he had.
         """
         wanted = list(partitions)
-        never = [tp for tp in wanted if tp not in self._asked_for]
+        never = [tp for tp in wanted if tp not in self._revocation_requested]
         if never:
             names = ", ".join(str(tp) for tp in sorted(never))
             raise ValueError(f"delay_revoke: the group did not ask for {names}")
         accepted = True
         gone = {part for loss in losses for part in loss.partitions.items()}
-        pending = {tp: held for tp, held in self.held.items() if (tp, held.epoch) not in gone}
+        pending = {tp: owned for tp, owned in self.owned.items() if (tp, owned.epoch) not in gone}
         for tp in wanted:
-            held = pending.get(tp)
-            if held is None or held.state is Ownership.COMPLETING or held.epoch != self._asked_for[tp]:
+            owned = pending.get(tp)
+            if owned is None or owned.state is Ownership.COMPLETING or owned.epoch != self._revocation_requested[tp]:
                 accepted = False
             else:
-                at_once(self._move(held, OwnershipInput.DELAYED))
-                accepted &= now < held.deadline
+                at_once(self._move(owned, OwnershipInput.DELAYED))
+                accepted &= now < owned.deadline
         self.holdings.catch_up()
         return accepted
 
@@ -82,12 +82,12 @@ class RevokeLists:
         """Rule 2: the partitions whose revoke is to be completed now. The list of lost becomes `gone`."""
         writes: list[Write] = [(setattr, self, "_lost", set(gone))]
         completing = {}
-        for tp, held in self.held.items():
-            if held.state in _PENDING and tp not in gone:
-                after = next_ownership(self.protocol, held.state, OwnershipInput.POLL_STARTED)
-                writes += self._move(held, OwnershipInput.POLL_STARTED)
+        for tp, owned in self.owned.items():
+            if owned.state in _PENDING and tp not in gone:
+                after = next_ownership(self.protocol, owned.state, OwnershipInput.POLL_STARTED)
+                writes += self._move(owned, OwnershipInput.POLL_STARTED)
                 if after is Ownership.COMPLETING:
-                    completing[tp] = held.epoch
+                    completing[tp] = owned.epoch
         return completing, writes
 
     def assigned(self, partitions: Epochs) -> list[Write]:
@@ -95,37 +95,39 @@ class RevokeLists:
         for tp, epoch in partitions.items():
             owned = OwnedPartition(tp, epoch, self.polls)
             writes += [
-                (self.held.__setitem__, tp, owned),
+                (self.owned.__setitem__, tp, owned),
                 (self.newest.__setitem__, tp, epoch),
                 self.holdings.moving(owned, None, owned.state),
             ]
         newest = max((self.newest_epoch, *partitions.values()))
         return [*writes, (setattr, self, "newest_epoch", newest)]
 
-    def asked_for(self, partitions: Epochs, deadline: float) -> tuple[frozenset[TopicPartition], list[Write]]:
+    def revocation_requested(
+        self, partitions: Epochs, deadline: float
+    ) -> tuple[frozenset[TopicPartition], list[Write]]:
         """Rule 3. The partitions for which this is news; their buffers are dropped."""
         news = set()
         writes: list[Write] = []
-        for held in self._matching(partitions):
+        for owned in self._matching(partitions):
             # It may have moved before this was taken.
-            writes.append((setattr, held, "deadline", min(held.deadline, deadline)))
-            if held.state is Ownership.OWNED:
-                news.add(held.partition)
-                writes += held.restarting()
-            writes += self._move(held, OwnershipInput.ASKED_FOR)
-            writes.append((self._asked_for.__setitem__, held.partition, held.epoch))
+            writes.append((setattr, owned, "deadline", min(owned.deadline, deadline)))
+            if owned.state is Ownership.OWNED:
+                news.add(owned.partition)
+                writes += owned.restarting()
+            writes += self._move(owned, OwnershipInput.REVOCATION_REQUESTED)
+            writes.append((self._revocation_requested.__setitem__, owned.partition, owned.epoch))
         return frozenset(news), writes
 
-    def given_back(self, partitions: Epochs) -> tuple[list[OwnedPartition], list[Write]]:
+    def reassigned(self, partitions: Epochs) -> tuple[list[OwnedPartition], list[Write]]:
         """Rule 8. Those that are owned again, to be fetched on from their position."""
         back = []
         writes: list[Write] = []
-        for held in self._matching(partitions):
-            after = next_ownership(self.protocol, held.state, OwnershipInput.GIVEN_BACK)
-            if held.state in _PENDING and after is Ownership.OWNED:
-                writes += [(setattr, held, "deadline", float("inf")), *held.restarting()]
-                back.append(held)
-            writes += self._move(held, OwnershipInput.GIVEN_BACK)
+        for owned in self._matching(partitions):
+            after = next_ownership(self.protocol, owned.state, OwnershipInput.REASSIGNED)
+            if owned.state in _PENDING and after is Ownership.OWNED:
+                writes += [(setattr, owned, "deadline", float("inf")), *owned.restarting()]
+                back.append(owned)
+            writes += self._move(owned, OwnershipInput.REASSIGNED)
         return back, writes
 
     def let_go(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[Write]]:
@@ -133,10 +135,10 @@ class RevokeLists:
         completing = {}
         writes: list[Write] = []
         for tp in partitions:
-            held = self.held[tp]
-            if held.state is not Ownership.COMPLETING:
-                writes += [*held.dropping(), *self._move(held, OwnershipInput.LET_GO)]
-                completing[tp] = held.epoch
+            owned = self.owned[tp]
+            if owned.state is not Ownership.COMPLETING:
+                writes += [*owned.dropping(), *self._move(owned, OwnershipInput.LET_GO)]
+                completing[tp] = owned.epoch
         return completing, writes
 
     def losing(self, losses: Iterable[Lost]) -> tuple[frozenset[TopicPartition], list[Write]]:
@@ -145,8 +147,8 @@ class RevokeLists:
         return self._leaving(dict(part for part in every if self.holds(*part)), OwnershipInput.LOST)
 
     def holds(self, partition: TopicPartition, epoch: int) -> bool:
-        held = self.held.get(partition)
-        return held is not None and held.epoch == epoch
+        owned = self.owned.get(partition)
+        return owned is not None and owned.epoch == epoch
 
     def revoked(self, partitions: Epochs) -> tuple[frozenset[TopicPartition], list[Write]]:
         """The assignment shrinks by these."""
@@ -154,27 +156,27 @@ class RevokeLists:
 
     def _leaving(self, partitions: Epochs, how: OwnershipInput) -> tuple[frozenset[TopicPartition], list[Write]]:
         gone = self._matching(partitions)
-        writes = [write for held in gone for write in (*self._move(held, how), (self.held.pop, held.partition))]
-        return frozenset(held.partition for held in gone), writes
+        writes = [write for owned in gone for write in (*self._move(owned, how), (self.owned.pop, owned.partition))]
+        return frozenset(owned.partition for owned in gone), writes
 
     def adding_lost(self, partitions: Iterable[TopicPartition]) -> Write:
         return (setattr, self, "_lost", self._lost.union(partitions))
 
     def clearing(self, *, lost: bool) -> list[Write]:
         """Nothing is held any more. lost: what still was is given up without a hand-over."""
-        held = [self.held[tp] for tp in sorted(self.held)]
-        moves = self.holdings.dropping(held, lost=lost)
-        return [*moves, (self.held.clear,), (setattr, self, "_lost", set()), (self._asked_for.clear,)]
+        owned = [self.owned[tp] for tp in sorted(self.owned)]
+        moves = self.holdings.dropping(owned, lost=lost)
+        return [*moves, (self.owned.clear,), (setattr, self, "_lost", set()), (self._revocation_requested.clear,)]
 
     def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
         """Held partitions of these very epochs; what bears another epoch is stale."""
         found = []
         for tp, epoch in partitions.items():
-            held = self.held.get(tp)
-            if held is not None and held.epoch == epoch:
-                found.append(held)
+            owned = self.owned.get(tp)
+            if owned is not None and owned.epoch == epoch:
+                found.append(owned)
         return found
 
-    def _move(self, held: OwnedPartition, event: OwnershipInput) -> list[Write]:
-        after = next_ownership(self.protocol, held.state, event)
-        return [(setattr, held, "state", after), self.holdings.moving(held, held.state, after)]
+    def _move(self, owned: OwnedPartition, event: OwnershipInput) -> list[Write]:
+        after = next_ownership(self.protocol, owned.state, event)
+        return [(setattr, owned, "state", after), self.holdings.moving(owned, owned.state, after)]

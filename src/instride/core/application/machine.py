@@ -16,11 +16,11 @@ from itertools import count
 
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.core.application import asking, closing, committing, seeking, subscribing
+from instride.core.application import closing, committing, lookup_calls, seeking, subscribing
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
-from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
+from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery, OwnedPartition, PollResult
 from instride.core.application.polling import Poller
 from instride.core.application.reading import Read
@@ -93,18 +93,18 @@ class ApplicationMachine:
         if state.subscribed:
             raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
         wanted = [TopicPartition(*tp) for tp in partitions]
-        held = state.lists.held
-        gone = [tp for tp in held if tp not in set(wanted)]
+        owned = state.lists.owned
+        gone = [tp for tp in owned if tp not in set(wanted)]
         committing.commit_before_release(
             state, state.holdings.now, gone
         )  # no revoke and no later poll will (as in Java)
-        kept = {tp: each.epoch for tp, each in held.items() if tp not in gone}
+        kept = {tp: each.epoch for tp, each in owned.items() if tp not in gone}
         new = [tp for tp in dict.fromkeys(wanted) if tp not in kept]
         epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
         state.write(
             [
-                *state.holdings.dropping([held[tp] for tp in sorted(gone)], lost=False),
-                *[(held.pop, tp) for tp in gone],
+                *state.holdings.dropping([owned[tp] for tp in sorted(gone)], lost=False),
+                *[(owned.pop, tp) for tp in gone],
                 *state.lists.assigned(epochs),
                 (setattr, state, "assigned_by_hand", True),
                 (state.send, Assign(partitions={**kept, **epochs})),
@@ -129,7 +129,7 @@ class ApplicationMachine:
     def assignment(self) -> frozenset[TopicPartition]:
         drain(self._state)
         released = self._state.inbox.released()
-        return frozenset(tp for tp, held in self._state.lists.held.items() if (tp, held.epoch) not in released)
+        return frozenset(tp for tp, owned in self._state.lists.owned.items() if (tp, owned.epoch) not in released)
 
     # -- polling and the lists of KIP-983
 
@@ -186,19 +186,19 @@ class ApplicationMachine:
     def _explain(self, wanted: list[TopicPartition], reason: Reason) -> None:
         blockers = self._state.holdings.because(wanted, reason)
         if blockers:
-            epochs = {tp: self._state.lists.held[tp].epoch for tp in blockers}
+            epochs = {tp: self._state.lists.owned[tp].epoch for tp in blockers}
             self._state.post(DelayExplained(partitions=epochs, blockers=blockers))
 
     def failed(self) -> dict[TopicPartition, Exception]:
         """What keeps each partition that failed from going on."""
         drain(self._state)
-        failures = {tp: held.failure() for tp, held in self._state.lists.held.items()}
+        failures = {tp: owned.failure() for tp, owned in self._state.lists.owned.items()}
         return {tp: error for tp, error in failures.items() if error is not None}
 
     def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
         """Seconds until the partition would be lost; None where no revoke of it is pending."""
         drain(self._state)
-        deadline = self._state.held(partition).deadline
+        deadline = self._state.owned(partition).deadline
         return None if deadline == float("inf") else max(0.0, deadline - now)
 
     # -- telemetry
@@ -232,57 +232,57 @@ class ApplicationMachine:
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """offset: a number, EARLIEST or LATEST."""
-        seeking.seek(self._state, self._state.held(partition), offset, leader_epoch)
+        seeking.seek(self._state, self._state.owned(partition), offset, leader_epoch)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing is returned, and no fetch is sent, until resume. What is buffered or in flight stays."""
-        for held in self._all_held(partitions):
-            if not held.paused:
-                told = Pause(partition=held.partition, epoch=held.epoch)
-                self._state.write([(setattr, held, "paused", True), (self._state.send, told)])
+        for owned in self._all_held(partitions):
+            if not owned.paused:
+                told = Pause(partition=owned.partition, epoch=owned.epoch)
+                self._state.write([(setattr, owned, "paused", True), (self._state.send, told)])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for held in self._all_held(partitions):
-            if held.paused:
-                told = Resume(partition=held.partition, epoch=held.epoch)
-                self._state.write([(setattr, held, "paused", False), (self._state.send, told)])
+        for owned in self._all_held(partitions):
+            if owned.paused:
+                told = Resume(partition=owned.partition, epoch=owned.epoch)
+                self._state.write([(setattr, owned, "paused", False), (self._state.send, told)])
 
     def paused(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, held in self._state.lists.held.items() if held.paused)
+        return frozenset(tp for tp, owned in self._state.lists.owned.items() if owned.paused)
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Records between the position and the last known high watermark; None while either is unknown."""
         drain(self._state)
-        held = self._state.held(partition)
-        if held.position is None or held.high_watermark < 0:
+        owned = self._state.owned(partition)
+        if owned.position is None or owned.high_watermark < 0:
             return None
-        return max(0, held.high_watermark - held.position)
+        return max(0, owned.high_watermark - owned.position)
 
     def position(self, now: float, partition: TopicPartition, timeout: float) -> Call[int]:
         deadline = now + timeout
         while True:
             drain(self._state)
-            held = self._state.held(partition)
-            if held.position is not None:
-                return held.position
-            self._raise_what_ends_a_wait(held)
+            owned = self._state.owned(partition)
+            if owned.position is not None:
+                return owned.position
+            self._raise_what_ends_a_wait(owned)
             if now >= deadline:
                 raise KafkaTimeoutError(f"the position of {partition} was not found within {timeout} s")
             now = yield Wait(until=deadline)
 
-    def _raise_what_ends_a_wait(self, held: OwnedPartition) -> None:
+    def _raise_what_ends_a_wait(self, owned: OwnedPartition) -> None:
         inbox = self._state.inbox
         if inbox.woken:
             inbox.woken = False
             raise WakeupError("wakeup() was called during position")
         if inbox.errors:
             raise inbox.errors.popleft()
-        hopeless = held.hopeless()
+        hopeless = owned.hopeless()
         if hopeless is not None:
             raise hopeless
 
     def _all_held(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
-        return [self._state.held(TopicPartition(*tp)) for tp in partitions]
+        return [self._state.owned(TopicPartition(*tp)) for tp in partitions]
 
     # -- the group's and the brokers' offsets
 
@@ -322,24 +322,24 @@ class ApplicationMachine:
     ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
         self._at(now)
         try:
-            return (yield from asking.committed(self._state, now, partitions, timeout))
+            return (yield from lookup_calls.committed(self._state, now, partitions, timeout))
         finally:
             self._state.holdings.meter.committed_seconds += self._state.holdings.now - now
 
     def offsets_for(
         self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> Call[Mapping[TopicPartition, int]]:
-        return asking.offsets_for(self._state, now, timestamps, timeout)
+        return lookup_calls.offsets_for(self._state, now, timestamps, timeout)
 
     def offsets_for_times(
         self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
     ) -> Call[Mapping[TopicPartition, OffsetAndTimestamp | None]]:
-        return asking.offsets_for_times(self._state, now, timestamps, timeout)
+        return lookup_calls.offsets_for_times(self._state, now, timestamps, timeout)
 
     def topics(
         self, now: float, names: tuple[str, ...] | None, timeout: float, *, internal: bool
     ) -> Call[Mapping[str, tuple[PartitionInfo, ...]]]:
-        return asking.topics(self._state, now, names, timeout, internal=internal)
+        return lookup_calls.topics(self._state, now, names, timeout, internal=internal)
 
     # -- the end
 

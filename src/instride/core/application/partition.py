@@ -8,7 +8,7 @@ Laws
 3. seek_number rises with each seek; fetch_number with each seek, giving back and refusal (law 4). An arrival with
    an older fetch_number is dropped. A pause voids nothing: what arrives meanwhile is kept.
 4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
-5. A parked partition gives its error, or its reset, once everything before it was returned, once for each time that it
+5. A failed partition gives its error, or its reset, once everything before it was returned, once for each time that it
    failed; nothing any more when it has recovered.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from instride.core.application.writes import Write, at_once
-from instride.core.events import COMMITTED, Parked, PartitionRecovered
+from instride.core.events import COMMITTED, PartitionFailed, PartitionRecovered
 from instride.core.group.ownership import Ownership
 from instride.errors import DeserializationError
 from instride.records import TopicPartition
@@ -32,7 +32,7 @@ __all__ = ["Delivery", "OwnedPartition", "PollResult", "Polls", "Unreadable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A chunk that a poll returns, with what stamps its records.
+    """A chunk that a poll returns, with what fences its records.
 
     start: where the delivery before it ended, or where a seek led: what lies between that and the first record is not
     to be returned (control and aborted batches, compaction). -1 where it is not known.
@@ -207,7 +207,7 @@ class OwnedPartition:
         before = self._buffer[-1] if self._buffer else place
         return (self._buffer.append, _after(before, chunk, next_offset))
 
-    def parked(self, event: Parked) -> None:
+    def failed(self, event: PartitionFailed) -> None:
         if event.fetch_number == self.fetch_number:
             self.error, self.reset, self.reset_epoch = event.error, event.reset, event.leader_epoch
             self.raised = False

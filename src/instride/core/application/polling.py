@@ -41,12 +41,12 @@ from instride.core.events import (
     CommitsSettled,
     CompleteRevoke,
     Consumed,
-    GivenBack,
     PartitionsAssigned,
     PartitionsRevoked,
     Polled,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
 )
 from instride.errors import WakeupError
 from instride.records import TopicPartition
@@ -111,7 +111,7 @@ class Poller:
         return polls.current
 
     def _next_look(self) -> float:
-        return min(next_auto_commit(self._state), next_retry(self._state.lists.held.values()))
+        return min(next_auto_commit(self._state), next_retry(self._state.lists.owned.values()))
 
     def _look(self, now: float) -> bool:
         """At the lease, then at the queue (law 6). Whether the lease holds."""
@@ -131,8 +131,8 @@ class Poller:
         self._raise_failure()
 
     def _raise_failure(self) -> None:
-        for held in self._state.lists.held.values():
-            error = held.due_error()
+        for owned in self._state.lists.owned.values():
+            error = owned.due_error()
             if error is not None:
                 raise error
 
@@ -180,9 +180,9 @@ class Poller:
     def _telling_lost(self) -> list[Write]:
         """The list of lost itself is not in it, since the step begins that anew."""
         gone, listener = self._gone, self._state.listener
-        held_back = self._held_back if self._stepped else frozenset()
+        deferred = self._held_back if self._stepped else frozenset()
         writes: list[Write] = [
-            (setattr, self, "_held_back", held_back | gone),
+            (setattr, self, "_held_back", deferred | gone),
             (setattr, self, "_gone", frozenset()),
             (setattr, self, "_news", self._news or bool(gone)),
         ]
@@ -214,19 +214,19 @@ class Poller:
 
     def _take_change(self, change: Change, taken: Write, now: float, *, immediate: bool) -> None:
         match change:
-            case RevokeRequested():
-                self._asked_for(change, taken, now, immediate=immediate)
-            case GivenBack():
-                back, writes = self._state.lists.given_back(change.partitions)
-                self._state.write([taken, *writes, *[restarted(self._state, held) for held in back]])
+            case RevocationRequested():
+                self._revocation_requested(change, taken, now, immediate=immediate)
+            case Reassigned():
+                back, writes = self._state.lists.reassigned(change.partitions)
+                self._state.write([taken, *writes, *[restarted(self._state, owned) for owned in back]])
             case Assigned():
                 self._assigned(change, taken, immediate=immediate)
             case _:
                 assert_never(change)
 
-    def _asked_for(self, change: RevokeRequested, taken: Write, now: float, *, immediate: bool) -> None:
+    def _revocation_requested(self, change: RevocationRequested, taken: Write, now: float, *, immediate: bool) -> None:
         state = self._state
-        asked, writes = state.lists.asked_for(change.partitions, change.deadline)
+        asked, writes = state.lists.revocation_requested(change.partitions, change.deadline)
         if asked and not immediate:
             writes.append((setattr, self, "_news", True))
         if immediate and not change.partitions and state.listener is not None:
@@ -275,11 +275,11 @@ class Poller:
     def _collect(self, result: PollResult, limit: int, read: Read | None, now: float) -> None:
         """Takes aside what the poll returns. What failed is raised where it returns nothing (law 7)."""
         state = self._state
-        held = state.lists.held
+        owned = state.lists.owned
         reset_due(state)
-        retry_unreadable(read, held.values(), now)
-        taken = state.fairness.collect(held, limit)
-        result.deliveries = taken if read is None else read_taken(read, held, taken, now)
+        retry_unreadable(read, owned.values(), now)
+        taken = state.fairness.collect(owned, limit)
+        result.deliveries = taken if read is None else read_taken(read, owned, taken, now)
         if result.deliveries:
             self._tell_taken(result.deliveries)
         else:
@@ -287,7 +287,7 @@ class Poller:
 
     def _tell_taken(self, deliveries: list[Delivery]) -> None:
         state = self._state
-        left = {tp: state.lists.held[tp].left() for tp in {each.partition for each in deliveries}}
+        left = {tp: state.lists.owned[tp].left() for tp in {each.partition for each in deliveries}}
         room = {tp: event for tp, (event, _) in left.items()}
         state.holdings.returned(deliveries)
         state.holdings.meter.returned(room, state.holdings.now)
@@ -316,13 +316,13 @@ def completed(state: ApplicationState, event: Completion) -> list[Write]:
     taken = (state.inbox.completions.popleft,)
     if isinstance(event, Revoked):
         return [taken, *state.lists.revoked(event.partitions)[1]]
-    held = {tp: epoch for tp, epoch in event.partitions.items() if state.lists.holds(tp, epoch)}
-    ends = [*state.lists.revoked(held)[1], (state.send, PartitionsRevoked(partitions=held))]
-    if state.listener is None or not held:
+    owned = {tp: epoch for tp, epoch in event.partitions.items() if state.lists.holds(tp, epoch)}
+    ends = [*state.lists.revoked(owned)[1], (state.send, PartitionsRevoked(partitions=owned))]
+    if state.listener is None or not owned:
         return [taken, *ends]
     callback = Callback(
-        call=partial(state.listener.on_partitions_revoked, sorted(held)),
-        begins=[(setattr, state, "in_revoke_listener", frozenset(held))],
+        call=partial(state.listener.on_partitions_revoked, sorted(owned)),
+        begins=[(setattr, state, "in_revoke_listener", frozenset(owned))],
         ends=[(setattr, state, "in_revoke_listener", frozenset()), *ends],
     )
     return [taken, (state.callbacks.append, callback)]

@@ -39,35 +39,35 @@ def next_retry(partitions: Iterable[OwnedPartition]) -> float:
 
 def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], now: float) -> None:
     """Law 2. read: None where this poll deserializes nothing, so that nothing is unreadable."""
-    for held in partitions:
-        before = held.unreadable
-        if before is None or held.paused or (read is not None and now < before.retry_at):
+    for owned in partitions:
+        before = owned.unreadable
+        if before is None or owned.paused or (read is not None and now < before.retry_at):
             continue
-        held.unreadable = None
+        owned.unreadable = None
         if read is not None:
-            _, error = _read(read, held.take(min(held.available(), 1)))
-            held.take_only(0)
+            _, error = _read(read, owned.take(min(owned.available(), 1)))
+            owned.take_only(0)
             if error is not None:
-                held.unreadable = _unreadable(error, now, min(before.delay * 2, LONGEST_RETRY))
+                owned.unreadable = _unreadable(error, now, min(before.delay * 2, LONGEST_RETRY))
 
 
 def read_taken(
-    read: Read, held: Mapping[TopicPartition, OwnedPartition], taken: Iterable[Delivery], now: float
+    read: Read, owned: Mapping[TopicPartition, OwnedPartition], taken: Iterable[Delivery], now: float
 ) -> list[Delivery]:
     """Law 1: what was taken, deserialized, up to the first of each partition that cannot be."""
     by_partition: dict[TopicPartition, list[Delivery]] = {}
     for delivery in taken:
         by_partition.setdefault(delivery.partition, []).append(delivery)
     return [
-        each for tp, deliveries in by_partition.items() for each in _read_partition(read, held[tp], deliveries, now)
+        each for tp, deliveries in by_partition.items() for each in _read_partition(read, owned[tp], deliveries, now)
     ]
 
 
-def _read_partition(read: Read, held: OwnedPartition, taken: Sequence[Delivery], now: float) -> list[Delivery]:
+def _read_partition(read: Read, owned: OwnedPartition, taken: Sequence[Delivery], now: float) -> list[Delivery]:
     records, error = _read(read, taken)
     if error is not None:
-        taken = held.take_only(len(records))
-        held.unreadable = _unreadable(error, now, FIRST_RETRY)
+        taken = owned.take_only(len(records))
+        owned.unreadable = _unreadable(error, now, FIRST_RETRY)
     left = iter(records)
     return [replace(each, records=tuple(islice(left, len(each.chunk)))) for each in taken]
 

@@ -21,7 +21,7 @@ __all__ = ["fetch_again", "reset_due", "restarted", "seek"]
 
 def seek(
     state: ApplicationState,
-    held: OwnedPartition,
+    owned: OwnedPartition,
     offset: int,
     leader_epoch: int = -1,
     *,
@@ -29,53 +29,53 @@ def seek(
 ) -> None:
     """offset: a number, EARLIEST or LATEST. reset_from: where it stood, in a reset by law 2."""
     told = SetPosition(
-        partition=held.partition,
-        epoch=held.epoch,
-        seek_number=held.seek_number + 1,
-        fetch_number=held.fetch_number + 1,
+        partition=owned.partition,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number + 1,
+        fetch_number=owned.fetch_number + 1,
         offset=offset,
         leader_epoch=leader_epoch,
         reset_from=reset_from,
     )
-    state.write([*held.seeking(offset, leader_epoch), (state.send, told)])
+    state.write([*owned.seeking(offset, leader_epoch), (state.send, told)])
 
 
 def reset_due(state: ApplicationState) -> None:
     """Law 2, for every partition that is ready for it."""
-    for held in state.lists.held.values():
-        reset = held.due_reset()
+    for owned in state.lists.owned.values():
+        reset = owned.due_reset()
         if reset is None:
             continue
-        if held.position is not None and held.position <= reset:
-            state.write([*held.restarting(), restarted(state, held)])
+        if owned.position is not None and owned.position <= reset:
+            state.write([*owned.restarting(), restarted(state, owned)])
         else:
             # The network side tells from where to where, once it knows.
-            seek(state, held, reset, held.reset_epoch, reset_from=held.position)
+            seek(state, owned, reset, owned.reset_epoch, reset_from=owned.position)
 
 
-def fetch_again(state: ApplicationState, held: OwnedPartition) -> list[Write]:
+def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
     """Law 3. Whatever else is under way does not continue the buffer either."""
-    end = held.fetch_end()
+    end = owned.fetch_end()
     told = SetPosition(
-        partition=held.partition,
-        epoch=held.epoch,
-        seek_number=held.seek_number,
-        fetch_number=held.fetch_number + 1,
-        offset=held.origin if end is None else end,
-        leader_epoch=held.end_epoch(),
+        partition=owned.partition,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        fetch_number=owned.fetch_number + 1,
+        offset=owned.origin if end is None else end,
+        leader_epoch=owned.end_epoch(),
         keeps_buffer=True,
     )
-    return [(setattr, held, "fetch_number", held.fetch_number + 1), (state.send, told)]
+    return [(setattr, owned, "fetch_number", owned.fetch_number + 1), (state.send, told)]
 
 
-def restarted(state: ApplicationState, held: OwnedPartition) -> Write:
+def restarted(state: ApplicationState, owned: OwnedPartition) -> Write:
     """Tells the network side, with `OwnedPartition.restarting`: fetch from the position, or where it is to be found."""
     told = SetPosition(
-        partition=held.partition,
-        epoch=held.epoch,
-        seek_number=held.seek_number,
-        fetch_number=held.fetch_number + 1,
-        offset=held.origin if held.position is None else held.position,
-        leader_epoch=held.leader_epoch,
+        partition=owned.partition,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        fetch_number=owned.fetch_number + 1,
+        offset=owned.origin if owned.position is None else owned.position,
+        leader_epoch=owned.leader_epoch,
     )
     return (state.send, told)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.core.application.fairness import Greedy, Proportional
-from instride.core.application.holdings import Holdings
 from instride.core.application.inbox import Inbox
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.lists import RevokeLists
+from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.writes import Write, at_once
-from instride.core.events import Answered, ApplicationEvent, BackgroundEvent
+from instride.core.events import ApplicationEvent, BackgroundEvent, CallCompleted
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -61,7 +61,7 @@ class ApplicationState:
         self.send = send
         self._wake = wake
         self.lease = lease
-        self.holdings = Holdings()
+        self.holdings = OwnershipView()
         self.lists = RevokeLists(protocol, self.holdings)
         self.inbox = Inbox()
         self.fairness = _fairness(config)
@@ -78,9 +78,9 @@ class ApplicationState:
         self.member_id = ""
         # The number of the answer to a close, once the network side is told.
         self.closing: int | None = None
-        self.answers: dict[int, Answered] = {}
+        self.answers: dict[int, CallCompleted] = {}
         self.awaited: set[int] = set()
-        self.on_answer: dict[int, Callable[[Answered], None]] = {}
+        self.on_completion: dict[int, Callable[[CallCompleted], None]] = {}
         self.in_revoke_listener: frozenset[TopicPartition] = frozenset()
         self.next_auto_commit = 0.0
         # The newest that was handed over by itself.
@@ -113,12 +113,12 @@ class ApplicationState:
         self._calls += 1
         return self._calls
 
-    def held(self, partition: TopicPartition) -> OwnedPartition:
+    def owned(self, partition: TopicPartition) -> OwnedPartition:
         """The held partition. Raises ValueError where it is not assigned."""
-        held = self.lists.held.get(partition)
-        if held is None:
+        owned = self.lists.owned.get(partition)
+        if owned is None:
             raise ValueError(f"{partition} is not assigned to this consumer")
-        return held
+        return owned
 
 
 def _fairness(config: ConsumerConfig) -> Greedy | Proportional:

@@ -32,11 +32,11 @@ class Ownership(Enum):
 
 
 class OwnershipInput(Enum):
-    ASKED_FOR = "the group asks for it"
+    REVOCATION_REQUESTED = "the group asks for it"
     DELAYED = "delay_revoke"
     POLL_STARTED = "start of a poll"
     LET_GO = "close, unsubscribe or immediate mode"
-    GIVEN_BACK = "the group assigns it again"
+    REASSIGNED = "the group assigns it again"
     COMPLETED = "commits answered, listener done"
     LOST = "membership or deadline lost"
 
@@ -50,12 +50,12 @@ _I = OwnershipInput
 
 # What is the same in every protocol.
 _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
-    (_S.OWNED, _I.ASKED_FOR): _S.REVOKE_NEXT,
+    (_S.OWNED, _I.REVOCATION_REQUESTED): _S.REVOKE_NEXT,
     (_S.OWNED, _I.DELAYED): _S.OWNED,  # it was given back: nothing to delay
     (_S.OWNED, _I.LET_GO): _S.COMPLETING,
-    (_S.OWNED, _I.GIVEN_BACK): _S.OWNED,
+    (_S.OWNED, _I.REASSIGNED): _S.OWNED,
     (_S.OWNED, _I.LOST): _S.LOST,
-    (_S.REVOKE_NEXT, _I.ASKED_FOR): _S.REVOKE_NEXT,
+    (_S.REVOKE_NEXT, _I.REVOCATION_REQUESTED): _S.REVOKE_NEXT,
     (_S.REVOKE_NEXT, _I.DELAYED): _S.REVOKE_THEREAFTER,
     (_S.REVOKE_NEXT, _I.POLL_STARTED): _S.COMPLETING,
     (_S.REVOKE_NEXT, _I.LET_GO): _S.COMPLETING,
@@ -64,21 +64,21 @@ _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
     (_S.REVOKE_THEREAFTER, _I.POLL_STARTED): _S.REVOKE_NEXT,
     (_S.REVOKE_THEREAFTER, _I.LET_GO): _S.COMPLETING,
     (_S.REVOKE_THEREAFTER, _I.LOST): _S.LOST,
-    (_S.COMPLETING, _I.ASKED_FOR): _S.COMPLETING,
-    (_S.COMPLETING, _I.GIVEN_BACK): _S.COMPLETING,  # the revoke finishes; assigned anew in a new epoch
+    (_S.COMPLETING, _I.REVOCATION_REQUESTED): _S.COMPLETING,
+    (_S.COMPLETING, _I.REASSIGNED): _S.COMPLETING,  # the revoke finishes; assigned anew in a new epoch
     (_S.COMPLETING, _I.COMPLETED): _S.REVOKED,
     (_S.COMPLETING, _I.LOST): _S.LOST,
 }
 
 _CLASSIC: Final = {
-    (_S.REVOKE_NEXT, _I.GIVEN_BACK): _S.OWNED,
-    (_S.REVOKE_THEREAFTER, _I.GIVEN_BACK): _S.OWNED,
+    (_S.REVOKE_NEXT, _I.REASSIGNED): _S.OWNED,
+    (_S.REVOKE_THEREAFTER, _I.REASSIGNED): _S.OWNED,
 }
 
 # KIP-848: only the acknowledgement brings it back, so the revoke goes on.
 _KIP848: Final = {
-    (_S.REVOKE_NEXT, _I.GIVEN_BACK): _S.REVOKE_NEXT,
-    (_S.REVOKE_THEREAFTER, _I.GIVEN_BACK): _S.REVOKE_THEREAFTER,
+    (_S.REVOKE_NEXT, _I.REASSIGNED): _S.REVOKE_NEXT,
+    (_S.REVOKE_THEREAFTER, _I.REASSIGNED): _S.REVOKE_THEREAFTER,
 }
 
 TRANSITIONS: Final[dict[RebalanceProtocol, dict[tuple[Ownership, OwnershipInput], Ownership]]] = {

@@ -71,20 +71,22 @@ class NetworkMeter:
         if isinstance(request, api.Heartbeat):
             self.last_heartbeat = now
 
-    def answered(self, request: api.Request, answer: api.Answer | Exception, sent_at: float, now: float) -> None:
-        if isinstance(answer, Exception):
+    def response_received(
+        self, request: api.Request, response: api.Response | Exception, sent_at: float, now: float
+    ) -> None:
+        if isinstance(response, Exception):
             return
         took = (now - sent_at) * 1000
         self.latency.record(took, now)
         kind = _KINDS.get(type(request))
         if kind is not None:
             self.by_kind[kind].record(took, now)
-        if isinstance(answer, api.FetchAnswer):
-            self._fetched(answer, now)
+        if isinstance(response, api.FetchResponse):
+            self._fetched(response, now)
 
-    def _fetched(self, answer: api.FetchAnswer, now: float) -> None:
-        self.throttled.record(answer.throttle_time * 1000, now)
-        chunks = [each.chunk for each in answer.partitions.values() if each.chunk is not None]
+    def _fetched(self, response: api.FetchResponse, now: float) -> None:
+        self.throttled.record(response.throttle_time * 1000, now)
+        chunks = [each.chunk for each in response.partitions.values() if each.chunk is not None]
         if chunks:
             self.decoded(sum(len(chunk) for chunk in chunks), sum(chunk.nbytes for chunk in chunks), now)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from enum import Enum, auto
 
-from instride.core.events import Answered, Close, Unsubscribe
+from instride.core.events import CallCompleted, Close, Unsubscribe
 from instride.core.network.actions import Stop
-from instride.core.network.book import Book
+from instride.core.network.assignment import MemberAssignment
 from instride.core.network.commits import Commits
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
@@ -41,14 +41,14 @@ class Closing:
         context: Context,
         coordinator: Coordinator,
         group: Group,
-        book: Book,
+        assignment: MemberAssignment,
         commits: Commits,
         lookups: Lookups,
     ) -> None:
         self._context = context
         self._coordinator = coordinator
         self._group = group
-        self._book = book
+        self._assignment = assignment
         self._commits = commits
         self._lookups = lookups
         self._stage = _Stage.OPEN
@@ -66,7 +66,7 @@ class Closing:
     def begin(self, event: Close | Unsubscribe) -> None:
         self._event = event
         self._stage = _Stage.COMMITTING
-        self._book.leaving = True
+        self._assignment.leaving = True
 
     def poll(self, now: float) -> float:
         event = self._event
@@ -106,7 +106,7 @@ class Closing:
         assert event is not None
         self._stage = _Stage.DONE
         self._event = None
-        self._book.forget_all()
+        self._assignment.forget_all()
         self._group.unsubscribed()
         if error is not None:
             what = "closed" if isinstance(event, Close) else "unsubscribed"
@@ -117,7 +117,7 @@ class Closing:
             unanswered = ConsumerClosedError("the consumer was closed before this was answered")
             self._commits.close(unanswered)
             self._lookups.close(unanswered)
-        self._context.deliver(Answered(call=event.call, error=error))
+        self._context.deliver(CallCompleted(call=event.call, error=error))
         if isinstance(event, Close):
             self._context.out.append(Stop())
         self._context.touch()

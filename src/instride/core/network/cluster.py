@@ -214,21 +214,21 @@ class Cluster:
         everything = self._everything
         request = api.Metadata(topics=None if everything else tuple(sorted(self._interest)))
 
-        def done(result: api.Answer | Exception, then: float) -> None:
+        def done(result: api.Response | Exception, then: float) -> None:
             self._asking = False
-            self._answered(key, address, result, then, everything=everything)
+            self._on_response(key, address, result, then, everything=everything)
 
         self._context.connections.send(key, address, request, done, now)
         return float("inf")
 
-    def _answered(
-        self, key: ConnectionKey, address: Address, result: api.Answer | Exception, now: float, *, everything: bool
+    def _on_response(
+        self, key: ConnectionKey, address: Address, result: api.Response | Exception, now: float, *, everything: bool
     ) -> None:
         self._context.touch()
-        if isinstance(result, api.MetadataAnswer) and result.error == _REBOOTSTRAP_REQUIRED:
+        if isinstance(result, api.MetadataResponse) and result.error == _REBOOTSTRAP_REQUIRED:
             self._start_anew(key, now)
             return
-        if not isinstance(result, api.MetadataAnswer):
+        if not isinstance(result, api.MetadataResponse):
             self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
             return
         self._works_again(address, now)
@@ -285,10 +285,10 @@ class Cluster:
                 if broker is not None:
                     yield TopicPartition(name, each.partition), (broker, each.leader_epoch)
 
-    def _look_for_trouble(self, answer: api.MetadataAnswer, now: float) -> bool:
+    def _look_for_trouble(self, response: api.MetadataResponse, now: float) -> bool:
         """Whether something is missing that a later answer may have."""
         trouble = False
-        answered = {topic.name: topic for topic in answer.topics}
+        answered = {topic.name: topic for topic in response.topics}
         for name in self._interest:
             topic = answered.get(name)
             error = topic.error if topic is not None else UNKNOWN_TOPIC

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from instride.commits import CommitEntry, CommitResult
-from instride.core.events import Answered, Commit
+from instride.core.events import CallCompleted, Commit
 from instride.core.network.context import Context
 from instride.errors import CommitOvertakenError, CommitRewindError, KafkaError, StaleCommitError
 from instride.records import TopicPartition
@@ -137,13 +137,13 @@ def _overtaken(partition: TopicPartition, own: CommitEntry, accepted: CommitEntr
     )
 
 
-def _answer(waiter: Waiter) -> Answered:
+def _answer(waiter: Waiter) -> CallCompleted:
     event, results = waiter.event, waiter.results
     result = CommitResult(
         committed={tp: event.entries[tp].to_offset_and_metadata() for tp, error in results.items() if error is None},
         not_committed={tp: error for tp, error in results.items() if error is not None},
     )
-    return Answered(call=event.call, result=result, error=_raised(event, result), committed=results)
+    return CallCompleted(call=event.call, result=result, error=_raised(event, result), committed=results)
 
 
 def _raised(event: Commit, result: CommitResult) -> KafkaError | None:

@@ -67,7 +67,7 @@ class CommitGroup(Protocol):
     def commit_refused(self, code: int, now: float) -> None: ...
 
 
-class CommitBook(Protocol):
+class CommitAssignment(Protocol):
     def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool: ...
 
 
@@ -87,7 +87,7 @@ class _Entry:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Flight:
+class _InFlightCommit:
     entries: dict[TopicPartition, _Entry]
     generation: int
     syncs: int
@@ -105,15 +105,15 @@ class Commits:
         # Law 9: until it is known that nothing else was committed of the partition, nor waits.
         self._starts: dict[TopicPartition, _Entry] = {}
         self._asking = False
-        self._flight: _Flight | None = None
+        self._flight: _InFlightCommit | None = None
         # What the broker accepted last of each partition.
         self._accepted: dict[TopicPartition, CommitEntry] = {}
         self._waiters = Waiters(context, self._accepted)
         self._unknown_since: dict[TopicPartition, float] = {}
         # Held until more syncs than these were answered (law 4).
-        self._held_syncs = -1
+        self._deferred_until = -1
         self.group: CommitGroup
-        self.book: CommitBook
+        self.assignment: CommitAssignment
 
     # -- what others ask
 
@@ -121,21 +121,21 @@ class Commits:
         return partition in self._queued or partition in self._starts or self.in_flight(partition)
 
     def in_flight(self, partition: TopicPartition) -> bool:
-        return self._flying(partition) is not None
+        return self._in_flight(partition) is not None
 
-    def _flying(self, partition: TopicPartition) -> _Entry | None:
+    def _in_flight(self, partition: TopicPartition) -> _Entry | None:
         return self._flight.entries.get(partition) if self._flight is not None else None
 
     def anything_outstanding(self) -> bool:
         return bool(self._queued) or bool(self._starts) or self._flight is not None
 
-    def held_back(self) -> bool:
+    def deferred(self) -> bool:
         """Whether a commit waits for the next sync."""
         return bool(self._queued) and self._waits_for_sync()
 
     def _waits_for_sync(self) -> bool:
         """Without a membership (by assign, say, after a subscription that ended) there is no sync to wait for."""
-        return self._held_syncs >= self.group.syncs and self.group.generation >= 0
+        return self._deferred_until >= self.group.syncs and self.group.generation >= 0
 
     def abandon(self, partition: TopicPartition, why: str) -> None:
         """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
@@ -162,12 +162,12 @@ class Commits:
 
     def _queue(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
         event = waiter.event
-        if not self.book.holds(tp, commit.epoch, commit.seek_number):
+        if not self.assignment.holds(tp, commit.epoch, commit.seek_number):
             self._waiters.settle(waiter, tp, abandoned(tp, commit, _NOT_HELD))
             return
-        flying, queued = self._flying(tp), self._queued.get(tp)
-        if queued is None and flying is not None and flying.commit == commit:
-            flying.waiters[event.call] = waiter  # a ledger offers what is on its way until it is answered
+        in_flight, queued = self._in_flight(tp), self._queued.get(tp)
+        if queued is None and in_flight is not None and in_flight.commit == commit:
+            in_flight.waiters[event.call] = waiter  # a ledger offers what is on its way until it is answered
             return
         if queued is not None and queued.commit.epoch < commit.epoch:
             self.abandon(tp, "the partition was assigned anew")
@@ -179,7 +179,7 @@ class Commits:
     def _note_what_is_further(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
         if waiter.event.allow_rewind:
             return
-        pending = (self._flying(tp), self._queued.get(tp))
+        pending = (self._in_flight(tp), self._queued.get(tp))
         before = [entry.commit for entry in pending if entry is not None and not entry.start]
         if tp in self._accepted:
             before.append(self._accepted[tp])
@@ -213,11 +213,11 @@ class Commits:
 
     def _send(self, now: float) -> None:
         entries, self._queued = self._queued, {}
-        flight = _Flight(entries=entries, generation=self.group.generation, syncs=self.group.syncs)
-        self._flight = flight
+        sent = _InFlightCommit(entries=entries, generation=self.group.generation, syncs=self.group.syncs)
+        self._flight = sent
         request = api.OffsetCommit(
             group_id=self._context.config.group_id or "",
-            generation=flight.generation,
+            generation=sent.generation,
             member_id=self.group.member_id,
             # Not without a member id (KAFKA-14201): there is no membership then.
             group_instance_id=self._context.config.group_instance_id if self.group.member_id else None,
@@ -232,18 +232,18 @@ class Commits:
             topic_ids=self._cluster.topic_ids({tp.topic for tp in entries}),
         )
         self._coordinator.send_if(
-            lambda then: self._may_still_go(flight, then),
+            lambda then: self._may_still_go(sent, then),
             request,
-            lambda result, then: self._answered(flight, result, then),
+            lambda result, then: self._on_response(sent, result, then),
             now,
         )
 
-    def _may_still_go(self, flight: _Flight, now: float) -> bool:
+    def _may_still_go(self, sent: _InFlightCommit, now: float) -> bool:
         """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of
         it be lost."""
-        entries = flight.entries.items()
-        held = all(self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
-        return held and self._same(flight) and self.group.may_commit(now)
+        entries = sent.entries.items()
+        assigned = all(self.assignment.holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
+        return assigned and self._same(sent) and self.group.may_commit(now)
 
     def _queue_starts(self) -> None:
         """Law 9, while nothing is under way."""
@@ -276,7 +276,7 @@ class Commits:
         self._coordinator.send(request, lambda result, then: self._known(asked, result, then), now)
         return float("inf")
 
-    def _known(self, asked: dict[TopicPartition, _Entry], result: api.Answer | Exception, now: float) -> None:
+    def _known(self, asked: dict[TopicPartition, _Entry], result: api.Response | Exception, now: float) -> None:
         """What the group has of partitions whose start is to be committed. What may be known later is asked again."""
         self._asking = False
         self._context.touch()
@@ -286,9 +286,9 @@ class Commits:
             if self._starts.get(tp) is entry:
                 self._known_of(tp, entry, result, now)
 
-    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Answer | Exception, now: float) -> None:
+    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Response | Exception, now: float) -> None:
         found = _NOTHING_KNOWN
-        if isinstance(result, api.OffsetFetchAnswer):
+        if isinstance(result, api.OffsetFetchResponse):
             found = api.CommittedOffset(error=result.error) if result.error else result.offsets.get(tp, found)
         error = result if isinstance(result, Exception) else error_for_code(found.error) if found.error else None
         if isinstance(error, KafkaError) and error.retriable and found.error not in _GONE:
@@ -306,7 +306,7 @@ class Commits:
         """What is not held any more, and what lies behind what the broker accepted (law 2)."""
         for tp, entry in list(self._queued.items()):
             accepted = self._accepted.get(tp)
-            if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
+            if not self.assignment.holds(tp, entry.commit.epoch, entry.commit.seek_number):
                 self.abandon(tp, _NOT_HELD)
             elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
                 self._settle_accepted(tp, self._queued.pop(tp), accepted)
@@ -319,58 +319,58 @@ class Commits:
 
     # -- answers
 
-    def _answered(self, flight: _Flight, result: api.Answer | Exception, now: float) -> None:
+    def _on_response(self, sent: _InFlightCommit, result: api.Response | Exception, now: float) -> None:
         self._flight = None
         self._context.touch()
-        if not isinstance(result, api.OffsetCommitAnswer):
+        if not isinstance(result, api.OffsetCommitResponse):
             error = result if isinstance(result, Exception) else TypeError(type(result))
-            self._failed(flight, error, now)
+            self._failed(sent, error, now)
             return
-        codes = {tp: result.errors.get(tp, -1) for tp in flight.entries}
+        codes = {tp: result.errors.get(tp, -1) for tp in sent.entries}
         if any(codes.values()):
             self._backoff.failed(now)
         else:
             self._backoff.succeeded()
         for code in {code for code in codes.values() if code}:
-            self._react(code, flight, now)
+            self._react(code, sent, now)
         # All marks move before anybody is told: who waits for several partitions is told of all of them.
-        taken = {tp: flight.entries[tp] for tp, code in codes.items() if not code}
+        taken = {tp: sent.entries[tp] for tp, code in codes.items() if not code}
         self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
         for tp, code in codes.items():
-            self._settle_code(tp, flight, code, now)
+            self._settle_code(tp, sent, code, now)
 
-    def _failed(self, flight: _Flight, error: Exception, now: float) -> None:
+    def _failed(self, sent: _InFlightCommit, error: Exception, now: float) -> None:
         if isinstance(error, NotSentError):
-            for unsent in flight.entries.items():
+            for unsent in sent.entries.items():
                 self._requeue(*unsent)
             return
         if isinstance(error, KafkaError) and error.retriable:
             self._backoff.failed(now)
             self._coordinator.lost(error)
-            for tp, entry in flight.entries.items():
+            for tp, entry in sent.entries.items():
                 self._requeue(tp, entry)
             return
-        for tp, entry in flight.entries.items():
+        for tp, entry in sent.entries.items():
             self._settle(tp, entry, error)
 
-    def _react(self, code: int, flight: _Flight, now: float) -> None:
+    def _react(self, code: int, sent: _InFlightCommit, now: float) -> None:
         """What an error code says of the group or its coordinator."""
         if code in _REDISCOVER:
             self._coordinator.lost(error_for_code(code))
         elif code == _UNKNOWN_TOPIC_ID:
-            self._cluster.doubt({tp.topic for tp in flight.entries})
-        elif self._means_not_yet(code, flight):
-            self._held_syncs = max(self._held_syncs, flight.syncs)
-            if self._same(flight):
+            self._cluster.doubt({tp.topic for tp in sent.entries})
+        elif self._means_not_yet(code, sent):
+            self._deferred_until = max(self._deferred_until, sent.syncs)
+            if self._same(sent):
                 self.group.commit_refused(REBALANCE_IN_PROGRESS, now)
-        elif code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) and self._same(flight):
+        elif code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) and self._same(sent):
             self.group.commit_refused(code, now)
 
-    def _settle_code(self, tp: TopicPartition, flight: _Flight, code: int, now: float) -> None:
-        entry, gone = flight.entries[tp], self._is_gone(tp, code, now)
+    def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
+        entry, gone = sent.entries[tp], self._is_gone(tp, code, now)
         if code == 0:
             self._settle_accepted(tp, entry, entry.commit)
-        elif self._means_not_yet(code, flight):
+        elif self._means_not_yet(code, sent):
             impatient = [each for each in self._waiters.impatient() if each.event.call in entry.waiters]
             self._requeue(tp, entry)
             for waiter in impatient:
@@ -398,20 +398,20 @@ class Commits:
         self._cluster.refresh()
         return now - self._unknown_since.setdefault(tp, now) >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
 
-    def _means_not_yet(self, code: int, flight: _Flight) -> bool:
+    def _means_not_yet(self, code: int, sent: _InFlightCommit) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
         if code == REBALANCE_IN_PROGRESS:
             return True
-        return code == ILLEGAL_GENERATION and (self.group.rebalancing or not self._same(flight))
+        return code == ILLEGAL_GENERATION and (self.group.rebalancing or not self._same(sent))
 
-    def _same(self, flight: _Flight) -> bool:
-        return flight.generation == self.group.generation and flight.syncs == self.group.syncs
+    def _same(self, sent: _InFlightCommit) -> bool:
+        return sent.generation == self.group.generation and sent.syncs == self.group.syncs
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
         """Law 2: what was handed over meanwhile is the newer."""
         if not entry.waiters:
             return  # everybody who wanted it gave up
-        if not self.book.holds(tp, entry.commit.epoch, entry.commit.seek_number):
+        if not self.assignment.holds(tp, entry.commit.epoch, entry.commit.seek_number):
             self._abandon(tp, entry, _NOT_HELD)
             return
         queued = self._queued.get(tp)
@@ -434,14 +434,14 @@ class Commits:
 
     def _expire(self, now: float) -> None:
         for waiter in self._waiters.due(now):
-            if self.group.sync_pending or self.held_back():
+            if self.group.sync_pending or self.deferred():
                 self._refuse(waiter, "the rebalance did not end within the commit's timeout")
             else:
                 self._give_up(waiter, KafkaTimeoutError("the commit was not answered within its timeout"))
 
     def _refuse_the_impatient(self) -> None:
         """Who does not wait for a rebalance hears of it at once, unless its commit is on its way already."""
-        if not (self.group.sync_pending or self.held_back()):
+        if not (self.group.sync_pending or self.deferred()):
             return
         for waiter in self._waiters.impatient():
             queued = [self._queued[tp] for tp in waiter.waiting if tp in self._queued]
@@ -457,9 +457,9 @@ class Commits:
         """Answer now. What only this one wanted is not sent any more."""
         for tp in waiter.waiting:
             waiter.results[tp] = error
-            flying = self._flying(tp)
-            if flying is not None:
-                flying.waiters.pop(waiter.event.call, None)
+            in_flight = self._in_flight(tp)
+            if in_flight is not None:
+                in_flight.waiters.pop(waiter.event.call, None)
             for table in (self._queued, self._starts):
                 entry = table.get(tp)
                 if entry is not None and waiter.event.call in entry.waiters:

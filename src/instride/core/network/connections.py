@@ -39,12 +39,12 @@ from instride.errors import (
     ProtocolError,
     TransportError,
 )
-from instride.wire.api import Answer, Request
+from instride.wire.api import Request, Response
 
 __all__ = ["Address", "Connections", "NotSentError", "OnDone", "Wanted"]
 
 Address = tuple[str, int]
-OnDone = Callable[[Answer | Exception, float], None]
+OnDone = Callable[[Response | Exception, float], None]
 """Called with the answer or error, and the time."""
 Wanted = Callable[[float], bool]
 """Whether a request is still to be sent, at that time."""
@@ -84,7 +84,7 @@ class _Link:
     state: _State = _State.CLOSED
     opening_deadline: float = 0.0
     waiting: list[_Pending] = field(default_factory=list)
-    flying: dict[int, _Pending] = field(default_factory=dict)
+    in_flight: dict[int, _Pending] = field(default_factory=dict)
 
 
 class Connections:
@@ -147,7 +147,7 @@ class Connections:
 
     def busy(self, key: ConnectionKey) -> bool:
         link = self._links.get(key)
-        return link is not None and bool(link.waiting or link.flying)
+        return link is not None and bool(link.waiting or link.in_flight)
 
     def close(self, key: ConnectionKey, error: Exception, now: float) -> None:
         """Drop a connection; its requests end with the error."""
@@ -217,31 +217,31 @@ class Connections:
 
     def _blamed(self, link: _Link, error: ProtocolError) -> _Pending | None:
         """A frame over the bound came to nobody as an answer: it is the oldest's, since brokers answer in order."""
-        if not isinstance(error, FrameTooLargeError) or not link.flying:
+        if not isinstance(error, FrameTooLargeError) or not link.in_flight:
             return None
-        oldest = link.flying.pop(next(iter(link.flying)))
+        oldest = link.in_flight.pop(next(iter(link.in_flight)))
         self._where.pop(oldest.request_id, None)
         return oldest
 
-    def answered(self, request_id: int, result: Answer | Exception, now: float) -> None:
+    def response_received(self, request_id: int, result: Response | Exception, now: float) -> None:
         key = self._where.pop(request_id, None)
-        pending = self._links[key].flying.pop(request_id, None) if key is not None else None
+        pending = self._links[key].in_flight.pop(request_id, None) if key is not None else None
         if pending is not None and key is not None:
             self.ever_connected |= not isinstance(result, Exception)
             if key.role is Role.COORDINATOR and not isinstance(result, Exception):
                 took = now - pending.sent_at
                 self.round_trip = max(took, (self.round_trip + took) / 2)
-            self.meter.answered(pending.request, result, pending.sent_at, now)
+            self.meter.response_received(pending.request, result, pending.sent_at, now)
             pending.on_done(result, now)
 
     # -- time
 
     def expire(self, now: float) -> None:
         for key, link in list(self._links.items()):
-            late = [each for each in (*link.flying.values(), *link.waiting) if now >= each.deadline]
+            late = [each for each in (*link.in_flight.values(), *link.waiting) if now >= each.deadline]
             if link.state is _State.OPENING and now >= link.opening_deadline:
                 self._give_up(key, link, f"no connection to {_name(link)} within connection_setup_timeout", now)
-            elif any(each.request_id in link.flying for each in late):
+            elif any(each.request_id in link.in_flight for each in late):
                 self._give_up(key, link, f"no answer from {_name(link)} within request_timeout", now)
             else:
                 self._expire_waiting(link, late, now)
@@ -251,7 +251,7 @@ class Connections:
         return min((self._link_deadline(link) for link in self._links.values()), default=float("inf"))
 
     def _link_deadline(self, link: _Link) -> float:
-        times = [each.deadline for each in (*link.flying.values(), *link.waiting)]
+        times = [each.deadline for each in (*link.in_flight.values(), *link.waiting)]
         if link.state is _State.OPENING:
             times.append(link.opening_deadline)
         elif link.state is _State.CLOSED and link.waiting:
@@ -273,7 +273,7 @@ class Connections:
             waiting, link.waiting = link.waiting, []
             for pending in waiting:
                 if pending.wanted(now):
-                    link.flying[pending.request_id] = pending
+                    link.in_flight[pending.request_id] = pending
                     pending.sent_at = now
                     self.meter.request_sent(pending.request, now)
                     self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
@@ -296,7 +296,7 @@ class Connections:
         return broken
 
     def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
-        self._out.append(CloseConnection(key=key, abort=bool(link.flying)))
+        self._out.append(CloseConnection(key=key, abort=bool(link.in_flight)))
         self.closed(key, TransportError(why), now)
 
     def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:
@@ -307,8 +307,8 @@ class Connections:
             pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout"), now)
 
     def _fail_all(self, link: _Link, error: Exception, now: float) -> None:
-        failed = [*link.flying.values(), *link.waiting]
-        link.flying.clear()
+        failed = [*link.in_flight.values(), *link.waiting]
+        link.in_flight.clear()
         link.waiting.clear()
         for pending in failed:
             self._where.pop(pending.request_id, None)

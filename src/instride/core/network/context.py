@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from instride.config import ConsumerConfig
-from instride.core.events import Assigned, BackgroundEvent, ErrorRaised, GivenBack, Lost, Revoked, RevokeRequested
+from instride.core.events import Assigned, BackgroundEvent, ErrorRaised, Lost, Reassigned, RevocationRequested, Revoked
 from instride.core.network.actions import Action, Deliver, Log
 from instride.core.network.backoff import Backoff
 from instride.core.network.connections import Connections
@@ -20,7 +20,7 @@ class Context:
     """Passed to every part. `touch` says that something changed, so that the parts are asked again at once.
 
     config: some of it may change at any time (`config.RunningSettings`); a part that uses that asks anew each time.
-    now: the time of what is being handled, for stamps. on_deliver: telemetry, which hears of every event that goes up.
+    now: the time of what is being handled, for fences. on_deliver: telemetry, which hears of every event that goes up.
     """
 
     def __init__(self, config: ConsumerConfig, random: Callable[[], float], wall_clock: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class Context:
         self.touched = True
 
     def deliver(self, event: BackgroundEvent) -> None:
-        if isinstance(event, RevokeRequested | GivenBack | Lost | Assigned | Revoked):
+        if isinstance(event, RevocationRequested | Reassigned | Lost | Assigned | Revoked):
             event = replace(event, at=self.now)
         self.on_deliver(event)
         self.out.append(Deliver(event=event))

@@ -138,14 +138,14 @@ class Coordinator:
         self.move(CoordinatorInput.NEEDED)
         key, address = self._cluster.any_node(now)
         self._context.connections.send(
-            key, address, api.FindCoordinator(group_id=group_id), lambda r, t: self._answered(key, r, t), now
+            key, address, api.FindCoordinator(group_id=group_id), lambda r, t: self._on_response(key, r, t), now
         )
         return float("inf")
 
-    def _answered(self, key: ConnectionKey, result: api.Answer | Exception, now: float) -> None:
+    def _on_response(self, key: ConnectionKey, result: api.Response | Exception, now: float) -> None:
         if self.state is not CoordinatorState.COORDINATOR_DISCOVERY:
             return
-        if isinstance(result, api.FindCoordinatorAnswer) and result.error == 0:
+        if isinstance(result, api.FindCoordinatorResponse) and result.error == 0:
             self._needed = False
             self._refusal = None
             self._context.standing.passed("coordinator")
@@ -167,10 +167,10 @@ class Coordinator:
         self._refused(result, now)
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")
 
-    def _refused(self, result: api.Answer | Exception, now: float) -> None:
+    def _refused(self, result: api.Response | Exception, now: float) -> None:
         """Law 4."""
         error = result
-        if isinstance(result, api.FindCoordinatorAnswer):
+        if isinstance(result, api.FindCoordinatorResponse):
             group = self._context.config.group_id
             error = error_for_code(result.error, f"group {group!r}: {result.error_message or 'refused'}")
         if isinstance(error, KafkaError) and _is_final(error):

@@ -22,8 +22,8 @@ from instride.core.assignors.assignor import Assignor
 from instride.core.group.membership import GroupInput, GroupState
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.network.assignment import MemberAssignment
 from instride.core.network.backoff import Backoff
-from instride.core.network.book import Book
 from instride.core.network.cluster import Cluster
 from instride.core.network.codes import (
     FENCED_INSTANCE_ID,
@@ -34,7 +34,7 @@ from instride.core.network.codes import (
 )
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.giving_up import GivingUp
+from instride.core.network.eager_revocation import EagerRevocation
 from instride.core.network.heartbeats import Heartbeats
 from instride.core.network.joining import Joining
 from instride.core.network.leaving import Leaving
@@ -71,14 +71,14 @@ class Group:
         self._membership = Membership(context)
         self._heartbeats = Heartbeats(context, coordinator, self._membership, lease, self)
         self._leaving = Leaving(context, coordinator)
-        self._giving_up = GivingUp(context, self._membership, protocol)
+        self._eager_revocation = EagerRevocation(context, self._membership, protocol)
         self._joining = Joining(
             context,
             cluster,
             coordinator,
             membership=self._membership,
             heartbeats=self._heartbeats,
-            giving_up=self._giving_up,
+            eager_revocation=self._eager_revocation,
             assignors=assignors,
             ends=self,
         )
@@ -87,10 +87,10 @@ class Group:
         self.failed: Exception | None = None
         self._refusals = Backoff(_FIRST_TRY, _LONGEST, context.random)
 
-    def connect(self, book: Book, commits_held_back: Callable[[], bool]) -> None:
+    def connect(self, assignment: MemberAssignment, commits_deferred: Callable[[], bool]) -> None:
         """The parts that need the group need to be made after it."""
-        self._book = self._joining.book = self._giving_up.book = book
-        self._joining.commits_held_back = commits_held_back
+        self._assignment = self._joining.assignment = self._eager_revocation.assignment = assignment
+        self._joining.commits_deferred = commits_deferred
 
     # -- what others ask
 
@@ -135,7 +135,7 @@ class Group:
 
     def group_topics(self) -> frozenset[str]:
         """Topics whose metadata the leader needs besides its own."""
-        return self._joining.leading_topics
+        return self._joining.leader_topics
 
     # -- what the application says
 
@@ -158,7 +158,7 @@ class Group:
         self._membership.topics = topics
         if changed and not first:
             if self._protocol is not RebalanceProtocol.EAGER:  # who gives up everything before the join
-                self._book.ask_for_topics_outside(topics, now)
+                self._assignment.request_revocation_outside(topics, now)
             self.rejoin("the subscription changed")
         self._context.touch()
 
@@ -196,7 +196,7 @@ class Group:
             return  # assign(): there is no membership to lose
         if code == REBALANCE_IN_PROGRESS:
             if self._membership.stable:
-                self._membership.told_to_rejoin = True
+                self._membership.rejoin_requested = True
                 self._joining.commit_refused(now)
                 self.rejoin("a commit was answered with REBALANCE_IN_PROGRESS")
         elif code == UNKNOWN_MEMBER_ID:
@@ -258,7 +258,7 @@ class Group:
     def lost(self, why: str, now: float, *, forget_id: bool = False) -> None:
         """Law 1."""
         self._context.log(logging.WARNING, f"membership of group {self._config.group_id!r} is lost: {why}")
-        self._book.lose_all(now)
+        self._assignment.lose_all(now)
         self._end_membership(now, forget_id=forget_id)
         self._membership.reason = f"rejoining after {why}"
 
@@ -266,7 +266,7 @@ class Group:
         """Law 4: this group cannot be joined now."""
         self.failed = error
         self._refusals.failed(now)
-        self._book.lose_all(now)
+        self._assignment.lose_all(now)
         if self.generation >= 0:
             # nobody shall wait for us
             self.leave(lambda _error: None, now, reason=f"giving up: {type(error).__name__}")
@@ -286,7 +286,7 @@ class Group:
             "partitions are lost. Process less per poll, or raise max_poll_interval",
         )
         self._waits_for_poll = True
-        self._book.lose_all(now)
+        self._assignment.lose_all(now)
         self.leave(lambda _error: None, now, reason="max_poll_interval exceeded")
 
     def _end_membership(self, now: float, *, forget_id: bool) -> None:

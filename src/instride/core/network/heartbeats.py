@@ -51,7 +51,7 @@ class Heartbeats:
         self._ends = ends
         self._pace = Pace(context)
         self._due = 0.0
-        self._flying = False
+        self._in_flight = False
 
     def joined(self, now: float) -> None:
         """The interval begins at the answered join."""
@@ -66,11 +66,11 @@ class Heartbeats:
 
     def poll(self, now: float) -> float:
         member = self._membership
-        if self._flying or member.generation < 0:
+        if self._in_flight or member.generation < 0:
             return float("inf")
         if now < self._due:
             return self._due
-        self._flying = True
+        self._in_flight = True
         self._due = self._next(now)
         request = api.Heartbeat(
             group_id=self._config.group_id or "",
@@ -86,21 +86,21 @@ class Heartbeats:
 
     def _next(self, now: float) -> float:
         """In step with the heartbeats before, where none was late: the members of a group stay together."""
-        if self._membership.told_to_rejoin:
+        if self._membership.rejoin_requested:
             self._pace.calm_down()
         interval = self._pace.interval(now)
         kept = self._due + interval
         return kept if kept > now else now + interval
 
-    def _beat(self, stamp: tuple[int, int], sent: float, result: api.Answer | Exception, now: float) -> None:
+    def _beat(self, stamp: tuple[int, int], sent: float, result: api.Response | Exception, now: float) -> None:
         member = self._membership
-        self._flying = False
+        self._in_flight = False
         self._context.touch()
         if isinstance(result, Exception):
             member.unheard = stamp[0] == member.number
             self._coordinator.lost(result)
             return
-        if not isinstance(result, api.HeartbeatAnswer) or stamp[0] != member.number:
+        if not isinstance(result, api.HeartbeatResponse) or stamp[0] != member.number:
             return
         member.unheard = False
         self._due = max(self._due, now + result.throttle_time)
@@ -112,7 +112,7 @@ class Heartbeats:
         if error == 0:
             member.well_at = max(member.well_at, sent)
         if error == REBALANCE_IN_PROGRESS and member.stable and not overtaken:
-            member.told_to_rejoin = True
+            member.rejoin_requested = True
             member.rejoin("the group is rebalancing")
         elif error not in (0, REBALANCE_IN_PROGRESS) and not harmless:
             self._refused(error, now, overtaken=overtaken)

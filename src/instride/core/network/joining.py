@@ -23,7 +23,7 @@ from typing import Final
 
 from instride.core.assignors.assignor import Assignor
 from instride.core.group.membership import GroupInput, GroupState
-from instride.core.network.book import Book
+from instride.core.network.assignment import MemberAssignment
 from instride.core.network.cluster import Cluster
 from instride.core.network.codes import (
     ILLEGAL_GENERATION,
@@ -35,10 +35,10 @@ from instride.core.network.codes import (
 )
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.eager_revocation import EagerRevocation
 from instride.core.network.ends import Ends
-from instride.core.network.giving_up import GivingUp
 from instride.core.network.heartbeats import Heartbeats
-from instride.core.network.leading import Leading
+from instride.core.network.leader_assignment import LeaderAssignment
 from instride.core.network.membership import Membership
 from instride.core.network.mismatch import ask
 from instride.errors import KafkaError, ProtocolError, error_for_code
@@ -67,7 +67,7 @@ class Joining:
         *,
         membership: Membership,
         heartbeats: Heartbeats,
-        giving_up: GivingUp,
+        eager_revocation: EagerRevocation,
         assignors: tuple[Assignor, ...],
         ends: Ends,
     ) -> None:
@@ -77,13 +77,13 @@ class Joining:
         self._coordinator = coordinator
         self._membership = membership
         self._heartbeats = heartbeats
-        self._giving_up = giving_up
+        self._eager_revocation = eager_revocation
         self._assignors = assignors
         self._ends = ends
         self._backoff = context.backoff()
-        self.book: Book
-        self.commits_held_back: Callable[[], bool] = lambda: False
-        self._leading: Leading | None = None
+        self.assignment: MemberAssignment
+        self.commits_deferred: Callable[[], bool] = lambda: False
+        self._leader_assignment: LeaderAssignment | None = None
         self._protocol = ""
         self._claimed: frozenset[object] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
@@ -97,9 +97,9 @@ class Joining:
         cluster.on_update.append(self._metadata_changed)
 
     @property
-    def leading_topics(self) -> frozenset[str]:
+    def leader_topics(self) -> frozenset[str]:
         """Topics whose metadata the leader needs besides its own."""
-        return self._leading.topics if self._leading is not None else frozenset()
+        return self._leader_assignment.topics if self._leader_assignment is not None else frozenset()
 
     def end_membership(self, now: float, *, forget_id: bool) -> None:
         """What is pending at the broker is not waited for; its answer concerns nobody (law 3)."""
@@ -107,9 +107,9 @@ class Joining:
         self._membership.end(forget_id=forget_id)
         if requesting:
             self._coordinator.drop_join(now, "the membership has ended")
-        self._giving_up.over()
+        self._eager_revocation.over()
         self._mixed = False
-        self._leading = None
+        self._leader_assignment = None
 
     # -- when
 
@@ -119,7 +119,7 @@ class Joining:
         if self._membership.state is GroupState.COMPLETING_REBALANCE:
             self._try_sync(now)
             return float("inf")
-        if not self._wants_to_join() or not self._giving_up.done(now):
+        if not self._wants_to_join() or not self._eager_revocation.done(now):
             return float("inf")
         ready_at = max(self._backoff.ready_at, self._commit_backoff.ready_at, self._spaced(now))
         if now < ready_at:
@@ -129,16 +129,16 @@ class Joining:
 
     def _wants_to_join(self) -> bool:
         member = self._membership
-        if self.book.draining():
+        if self.assignment.draining():
             return False
-        if self.book.leaving and not (member.generation >= 0 and self.commits_held_back()):
+        if self.assignment.leaving and not (member.generation >= 0 and self.commits_deferred()):
             return False  # leaving: a join is sent only where a commit can be sent in no other way
         return member.wants_join or member.state in (GroupState.UNJOINED, GroupState.PREPARING_REBALANCE)
 
     def _spaced(self, now: float) -> float:
         """In a mixed group every heartbeat asks for a rejoin while anything is pending: follow it well spaced, which
         re-arms the broker's timer, or the two would spin (docs/protocol-facts.md)."""
-        if not (self._mixed and self._membership.told_to_rejoin and self.book.anything_pending()):
+        if not (self._mixed and self._membership.rejoin_requested and self.assignment.anything_pending()):
             return now
         return self._last_join + self._config.max_poll_interval / 3
 
@@ -150,10 +150,10 @@ class Joining:
         if protocols is None:
             return
         member.move(GroupInput.JOIN)
-        self._giving_up.over()
-        self.book.group_told()
+        self._eager_revocation.over()
+        self.assignment.group_told()
         member.requesting, member.wants_join = True, False
-        self._claimed, self._joined_topics = frozenset(self.book.claimed()), member.topics
+        self._claimed, self._joined_topics = frozenset(self.assignment.claimed()), member.topics
         self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
         member.id_used = bool(member.member_id)
         self._last_join = now
@@ -171,7 +171,9 @@ class Joining:
         number = member.number
         self._send(request, lambda result, then: self._joined(number, result, then), now)
 
-    def _send(self, request: api.Request, on_done: Callable[[api.Answer | Exception, float], None], now: float) -> None:
+    def _send(
+        self, request: api.Request, on_done: Callable[[api.Response | Exception, float], None], now: float
+    ) -> None:
         timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
         self._coordinator.send_join(request, on_done, now, timeout=timeout)
 
@@ -185,9 +187,9 @@ class Joining:
 
     def _metadata(self, assignor: Assignor) -> bytes:
         """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
-        topics, owned = self._membership.topics, self.book.claimed()
+        topics, owned = self._membership.topics, self.assignment.claimed()
         # An eager member lists nothing; its generation still says that this is a new join, and not a repeated one.
-        generation = self._membership.generation if owned or self._giving_up.eager else -1
+        generation = self._membership.generation if owned or self._eager_revocation.eager else -1
         userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
         return write_subscription(
             Subscription(
@@ -199,13 +201,13 @@ class Joining:
             )
         )
 
-    def _joined(self, number: int, result: api.Answer | Exception, now: float) -> None:
+    def _joined(self, number: int, result: api.Response | Exception, now: float) -> None:
         member = self._membership
         if number != member.number:
             return
         member.requesting = False
         self._context.touch()
-        if not isinstance(result, api.JoinGroupAnswer):
+        if not isinstance(result, api.JoinGroupResponse):
             self._request_failed(result, now)
         elif result.error == 0:
             self._join_answered(result, now)
@@ -216,16 +218,18 @@ class Joining:
         else:
             self._refused("JoinGroup", result.error, now)
 
-    def _join_answered(self, answer: api.JoinGroupAnswer, now: float) -> None:
+    def _join_answered(self, response: api.JoinGroupResponse, now: float) -> None:
         member = self._membership
-        self._mixed = member.told_to_rejoin and answer.generation == member.generation
-        member.told_to_rejoin = False
-        member.generation, member.member_id, member.id_used = answer.generation, answer.member_id, True
-        self._protocol = answer.protocol or ""
+        self._mixed = member.rejoin_requested and response.generation == member.generation
+        member.rejoin_requested = False
+        member.generation, member.member_id, member.id_used = response.generation, response.member_id, True
+        self._protocol = response.protocol or ""
         self._heartbeats.joined(now)
-        self._leading = Leading(answer, self._cluster) if answer.leader == answer.member_id else None
+        self._leader_assignment = (
+            LeaderAssignment(response, self._cluster) if response.leader == response.member_id else None
+        )
         member.move(GroupInput.JOINED)
-        role = "leader" if self._leading else "member"
+        role = "leader" if self._leader_assignment else "member"
         self._context.log(
             logging.INFO, f"joined group {self._config.group_id!r} in generation {member.generation} as {role}"
         )
@@ -235,10 +239,10 @@ class Joining:
     def _try_sync(self, now: float) -> None:
         member = self._membership
         assignments: dict[str, bytes] = {}
-        if self._leading is not None:
-            if not self._leading.ready():
+        if self._leader_assignment is not None:
+            if not self._leader_assignment.ready():
                 return
-            made = self._make_assignments(self._leading, now)
+            made = self._make_assignments(self._leader_assignment, now)
             if made is None:
                 return
             assignments = made
@@ -254,7 +258,7 @@ class Joining:
         number = member.number
         self._send(request, lambda result, then: self._synced(number, now, result, then), now)
 
-    def _make_assignments(self, leading: Leading, now: float) -> dict[str, bytes] | None:
+    def _make_assignments(self, leading: LeaderAssignment, now: float) -> dict[str, bytes] | None:
         assignor = self._assignor()
         if assignor is None:
             self._ends.fail(
@@ -267,27 +271,27 @@ class Joining:
             self._ends.fail(error, now)
             return None
 
-    def _synced(self, number: int, sent: float, result: api.Answer | Exception, now: float) -> None:
+    def _synced(self, number: int, sent: float, result: api.Response | Exception, now: float) -> None:
         member = self._membership
         if number != member.number:
             return
         member.requesting = False
         self._context.touch()
-        if not isinstance(result, api.SyncGroupAnswer):
+        if not isinstance(result, api.SyncGroupResponse):
             self._request_failed(result, now)
         elif result.error == 0:
             self._sync_answered(result, sent, now)
         else:
             self._refused("SyncGroup", result.error, now)
 
-    def _sync_answered(self, answer: api.SyncGroupAnswer, sent: float, now: float) -> None:
+    def _sync_answered(self, response: api.SyncGroupResponse, sent: float, now: float) -> None:
         member = self._membership
         # What was answered meanwhile may be younger: a sync waits for the leader.
         member.alive_at, member.well_at = max(member.alive_at, sent), max(member.well_at, sent)
         member.syncs += 1
         member.move(GroupInput.SYNCED)
         try:
-            assignment = read_assignment(answer.assignment)
+            assignment = read_assignment(response.assignment)
         except ProtocolError as error:
             self._ends.fail(error, now)
             return
@@ -305,10 +309,10 @@ class Joining:
         self._repeated.clear()
         self._ends.well()
         target = frozenset(partitions)
-        self.book.apply(target, member.generation, now, member_id=member.member_id)
-        if self._claimed - self.book.held.keys() - target:
+        self.assignment.apply(target, member.generation, now, member_id=member.member_id)
+        if self._claimed - self.assignment.partitions.keys() - target:
             member.rejoin("a revoke was completed during the join")
-        if self._succeeds_itself and not self._giving_up.eager:
+        if self._succeeds_itself and not self._eager_revocation.eager:
             self._succeeds_itself = False
             member.rejoin("a static member came back: what its predecessor was to release is with nobody")
         self._metadata_changed(now)  # what changed since the deal
@@ -316,9 +320,12 @@ class Joining:
     def _set_pace(self, assignment: Assignment, now: float) -> None:
         """Rule 19: heartbeats are faster while a hand-over is pending. Eager members release all before they join."""
         counts = (self._cluster.partition_count(topic) or 0 for topic in self._membership.topics)
-        known = None if self._giving_up.eager else sum(counts)
+        known = None if self._eager_revocation.eager else sum(counts)
         self._heartbeats.synced(
-            read_notice(assignment.userdata), known, has_some=bool(assignment.partitions or self.book.held), now=now
+            read_notice(assignment.userdata),
+            known,
+            has_some=bool(assignment.partitions or self.assignment.partitions),
+            now=now,
         )
 
     def _bounded(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
@@ -351,7 +358,7 @@ class Joining:
 
     def _metadata_changed(self, now: float) -> None:
         """A leader answers for the group's partitions: when their number changes, it joins again."""
-        if self._leading is not None and self._membership.stable and self._leading.outdated():
+        if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
             self._membership.rejoin("the partitions of the group's topics changed")
         elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
             self._membership.rejoin("partitions that were assigned, and were not known, are there now")
@@ -415,7 +422,7 @@ class Joining:
 
     def _restart(self) -> None:
         """Law 1: at Join, with what was kept."""
-        self._leading = None
+        self._leader_assignment = None
         self._membership.wants_join = True
         if self._membership.state is GroupState.COMPLETING_REBALANCE:
             self._membership.move(GroupInput.RESTART)

@@ -66,10 +66,12 @@ class Leaving:
             return farewell.backoff.ready_at
         if self._coordinator.need():
             farewell.in_flight = True
-            self._coordinator.send(farewell.request, lambda result, then: self._answered(farewell, result, then), now)
+            self._coordinator.send(
+                farewell.request, lambda result, then: self._on_response(farewell, result, then), now
+            )
         return float("inf")
 
-    def _answered(self, farewell: _Farewell, result: api.Answer | Exception, now: float) -> None:
+    def _on_response(self, farewell: _Farewell, result: api.Response | Exception, now: float) -> None:
         if farewell not in self._farewells:
             return  # the session has ended meanwhile
         farewell.in_flight = False
@@ -79,7 +81,7 @@ class Leaving:
             self._end(farewell, error)
             return
         farewell.backoff.failed(now)
-        if not isinstance(result, api.LeaveGroupAnswer) or result.error in MOVED:
+        if not isinstance(result, api.LeaveGroupResponse) or result.error in MOVED:
             self._coordinator.lost(error)
 
     def _end(self, farewell: _Farewell, error: Exception | None) -> None:
@@ -87,9 +89,9 @@ class Leaving:
         farewell.on_done(error)
 
 
-def _error_of(result: api.Answer | Exception) -> Exception | None:
+def _error_of(result: api.Response | Exception) -> Exception | None:
     """Law 2."""
     if isinstance(result, Exception):
         return result
-    code = result.error if isinstance(result, api.LeaveGroupAnswer) else 0
+    code = result.error if isinstance(result, api.LeaveGroupResponse) else 0
     return None if code in _LEFT else error_for_code(code, "the group was not left")

@@ -27,7 +27,7 @@ class _Kind:
     began: float
     said: set[str] = field(default_factory=set)
     lines: int = 0
-    held_back: int = 0
+    deferred: int = 0
 
 
 class Lines:
@@ -40,12 +40,12 @@ class Lines:
         """Level and text of the line to log, or None."""
         kind = self._kind(message, now)
         if kind.lines >= _MOST:
-            kind.held_back += 1
+            kind.deferred += 1
             return None
         kind.lines += 1
-        if kind.held_back:
-            message = f"{message} (and {kind.held_back} more lines like this one before)"
-            kind.held_back = 0
+        if kind.deferred:
+            message = f"{message} (and {kind.deferred} more lines like this one before)"
+            kind.deferred = 0
         elif message in kind.said and level < logging.ERROR:
             level = min(level, logging.DEBUG)
         kind.said.add(message)

@@ -1,4 +1,4 @@
-"""Questions of the application that need an answer: committed offsets, offsets by time, topics.
+"""PendingRequests of the application that need an answer: committed offsets, offsets by time, topics.
 
 Laws: those of `questions`. What is asked is asked of the coordinator, of the leaders, or (`catalogue`) of any broker.
 """
@@ -9,11 +9,11 @@ from typing import assert_never
 
 from instride.core.events import FetchCommitted, FetchMetadata, FetchOffsets
 from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.catalogue import Catalogue
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.questions import Question, QuestionEvent, Questions
+from instride.core.network.pending_requests import LookupEvent, PendingRequest, PendingRequests
+from instride.core.network.topic_listing import TopicListing
 from instride.errors import KafkaError, error_for_code
 from instride.errors.broker import name_of_code
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -32,109 +32,109 @@ class Lookups:
         self._context = context
         self._cluster = cluster
         self._coordinator = coordinator
-        self._questions = Questions(context, cluster)
-        self._catalogue = Catalogue(context, cluster, self._questions)
+        self._pending = PendingRequests(context, cluster)
+        self._topic_listing = TopicListing(context, cluster, self._pending)
 
-    def add(self, event: QuestionEvent) -> None:
-        question = self._questions.add(event)
+    def add(self, event: LookupEvent) -> None:
+        pending = self._pending.add(event)
         if _is_empty(event):
-            self._questions.answer(question, result={})
+            self._pending.response(pending, result={})
 
     def close(self, error: Exception) -> None:
         """The consumer has closed: what is open still is answered now."""
-        for question in list(self._questions.open):
-            self._questions.answer(question, error=error)
+        for pending in list(self._pending.open):
+            self._pending.response(pending, error=error)
 
     def topics(self) -> frozenset[str]:
         """Whose metadata the questions need."""
-        events = [each.event for each in self._questions.open]
+        events = [each.event for each in self._pending.open]
         return frozenset(tp.topic for event in events if isinstance(event, FetchOffsets) for tp in event.timestamps)
 
     def poll(self, now: float) -> float:
         wake = float("inf")
-        for question in list(self._questions.open):
-            if now >= question.event.deadline:
-                self._questions.timed_out(question)
+        for pending in list(self._pending.open):
+            if now >= pending.event.deadline:
+                self._pending.timed_out(pending)
                 continue
-            wake = min(wake, question.event.deadline)
-            if question.flying:
+            wake = min(wake, pending.event.deadline)
+            if pending.in_flight:
                 continue
-            if question.backoff.ready(now):
-                self._ask(question, now)
-            wake = min(wake, max(question.backoff.ready_at, now + 0.001) if not question.flying else wake)
+            if pending.backoff.ready(now):
+                self._ask(pending, now)
+            wake = min(wake, max(pending.backoff.ready_at, now + 0.001) if not pending.in_flight else wake)
         return wake
 
-    def _ask(self, question: Question, now: float) -> None:
-        match question.event:
+    def _ask(self, pending: PendingRequest, now: float) -> None:
+        match pending.event:
             case FetchCommitted():
-                self._ask_coordinator(question, question.event, now)
+                self._ask_coordinator(pending, pending.event, now)
             case FetchOffsets():
-                self._ask_leaders(question, question.event, now)
+                self._ask_leaders(pending, pending.event, now)
             case FetchMetadata():
-                self._catalogue.ask(question, question.event, now)
+                self._topic_listing.ask(pending, pending.event, now)
             case _:
-                assert_never(question.event)
+                assert_never(pending.event)
 
     # -- committed offsets
 
-    def _ask_coordinator(self, question: Question, event: FetchCommitted, now: float) -> None:
+    def _ask_coordinator(self, pending: PendingRequest, event: FetchCommitted, now: float) -> None:
         if not self._coordinator.need():
-            question.backoff.failed(now)
-            question.obstacle = self._context.connections.last_error
+            pending.backoff.failed(now)
+            pending.obstacle = self._context.connections.last_error
             if self._coordinator.refused is not None:
-                self._questions.answer(question, error=self._coordinator.refused)
+                self._pending.response(pending, error=self._coordinator.refused)
             return
-        question.flying = 1
+        pending.in_flight = 1
         request = api.OffsetFetch(
             group_id=self._context.config.group_id or "",
             partitions=event.partitions,
             topic_ids=self._cluster.topic_ids({tp.topic for tp in event.partitions}),
         )
-        self._coordinator.send(request, lambda result, then: self._committed(question, result, then), now)
+        self._coordinator.send(request, lambda result, then: self._committed(pending, result, then), now)
 
-    def _committed(self, question: Question, result: api.Answer | Exception, now: float) -> None:
-        question.flying = 0
+    def _committed(self, pending: PendingRequest, result: api.Response | Exception, now: float) -> None:
+        pending.in_flight = 0
         self._context.touch()
-        if not isinstance(result, api.OffsetFetchAnswer):
+        if not isinstance(result, api.OffsetFetchResponse):
             self._coordinator.lost(result)
-            self._questions.failed(question, result, now)
+            self._pending.failed(pending, result, now)
             return
         # Where the group has an error, the partitions that the answer leaves out have none of their own.
         codes = {result.error} if result.error else {found.error for found in result.offsets.values()} - {0}
         if not codes:
-            self._questions.answer(question, result=_dressed(result))
+            self._pending.response(pending, result=_dressed(result))
             return
         if codes & _MOVED:
             self._coordinator.lost(error_for_code(min(codes & _MOVED)))
         if _UNKNOWN_TOPIC_ID in codes:
             self._cluster.doubt({topic for topic, _ in result.offsets})
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(min(codes))}"
-        self._questions.failed(question, error_for_code(min(codes), why), now)
+        self._pending.failed(pending, error_for_code(min(codes), why), now)
 
     # -- offsets by time
 
-    def _ask_leaders(self, question: Question, event: FetchOffsets, now: float) -> None:
+    def _ask_leaders(self, pending: PendingRequest, event: FetchOffsets, now: float) -> None:
         by_leader: dict[int, dict[tuple[str, int], int]] = {}
         for tp, timestamp in event.timestamps.items():
-            if tp in question.found:
+            if tp in pending.found:
                 continue
             leader = self._cluster.leader(tp)
             if leader is None:
                 self._cluster.refresh()
                 refusal = self._cluster.refusal(tp.topic)
-                if refusal is not None and self._cluster.version > question.metadata_version:
-                    self._questions.answer(question, error=refusal)
+                if refusal is not None and self._cluster.version > pending.metadata_version:
+                    self._pending.response(pending, error=refusal)
                     return
-                if self._cluster.brokers and type(question.obstacle) in (type(None), KafkaError):
-                    question.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
+                if self._cluster.brokers and type(pending.obstacle) in (type(None), KafkaError):
+                    pending.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
                 continue
             by_leader.setdefault(leader[0].node_id, {})[tp] = timestamp
         if not by_leader:
-            question.backoff.failed(now)
-            self._questions.refused(question)
+            pending.backoff.failed(now)
+            self._pending.refused(pending)
         for node_id, timestamps in by_leader.items():
             broker = self._cluster.brokers[node_id]
-            question.flying += 1
+            pending.in_flight += 1
             self._context.connections.send(
                 ConnectionKey(Role.DATA, node_id),
                 (broker.host, broker.port),
@@ -142,31 +142,31 @@ class Lookups:
                     timestamps=timestamps,
                     read_committed=self._context.config.isolation_level == "read_committed",
                 ),
-                lambda result, then: self._listed(question, result, then),
+                lambda result, then: self._listed(pending, result, then),
                 now,
             )
 
-    def _listed(self, question: Question, result: api.Answer | Exception, now: float) -> None:
-        question.flying -= 1
+    def _listed(self, pending: PendingRequest, result: api.Response | Exception, now: float) -> None:
+        pending.in_flight -= 1
         self._context.touch()
-        if isinstance(result, api.ListOffsetsAnswer):
+        if isinstance(result, api.ListOffsetsResponse):
             for tp, listed in result.offsets.items():
                 if listed.error:
                     self._cluster.refresh()
                     why = f"the offset of {TopicPartition(*tp)}: {name_of_code(listed.error)}"
-                    self._questions.failed(question, error_for_code(listed.error, why), now)
+                    self._pending.failed(pending, error_for_code(listed.error, why), now)
                 else:
-                    question.found[TopicPartition(*tp)] = OffsetAndTimestamp(
+                    pending.found[TopicPartition(*tp)] = OffsetAndTimestamp(
                         offset=listed.offset, timestamp=listed.timestamp, leader_epoch=listed.leader_epoch
                     )
         else:
             self._cluster.refresh()
-            self._questions.failed(question, result, now)
-        if isinstance(question.event, FetchOffsets) and len(question.found) == len(question.event.timestamps):
-            self._questions.answer(question, result=dict(question.found))
+            self._pending.failed(pending, result, now)
+        if isinstance(pending.event, FetchOffsets) and len(pending.found) == len(pending.event.timestamps):
+            self._pending.response(pending, result=dict(pending.found))
 
 
-def _is_empty(event: QuestionEvent) -> bool:
+def _is_empty(event: LookupEvent) -> bool:
     match event:
         case FetchCommitted():
             return not event.partitions
@@ -178,10 +178,10 @@ def _is_empty(event: QuestionEvent) -> bool:
             assert_never(event)
 
 
-def _dressed(answer: api.OffsetFetchAnswer) -> dict[TopicPartition, OffsetAndMetadata | None]:
+def _dressed(response: api.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
     return {
         TopicPartition(*tp): None
         if found.offset < 0
         else OffsetAndMetadata(offset=found.offset, metadata=found.metadata, leader_epoch=found.leader_epoch)
-        for tp, found in answer.offsets.items()
+        for tp, found in response.offsets.items()
     }

@@ -40,7 +40,8 @@ from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.metrics.meters import NetworkMeter
 from instride.core.network.actions import Action, ConnectionKey
-from instride.core.network.book import Book
+from instride.core.network.assigned_partition import AssignedPartition, Phase
+from instride.core.network.assignment import MemberAssignment
 from instride.core.network.closing import Closing
 from instride.core.network.cluster import Cluster
 from instride.core.network.commits import Commits
@@ -48,14 +49,13 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Group
-from instride.core.network.held import HeldPartition, Phase
 from instride.core.network.lookups import Lookups
+from instride.core.network.monitor import Monitor
 from instride.core.network.out_of_range import OutOfRange
 from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import RangeFetcher
 from instride.core.network.validation import Validation
-from instride.core.network.watch import Watch
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -88,24 +88,26 @@ class NetworkMachine:
         self._coordinator = Coordinator(self._context, self._cluster)
         self._commits = Commits(self._context, self._cluster, self._coordinator)
         self._group = Group(self._context, self._cluster, self._coordinator, assignors, self.protocol, lease)
-        self._book = Book(self._context, self.protocol, self._commits, self._group.rejoin)
+        self._assignment = MemberAssignment(self._context, self.protocol, self._commits, self._group.rejoin)
         self._commits.group = self._group
-        self._commits.book = self._book
-        self._group.connect(self._book, self._commits.held_back)
-        held = self._held_partitions
-        self._positions = Positions(self._context, self._cluster, self._coordinator, held)
-        self._validation = Validation(self._context, self._cluster, self._positions, held)
-        self._out_of_range = OutOfRange(self._context, self._cluster, self._positions, held)
+        self._commits.assignment = self._assignment
+        self._group.connect(self._assignment, self._commits.deferred)
+        assigned = self._held_partitions
+        self._positions = Positions(self._context, self._cluster, self._coordinator, assigned)
+        self._validation = Validation(self._context, self._cluster, self._positions, assigned)
+        self._out_of_range = OutOfRange(self._context, self._cluster, self._positions, assigned)
         self._fetcher: Fetcher | RangeFetcher = (
-            RangeFetcher(self._context, self._cluster, self._positions, held)
+            RangeFetcher(self._context, self._cluster, self._positions, assigned)
             if ranges
-            else Fetcher(self._context, self._cluster, self._positions, held)
+            else Fetcher(self._context, self._cluster, self._positions, assigned)
         )
         self._pattern = PatternSubscription(self._context, self._cluster, self._group)
         self._lookups = Lookups(self._context, self._cluster, self._coordinator)
-        self._closing = Closing(self._context, self._coordinator, self._group, self._book, self._commits, self._lookups)
-        self._watch = Watch(self._context, self._group, self._cluster, held)
-        self._cluster.wanted = lambda tp: tp in self._book.held
+        self._closing = Closing(
+            self._context, self._coordinator, self._group, self._assignment, self._commits, self._lookups
+        )
+        self._monitor = Monitor(self._context, self._group, self._cluster, assigned)
+        self._cluster.wanted = lambda tp: tp in self._assignment.partitions
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
 
@@ -156,13 +158,13 @@ class NetworkMachine:
         self._context.connections.closed(key, error, now)
         self._handled(now)
 
-    def answered(self, request_id: int, result: api.Answer | Exception, now: float) -> None:
+    def response_received(self, request_id: int, result: api.Response | Exception, now: float) -> None:
         self._context.now = now
-        self._context.connections.answered(request_id, result, now)
+        self._context.connections.response_received(request_id, result, now)
         self._handled(now)
 
     def _handled(self, now: float) -> None:
-        self._watch.look(now)
+        self._monitor.look(now)
         self._context.touch()
 
     # -- out
@@ -176,7 +178,7 @@ class NetworkMachine:
                 self._context.touched = False
                 self._deadline = self._poll_parts(now)
                 rounds += 1
-        self._watch.poll(now)
+        self._monitor.poll(now)
         actions = list(self._context.out)
         self._context.out.clear()
         return actions
@@ -191,7 +193,7 @@ class NetworkMachine:
         self._context.connections.expire(now)
         self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.active)
         times = [
-            self._book.poll(now),
+            self._assignment.poll(now),
             self._group.poll(now),
             self._commits.poll(now),
             self._positions.poll(now),
@@ -212,10 +214,10 @@ class NetworkMachine:
 
     def _own_topics(self) -> frozenset[str]:
         """What the user asked for, and not only a fellow member, or one call, which gets its own answer."""
-        return self._group.topics | frozenset(tp.topic for tp in self._book.held)
+        return self._group.topics | frozenset(tp.topic for tp in self._assignment.partitions)
 
-    def _held_partitions(self) -> dict[TopicPartition, HeldPartition]:
-        return self._book.held
+    def _held_partitions(self) -> dict[TopicPartition, AssignedPartition]:
+        return self._assignment.partitions
 
     def _subscribe(self, event: Subscribe, now: float) -> None:
         if event.pattern is not None:
@@ -230,11 +232,11 @@ class NetworkMachine:
         match event:
             case Subscribe():
                 self._closing.cut_short(now)
-                self._book.listener = event.listener
+                self._assignment.listener = event.listener
                 self._subscribe(event, now)
             case Assign():
                 self._closing.cut_short(now)
-                self._book.assign_by_hand(event.partitions)
+                self._assignment.assign_by_hand(event.partitions)
             case Unsubscribe() | Close():
                 if isinstance(event, Close):
                     self._fetcher.end(now)
@@ -245,33 +247,33 @@ class NetworkMachine:
     def _revoking(self, event: CompleteRevoke | PartitionsRevoked | DelayExplained) -> None:
         match event:
             case CompleteRevoke():
-                self._book.leaving |= event.leaving
-                self._book.complete(event.partitions)
+                self._assignment.leaving |= event.leaving
+                self._assignment.complete(event.partitions)
             case PartitionsRevoked():
-                self._book.listener_done(event.partitions)
+                self._assignment.listener_done(event.partitions)
             case DelayExplained():
-                self._watch.explained(event)
+                self._monitor.explained(event)
             case _:
                 assert_never(event)
 
     def _consumed(self, event: Consumed) -> None:
         for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():
-            held = self._book.get(tp, epoch)
-            if held is not None:
-                held.consumed(fetch_number, records, nbytes)
+            assigned = self._assignment.get(tp, epoch)
+            if assigned is not None:
+                assigned.consumed(fetch_number, records, nbytes)
 
     def _moved(self, event: SetPosition | Pause | Resume) -> None:
-        held = self._book.get(event.partition, event.epoch)
-        if held is None:
+        assigned = self._assignment.get(event.partition, event.epoch)
+        if assigned is None:
             return
         match event:
             case SetPosition():
-                held.set_position(event)
-                if held.phase is Phase.FETCHING:
-                    self._positions.moved(held)
+                assigned.set_position(event)
+                if assigned.phase is Phase.FETCHING:
+                    self._positions.moved(assigned)
             case Pause():
-                held.paused = True
+                assigned.paused = True
             case Resume():
-                held.paused = False
+                assigned.paused = False
             case _:
                 assert_never(event)

@@ -17,7 +17,7 @@ class Membership:
     """Not thread-safe: the network machine owns it.
 
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
-    requesting: a Join or Sync is under way. told_to_rejoin: by a heartbeat or commit, since the last join.
+    requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
     alive_at: when the last heartbeat that was answered was sent. well_at: the same, of those answered without a word of
     a rebalance. unheard: the last one had no answer.
     """
@@ -34,7 +34,7 @@ class Membership:
         self.reason = ""
         self.wants_join = False
         self.requesting = False
-        self.told_to_rejoin = False
+        self.rejoin_requested = False
         self.unheard = False
         self.alive_at = float("-inf")
         self.well_at = float("-inf")
@@ -71,7 +71,7 @@ class Membership:
     def end(self, *, forget_id: bool) -> None:
         """Law 1."""
         self.number += 1
-        self.requesting = self.wants_join = self.told_to_rejoin = self.unheard = False
+        self.requesting = self.wants_join = self.rejoin_requested = self.unheard = False
         self.generation = -1
         if forget_id:
             self.member_id, self.id_used = "", False

@@ -37,14 +37,14 @@ def mismatch(group_id: str, assignors: Sequence[str], found: object) -> Inconsis
     said = (
         f"group {group_id!r} cannot be joined: it has no assignor in common with this consumer, which offers {offered}."
     )
-    if not isinstance(found, api.DescribeGroupAnswer) or found.error:
-        why = f"error code {found.error}" if isinstance(found, api.DescribeGroupAnswer) else found
+    if not isinstance(found, api.DescribeGroupResponse) or found.error:
+        why = f"error code {found.error}" if isinstance(found, api.DescribeGroupResponse) else found
         hint = "Set assignors to what its members use, or choose another group_id."
         return InconsistentGroupProtocolError(f"{said} What the group uses could not be learnt ({why}). {hint}")
     return InconsistentGroupProtocolError(f"{said} {_hint(found, assignors)}")
 
 
-def _hint(group: api.DescribeGroupAnswer, assignors: Sequence[str]) -> str:
+def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:
     if group.protocol_type not in ("", _OURS):
         return f"The group is not one of consumers but of {group.protocol_type!r}: choose another group_id."
     names = list(dict.fromkeys(group.clients))

@@ -25,19 +25,19 @@ from instride.core.events import (
     EARLIEST,
     LATEST,
     Noticed,
-    Parked,
+    PartitionFailed,
     PartitionRecovered,
     Positioned,
 )
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.assigned_partition import AssignedPartition, Phase
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.held import HeldPartition, Phase
 from instride.core.network.reset import reset_position, reset_timestamp
-from instride.core.words import words
+from instride.core.telemetry_lines import words
 from instride.errors import (
     KafkaError,
     LogTruncationError,
@@ -51,7 +51,7 @@ from instride.records import TopicPartition
 from instride.telemetry import PositionReset, ResetCause
 from instride.wire import api
 
-__all__ = ["Positions", "Stamps", "asked", "is_passing"]
+__all__ = ["Positions", "Fences", "asked", "is_passing"]
 
 _MOVED = frozenset({15, 16})
 _UNKNOWN_TOPIC_ID = 100
@@ -65,7 +65,7 @@ _NEEDS_SEEK = (
 _FIRST_TRY = 1.0
 _LONGEST_TROUBLE = 60.0
 
-Stamps = dict[TopicPartition, tuple[int, int, int]]
+Fences = dict[TopicPartition, tuple[int, int, int]]
 
 
 class Positions:
@@ -76,12 +76,12 @@ class Positions:
         context: Context,
         cluster: Cluster,
         coordinator: Coordinator,
-        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
+        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
     ) -> None:
         self._context = context
         self._cluster = cluster
         self._coordinator = coordinator
-        self._held = held
+        self._held = assigned
         self._committed_backoff = context.backoff()
         self._asking_committed = False
         self._leader_backoff: dict[int, Backoff] = {}
@@ -104,52 +104,52 @@ class Positions:
     def _try_failed(self, now: float) -> float:
         """Law 4. Returns when the next one is due."""
         due = float("inf")
-        for held in self._held().values():
-            if held.phase is Phase.PARKED and held.trouble is not None and held.state is Ownership.OWNED:
-                if held.trouble.ready(now):
-                    held.try_again()
+        for assigned in self._held().values():
+            if assigned.phase is Phase.FAILED and assigned.trouble is not None and assigned.state is Ownership.OWNED:
+                if assigned.trouble.ready(now):
+                    assigned.try_again()
                     self._context.touch()
                 else:
-                    due = min(due, held.trouble.ready_at)
+                    due = min(due, assigned.trouble.ready_at)
         return due
 
-    def _needs(self, held: HeldPartition) -> bool:
-        searching = held.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET)
-        return searching and not held.asking and held.state is Ownership.OWNED
+    def _needs(self, assigned: AssignedPartition) -> bool:
+        searching = assigned.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET)
+        return searching and not assigned.asking and assigned.state is Ownership.OWNED
 
     # -- the committed offset
 
-    def _find_committed(self, partitions: list[HeldPartition], now: float) -> float:
+    def _find_committed(self, partitions: list[AssignedPartition], now: float) -> float:
         """Returns when to be asked again."""
         if self._context.config.group_id is None:
-            for held in partitions:
-                self._uncommitted(held)
+            for assigned in partitions:
+                self._uncommitted(assigned)
             return float("inf")
         if self._asking_committed or not self._coordinator.need():
             return float("inf")
         if not self._committed_backoff.ready(now):
             return self._committed_backoff.ready_at
         self._asking_committed = True
-        stamps = asked(partitions)
+        fences = asked(partitions)
         request = api.OffsetFetch(
             group_id=self._context.config.group_id,
-            partitions=tuple(sorted(stamps)),
-            topic_ids=self._cluster.topic_ids({tp.topic for tp in stamps}),
+            partitions=tuple(sorted(fences)),
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in fences}),
         )
-        self._coordinator.send(request, lambda result, then: self._committed(stamps, result, then), now)
+        self._coordinator.send(request, lambda result, then: self._committed(fences, result, then), now)
         return float("inf")
 
-    def _committed(self, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
+    def _committed(self, fences: Fences, result: api.Response | Exception, now: float) -> None:
         self._context.touch()
         self._asking_committed = False
-        current = self.current(stamps)
-        if isinstance(result, api.OffsetFetchAnswer) and result.error == 0:
+        current = self.current(fences)
+        if isinstance(result, api.OffsetFetchResponse) and result.error == 0:
             self._committed_backoff.succeeded()
-            for held in current:
-                found = result.offsets.get(held.partition)
-                self._take_committed(held, found if found is not None else api.CommittedOffset(error=-1), now)
+            for assigned in current:
+                found = result.offsets.get(assigned.partition)
+                self._take_committed(assigned, found if found is not None else api.CommittedOffset(error=-1), now)
             return
-        code = result.error if isinstance(result, api.OffsetFetchAnswer) else 0
+        code = result.error if isinstance(result, api.OffsetFetchResponse) else 0
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
         error = error_for_code(code, why) if code else result
         self._context.log(logging.INFO, f"looking up committed offsets failed: {error}")
@@ -157,29 +157,29 @@ class Positions:
             self._coordinator.lost(error)
         self._failed(self._committed_backoff, current, error, now)
 
-    def _take_committed(self, held: HeldPartition, found: api.CommittedOffset, now: float) -> None:
+    def _take_committed(self, assigned: AssignedPartition, found: api.CommittedOffset, now: float) -> None:
         if found.error:
             if found.error == _UNKNOWN_TOPIC_ID:
-                self._cluster.doubt({held.partition.topic})
-            why = f"the committed offset of {held.partition}: {name_of_code(found.error)}"
-            self._retry_or_park(held, error_for_code(found.error, why), now)
+                self._cluster.doubt({assigned.partition.topic})
+            why = f"the committed offset of {assigned.partition}: {name_of_code(found.error)}"
+            self._retry_or_fail(assigned, error_for_code(found.error, why), now)
         elif found.offset < 0:
-            self._uncommitted(held)
+            self._uncommitted(assigned)
         else:
-            self._found(held, found.offset, found.leader_epoch)
+            self._found(assigned, found.offset, found.leader_epoch)
 
     # -- the ends of the log
 
-    def _find_offsets(self, partitions: list[HeldPartition], now: float) -> float:
+    def _find_offsets(self, partitions: list[AssignedPartition], now: float) -> float:
         """Returns when to be asked again."""
-        by_leader: dict[int, list[HeldPartition]] = {}
-        for held in partitions:
-            leader = self._cluster.leader(held.partition)
+        by_leader: dict[int, list[AssignedPartition]] = {}
+        for assigned in partitions:
+            leader = self._cluster.leader(assigned.partition)
             if leader is None:
-                held.backoff.failed(now)
-                self._cluster.miss(held.partition, now)
+                assigned.backoff.failed(now)
+                self._cluster.miss(assigned.partition, now)
             else:
-                by_leader.setdefault(leader[0].node_id, []).append(held)
+                by_leader.setdefault(leader[0].node_id, []).append(assigned)
         wake = float("inf")
         for node_id, group in by_leader.items():
             backoff = self._leader_backoff.setdefault(node_id, self._context.backoff())
@@ -191,14 +191,16 @@ class Positions:
                 wake = min(wake, backoff.ready_at)
         return wake
 
-    def _ask_leader(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
+    def _ask_leader(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
         broker = self._cluster.brokers[node_id]
         self._asking_leaders.add(node_id)
-        stamps = asked(partitions)
+        fences = asked(partitions)
         config, wall_clock = self._context.config, self._context.wall_clock()
-        leaders = {held.partition: self._cluster.leader(held.partition) for held in partitions}
+        leaders = {assigned.partition: self._cluster.leader(assigned.partition) for assigned in partitions}
         request = api.ListOffsets(
-            timestamps={held.partition: reset_timestamp(config, held.timestamp, wall_clock) for held in partitions},
+            timestamps={
+                assigned.partition: reset_timestamp(config, assigned.timestamp, wall_clock) for assigned in partitions
+            },
             leader_epochs={tp: leader[1] for tp, leader in leaders.items() if leader is not None},
             read_committed=self._context.config.isolation_level == "read_committed",
         )
@@ -206,149 +208,149 @@ class Positions:
             ConnectionKey(Role.DATA, node_id),
             (broker.host, broker.port),
             request,
-            lambda result, then: self._listed(node_id, stamps, result, then),
+            lambda result, then: self._listed(node_id, fences, result, then),
             now,
         )
 
-    def _listed(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
+    def _listed(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
         self._context.touch()
         self._asking_leaders.discard(node_id)
-        current = self.current(stamps)
-        if not isinstance(result, api.ListOffsetsAnswer):
+        current = self.current(fences)
+        if not isinstance(result, api.ListOffsetsResponse):
             self._cluster.suspect(node_id)
             self._cluster.refresh()
             self._failed(self._leader_backoff[node_id], current, result, now)
             return
         self._leader_backoff[node_id].succeeded()
-        for held in current:
-            found = result.offsets.get(held.partition)
+        for assigned in current:
+            found = result.offsets.get(assigned.partition)
             code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
             if found is None or code:
                 self._cluster.refresh()
-                self.not_listed(held, found, now)
-            elif found.offset < 0 and held.timestamp == BY_DURATION:
-                held.find_offset(LATEST)  # nothing was written since
+                self.not_listed(assigned, found, now)
+            elif found.offset < 0 and assigned.timestamp == BY_DURATION:
+                assigned.find_offset(LATEST)  # nothing was written since
             else:
-                reset = held.timestamp != EARLIEST and not held.seek_number
-                self._found(held, found.offset, found.leader_epoch, reset=reset)
+                reset = assigned.timestamp != EARLIEST and not assigned.seek_number
+                self._found(assigned, found.offset, found.leader_epoch, reset=reset)
 
-    def not_listed(self, held: HeldPartition, found: api.ListedOffset | None, now: float) -> None:
+    def not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
         code = found.error if found is not None else _UNKNOWN_SERVER_ERROR
-        error = error_for_code(code, f"the offset where {held.partition} begins: {name_of_code(code)}")
+        error = error_for_code(code, f"the offset where {assigned.partition} begins: {name_of_code(code)}")
         if code == _UNKNOWN_SERVER_ERROR:
             self._context.log(logging.WARNING, str(error))
-            held.backoff.failed(now)
+            assigned.backoff.failed(now)
         else:
-            self._retry_or_park(held, error, now)
+            self._retry_or_fail(assigned, error, now)
 
     # -- outcomes
 
-    def called_out_of_range(self, held: HeldPartition) -> None:
+    def called_out_of_range(self, assigned: AssignedPartition) -> None:
         """By its leader: `OutOfRange` looks whether that is so."""
-        held.phase = Phase.VERIFY_RANGE
+        assigned.phase = Phase.VERIFY_RANGE
         self._context.touch()
 
-    def out_of_range(self, held: HeldPartition, start: int, end: int) -> None:
+    def out_of_range(self, assigned: AssignedPartition, start: int, end: int) -> None:
         """Its log begins at `start` and ends at `end`, and does not have the next offset."""
         where = reset_position(self._context.config)
-        why = f"{held.partition} has no records at offset {held.offset}: its log begins at {start} and ends at {end}"
-        held.reset_cause = ResetCause.OUT_OF_RANGE
+        why = f"{assigned.partition} has no records at offset {assigned.offset}: its log begins at {start} and ends at {end}"
+        assigned.reset_cause = ResetCause.OUT_OF_RANGE
         if where is None:
             why += ', and auto_offset_reset is "none"; seek to go on'
-        self.park(held, OffsetOutOfRangeError(why), reset=where)
+        self.fail(assigned, OffsetOutOfRangeError(why), reset=where)
         self._context.touch()
 
-    def truncated(self, held: HeldPartition, cut: tuple[int, int] | None) -> None:
+    def truncated(self, assigned: AssignedPartition, cut: tuple[int, int] | None) -> None:
         """cut: the offset at which the log was cut, and the epoch that it ends there; None where that is unknown."""
-        tp, offset = held.partition, cut[0] if cut is not None else None
+        tp, offset = assigned.partition, cut[0] if cut is not None else None
         known = f"it is cut at offset {offset}" if cut is not None else "nobody knows where"
         error = LogTruncationError(
-            f"the log of {tp} was cut behind offset {held.offset}, which was read already ({known}); seek to go on",
+            f"the log of {tp} was cut behind offset {assigned.offset}, which was read already ({known}); seek to go on",
             topic=tp.topic,
             partition=tp.partition,
-            offset=held.offset,
+            offset=assigned.offset,
             divergent_offset=offset,
         )
         policy = reset_position(self._context.config)
         reset = policy if cut is None or policy is None else cut[0]
-        held.reset_cause = ResetCause.TRUNCATED
-        self.park(held, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
+        assigned.reset_cause = ResetCause.TRUNCATED
+        self.fail(assigned, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
 
-    def topic_recreated(self, held: HeldPartition, old: UUID) -> None:
-        held.other_topic()
+    def topic_recreated(self, assigned: AssignedPartition, old: UUID) -> None:
+        assigned.other_topic()
         self._context.touch()
-        if held.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET):
+        if assigned.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET):
             return  # nothing of the old one is known; what was asked for is asked for again
-        tp = held.partition
+        tp = assigned.partition
         error = TopicRecreatedError(
-            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {held.topic_id}): offset "
-            f"{held.offset} of partition {tp.partition} is of the old one; seek to go on",
+            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {assigned.topic_id}): offset "
+            f"{assigned.offset} of partition {tp.partition} is of the old one; seek to go on",
             topic=tp.topic,
             partition=tp.partition,
             old_topic_id=old,
-            topic_id=held.topic_id,
+            topic_id=assigned.topic_id,
         )
-        held.reset_cause = ResetCause.RECREATED
-        self.park(held, error, reset=reset_position(self._context.config))
+        assigned.reset_cause = ResetCause.RECREATED
+        self.fail(assigned, error, reset=reset_position(self._context.config))
 
-    def _uncommitted(self, held: HeldPartition) -> None:
+    def _uncommitted(self, assigned: AssignedPartition) -> None:
         where = reset_position(self._context.config)
         if where is None:
-            why = f'{held.partition} has no committed offset, and auto_offset_reset is "none"; seek to go on'
-            self.park(held, NoOffsetForPartitionError(why))
+            why = f'{assigned.partition} has no committed offset, and auto_offset_reset is "none"; seek to go on'
+            self.fail(assigned, NoOffsetForPartitionError(why))
         else:
-            held.find_offset(where)
+            assigned.find_offset(where)
         self._context.touch()
 
-    def moved(self, held: HeldPartition) -> None:
+    def moved(self, assigned: AssignedPartition) -> None:
         """Where it goes on is known. If a reset led there, it is told: an event, a line of the log, and metrics."""
-        if held.reset_from is None:
+        if assigned.reset_from is None:
             return
-        start, held.reset_from = held.reset_from, None
+        start, assigned.reset_from = assigned.reset_from, None
         event = PositionReset(
             at=self._context.now,
-            partition=held.partition,
-            epoch=held.epoch,
-            cause=held.reset_cause,
+            partition=assigned.partition,
+            epoch=assigned.epoch,
+            cause=assigned.reset_cause,
             from_offset=start,
-            to_offset=held.offset,
+            to_offset=assigned.offset,
         )
         self._context.connections.meter.reset(event)
         self._context.log(*words(event))
         self._context.deliver(Noticed(event=event))
 
-    def _found(self, held: HeldPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
-        held.found(offset, leader_epoch)
-        self.moved(held)
-        self.recovered(held)
+    def _found(self, assigned: AssignedPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
+        assigned.found(offset, leader_epoch)
+        self.moved(assigned)
+        self.recovered(assigned)
         self._context.deliver(
             Positioned(
-                partition=held.partition,
-                epoch=held.epoch,
-                seek_number=held.seek_number,
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                seek_number=assigned.seek_number,
                 offset=offset,
                 leader_epoch=leader_epoch,
                 reset=reset,
             )
         )
 
-    def _failed(self, backoff: Backoff, partitions: list[HeldPartition], error: object, now: float) -> None:
+    def _failed(self, backoff: Backoff, partitions: list[AssignedPartition], error: object, now: float) -> None:
         """A question failed as a whole (law 3)."""
         backoff.failed(now)
         if not is_passing(error):
-            for held in partitions:
-                self._retry_or_park(held, error, now)
+            for assigned in partitions:
+                self._retry_or_fail(assigned, error, now)
 
-    def _retry_or_park(self, held: HeldPartition, error: object, now: float) -> None:
+    def _retry_or_fail(self, assigned: AssignedPartition, error: object, now: float) -> None:
         if is_passing(error):
-            held.backoff.failed(now)
+            assigned.backoff.failed(now)
         else:
-            self.park(held, error if isinstance(error, Exception) else TypeError(repr(error)))
+            self.fail(assigned, error if isinstance(error, Exception) else TypeError(repr(error)))
 
-    def park(
+    def fail(
         self,
-        held: HeldPartition,
+        assigned: AssignedPartition,
         error: Exception,
         *,
         reset: int | None = None,
@@ -356,16 +358,16 @@ class Positions:
         void_from: int | None = None,
     ) -> None:
         again = reset is None and not isinstance(error, _NEEDS_SEEK)
-        held.fail(self._context.now, (held.trouble or self._trouble()) if again else None)
+        assigned.fail(self._context.now, (assigned.trouble or self._trouble()) if again else None)
         # Of a reset `moved` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
         level = logging.INFO if isinstance(error, NoOffsetForPartitionError) else logging.ERROR
         level = logging.DEBUG if reset is not None else level
-        self._context.log(level, f"{held.partition} is parked: {error}")
+        self._context.log(level, f"{assigned.partition} has failed: {error}")
         self._context.deliver(
-            Parked(
-                partition=held.partition,
-                epoch=held.epoch,
-                fetch_number=held.fetch_number,
+            PartitionFailed(
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                fetch_number=assigned.fetch_number,
                 error=error,
                 reset=reset,
                 leader_epoch=leader_epoch,
@@ -374,25 +376,25 @@ class Positions:
             )
         )
 
-    def recovered(self, held: HeldPartition) -> None:
+    def recovered(self, assigned: AssignedPartition) -> None:
         """What it needed was answered well."""
-        if held.trouble is None:
+        if assigned.trouble is None:
             return
-        held.trouble, held.alone = None, False
-        self._context.log(logging.INFO, f"{held.partition} has recovered")
+        assigned.trouble, assigned.alone = None, False
+        self._context.log(logging.INFO, f"{assigned.partition} has recovered")
         self._context.deliver(
-            PartitionRecovered(partition=held.partition, epoch=held.epoch, fetch_number=held.fetch_number)
+            PartitionRecovered(partition=assigned.partition, epoch=assigned.epoch, fetch_number=assigned.fetch_number)
         )
 
     def _trouble(self) -> Backoff:
         return Backoff(_FIRST_TRY, _LONGEST_TROUBLE, self._context.random, together=True)
 
-    def current(self, stamps: Stamps) -> list[HeldPartition]:
+    def current(self, fences: Fences) -> list[AssignedPartition]:
         """Law 2. They may be asked for again."""
         table = self._held()
-        current = [table[tp] for tp, stamp in stamps.items() if tp in table and table[tp].stamp == stamp]
-        for held in current:
-            held.asking = False
+        current = [table[tp] for tp, stamp in fences.items() if tp in table and table[tp].stamp == stamp]
+        for assigned in current:
+            assigned.asking = False
         return current
 
 
@@ -401,8 +403,8 @@ def is_passing(error: object) -> bool:
     return isinstance(error, KafkaError) and (error.retriable or getattr(error, "code", 0) in _RETRY)
 
 
-def asked(partitions: list[HeldPartition]) -> Stamps:
+def asked(partitions: list[AssignedPartition]) -> Fences:
     """They are asked for now, as they are."""
-    for held in partitions:
-        held.asking = True
-    return {held.partition: held.stamp for held in partitions}
+    for assigned in partitions:
+        assigned.asking = True
+    return {assigned.partition: assigned.stamp for assigned in partitions}

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from instride.core.events import LATEST, Fetched
 from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
-from instride.core.network.held import HeldPartition
-from instride.core.network.positions import Positions, Stamps
+from instride.core.network.positions import Fences, Positions
 from instride.records import OffsetRange, TopicPartition
 from instride.wire import api
 
@@ -86,13 +86,13 @@ class RangeFetcher:
         context: Context,
         cluster: Cluster,
         positions: Positions,
-        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
+        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
     ) -> None:
         self._context = context
         self._cluster = cluster
         self._positions = positions
-        self._held = held
-        self._flying: set[int] = set()
+        self._held = assigned
+        self._in_flight: set[int] = set()
         self._due: dict[int, float] = {}
 
     def end(self, now: float) -> None:
@@ -100,21 +100,21 @@ class RangeFetcher:
 
     def poll(self, now: float) -> float:
         wake = float("inf")
-        by_leader: dict[int, list[HeldPartition]] = {}
-        for held in self._held().values():
-            if not held.fetchable:
+        by_leader: dict[int, list[AssignedPartition]] = {}
+        for assigned in self._held().values():
+            if not assigned.fetchable:
                 continue
-            if not held.backoff.ready(now):
-                wake = min(wake, held.backoff.ready_at)
+            if not assigned.backoff.ready(now):
+                wake = min(wake, assigned.backoff.ready_at)
                 continue
-            leader = self._cluster.leader(held.partition)
+            leader = self._cluster.leader(assigned.partition)
             if leader is None:
-                held.backoff.failed(now)
-                wake = min(wake, held.backoff.ready_at)
-                self._cluster.miss(held.partition, now)
+                assigned.backoff.failed(now)
+                wake = min(wake, assigned.backoff.ready_at)
+                self._cluster.miss(assigned.partition, now)
                 self._context.touch()
-            elif leader[0].node_id not in self._flying:
-                by_leader.setdefault(leader[0].node_id, []).append(held)
+            elif leader[0].node_id not in self._in_flight:
+                by_leader.setdefault(leader[0].node_id, []).append(assigned)
         for node_id, partitions in by_leader.items():
             due = self._due.get(node_id, 0.0)
             if now >= due:
@@ -123,77 +123,77 @@ class RangeFetcher:
                 wake = min(wake, due)
         return wake
 
-    def _ask(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
+    def _ask(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
         broker = self._cluster.brokers[node_id]
-        stamps = {held.partition: held.stamp for held in partitions}
-        self._flying.add(node_id)
+        fences = {assigned.partition: assigned.stamp for assigned in partitions}
+        self._in_flight.add(node_id)
         request = api.ListOffsets(
-            timestamps=dict.fromkeys(stamps, LATEST),
-            leader_epochs={held.partition: self._leader_epoch(held) for held in partitions},
+            timestamps=dict.fromkeys(fences, LATEST),
+            leader_epochs={assigned.partition: self._leader_epoch(assigned) for assigned in partitions},
             read_committed=self._context.config.isolation_level == "read_committed",
         )
         self._context.connections.send(
             ConnectionKey(Role.DATA, node_id),
             (broker.host, broker.port),
             request,
-            lambda result, then: self._answered(node_id, stamps, result, then),
+            lambda result, then: self._on_response(node_id, fences, result, then),
             now,
         )
 
-    def _leader_epoch(self, held: HeldPartition) -> int:
-        leader = self._cluster.leader(held.partition)
+    def _leader_epoch(self, assigned: AssignedPartition) -> int:
+        leader = self._cluster.leader(assigned.partition)
         return leader[1] if leader is not None else -1
 
-    def _answered(self, node_id: int, stamps: Stamps, result: api.Answer | Exception, now: float) -> None:
-        self._flying.discard(node_id)
+    def _on_response(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        self._in_flight.discard(node_id)
         self._due[node_id] = now + self._context.config.range_poll_interval
         self._context.touch()
-        if not isinstance(result, api.ListOffsetsAnswer):
+        if not isinstance(result, api.ListOffsetsResponse):
             self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
             self._cluster.suspect(node_id)
             self._cluster.refresh()
             return
         table = self._held()
         for tp, listed in result.offsets.items():
-            held = table.get(TopicPartition(*tp))
-            if held is None or stamps.get(held.partition) != held.stamp or not held.awaits_records:
+            assigned = table.get(TopicPartition(*tp))
+            if assigned is None or fences.get(assigned.partition) != assigned.stamp or not assigned.awaits_records:
                 continue
             if listed.error:
                 self._cluster.refresh()
-            elif 0 <= listed.offset < held.offset:
-                self._beyond_the_end(held, now)
+            elif 0 <= listed.offset < assigned.offset:
+                self._beyond_the_end(assigned, now)
             else:
-                held.corrupt_at = -1
-                self._positions.recovered(held)
-                if listed.offset > held.offset:
-                    self._deliver(held, listed)
+                assigned.corrupt_at = -1
+                self._positions.recovered(assigned)
+                if listed.offset > assigned.offset:
+                    self._deliver(assigned, listed)
 
-    def _beyond_the_end(self, held: HeldPartition, now: float) -> None:
+    def _beyond_the_end(self, assigned: AssignedPartition, now: float) -> None:
         """Law 3."""
-        if held.corrupt_at == held.offset:
-            self._positions.called_out_of_range(held)
+        if assigned.corrupt_at == assigned.offset:
+            self._positions.called_out_of_range(assigned)
             return
-        held.corrupt_at = held.offset
-        held.backoff.failed(now)
+        assigned.corrupt_at = assigned.offset
+        assigned.backoff.failed(now)
         self._cluster.refresh()
 
-    def _deliver(self, held: HeldPartition, listed: api.ListedOffset) -> None:
+    def _deliver(self, assigned: AssignedPartition, listed: api.ListedOffset) -> None:
         chunk = RangeChunk(
-            topic=held.partition.topic,
-            partition=held.partition.partition,
-            first_offset=held.offset,
+            topic=assigned.partition.topic,
+            partition=assigned.partition.partition,
+            first_offset=assigned.offset,
             next_offset=listed.offset,
             leader_epoch=listed.leader_epoch,
         )
-        held.offset, held.leader_epoch = chunk.next_offset, listed.leader_epoch
-        held.backoff.succeeded()
-        held.doubt.succeeded()
-        held.records += len(chunk)
+        assigned.offset, assigned.leader_epoch = chunk.next_offset, listed.leader_epoch
+        assigned.backoff.succeeded()
+        assigned.doubt.succeeded()
+        assigned.records += len(chunk)
         self._context.deliver(
             Fetched(
-                partition=held.partition,
-                epoch=held.epoch,
-                fetch_number=held.fetch_number,
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                fetch_number=assigned.fetch_number,
                 start=chunk.first_offset,
                 chunk=chunk,  # type: ignore[arg-type]  # its record is a range
                 next_offset=listed.offset,

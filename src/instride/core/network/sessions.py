@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from instride.wire import api
 
-__all__ = ["SESSION_ERRORS", "FetchSession", "Said", "next_epoch"]
+__all__ = ["SESSION_ERRORS", "FetchSession", "FetchSessionState", "next_epoch"]
 
 _ID_NOT_FOUND = 70
 _NO_SESSION = 0
@@ -30,7 +30,7 @@ SESSION_ERRORS = frozenset({_ID_NOT_FOUND, 71, 106})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class FetchSessionState:
     """What the next fetch of a session says."""
 
     session_id: int
@@ -61,18 +61,18 @@ class FetchSession:
     def established(self) -> bool:
         return self._id != _NO_SESSION
 
-    def ask(self, wanted: Iterable[api.FetchPartition]) -> Said:
+    def ask(self, wanted: Iterable[api.FetchPartition]) -> FetchSessionState:
         """The next fetch, of these partitions, in this order."""
         table = {(each.topic, each.partition): each for each in wanted}
         named = any(each.topic_id == api.NO_TOPIC_ID for each in table.values())
         if self._epoch == _FULL or named != self._named or self._of_another_topic(table):
             self._epoch, self._named = _FULL, named
             self.known = table
-            return Said(
+            return FetchSessionState(
                 session_id=self._id, session_epoch=_FULL, named=named, partitions=tuple(table.values()), known=table
             )
         known, self.known = self.known, table
-        return Said(
+        return FetchSessionState(
             session_id=self._id,
             session_epoch=self._epoch,
             named=named,
@@ -85,12 +85,12 @@ class FetchSession:
         known = self.known
         return any(key in known and known[key].topic_id != each.topic_id for key, each in table.items())
 
-    def answered(self, answer: api.FetchAnswer) -> None:
+    def response_received(self, response: api.FetchResponse) -> None:
         """The fetch was answered without an error."""
         if self._epoch == _FULL:
-            self._id = answer.session_id
+            self._id = response.session_id
             self._epoch = next_epoch(_FULL) if self.established else _FULL
-        elif answer.session_id != self._id:
+        elif response.session_id != self._id:
             self._id, self._epoch = _NO_SESSION, _FULL
         else:
             self._epoch = next_epoch(self._epoch)
@@ -102,8 +102,8 @@ class FetchSession:
             self._id = _NO_SESSION
         return code in SESSION_ERRORS and not was_full
 
-    def end(self) -> Said:
+    def end(self) -> FetchSessionState:
         """The session is not needed any more: the broker may forget it."""
-        ended = Said(session_id=self._id, session_epoch=_FINAL, named=self._named, partitions=())
+        ended = FetchSessionState(session_id=self._id, session_epoch=_FINAL, named=self._named, partitions=())
         self._id, self._epoch, self.known = _NO_SESSION, _FULL, {}
         return ended

@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping
 
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
+from instride.core.network.assigned_partition import AssignedPartition, Phase
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
-from instride.core.network.held import HeldPartition, Phase
-from instride.core.network.positions import Positions, Stamps, asked, is_passing
+from instride.core.network.positions import Fences, Positions, asked, is_passing
 from instride.errors import KafkaError, TopicAuthorizationFailedError, UnsupportedVersionError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
@@ -41,60 +41,60 @@ class Validation:
         context: Context,
         cluster: Cluster,
         positions: Positions,
-        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
+        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
     ) -> None:
         self._context = context
         self._cluster = cluster
         self._positions = positions
-        self._held = held
+        self._held = assigned
         self._asking: set[int] = set()
         self._backoff: dict[int, Backoff] = {}
 
     def poll(self, now: float) -> float:
         version = self._cluster.version
         waiting = []
-        for held in self._held().values():
-            if held.checked != version:
-                held.checked = version
-                self._check(held)
-            if held.phase is Phase.VALIDATE and not held.asking and held.state is Ownership.OWNED:
-                waiting.append(held)
+        for assigned in self._held().values():
+            if assigned.checked != version:
+                assigned.checked = version
+                self._check(assigned)
+            if assigned.phase is Phase.VALIDATE and not assigned.asking and assigned.state is Ownership.OWNED:
+                waiting.append(assigned)
         return self._ask(waiting, now) if waiting else float("inf")
 
     # -- what the metadata says
 
-    def _check(self, held: HeldPartition) -> None:
-        topic_id = self._cluster.topic_id(held.partition.topic)
-        if topic_id not in (held.topic_id, api.NO_TOPIC_ID):
-            old, held.topic_id = held.topic_id, topic_id
+    def _check(self, assigned: AssignedPartition) -> None:
+        topic_id = self._cluster.topic_id(assigned.partition.topic)
+        if topic_id not in (assigned.topic_id, api.NO_TOPIC_ID):
+            old, assigned.topic_id = assigned.topic_id, topic_id
             if old != api.NO_TOPIC_ID:
-                self._positions.topic_recreated(held, old)
+                self._positions.topic_recreated(assigned, old)
                 return
-        leader = self._cluster.leader(held.partition)
-        if held.phase is not Phase.FETCHING or leader is None or leader[1] <= held.validated:
+        leader = self._cluster.leader(assigned.partition)
+        if assigned.phase is not Phase.FETCHING or leader is None or leader[1] <= assigned.validated:
             return
-        held.replica = None  # it was the old leader's choice
-        if 0 <= held.leader_epoch < leader[1]:
-            held.phase = Phase.VALIDATE
+        assigned.replica = None  # it was the old leader's choice
+        if 0 <= assigned.leader_epoch < leader[1]:
+            assigned.phase = Phase.VALIDATE
             self._context.touch()
         else:
-            held.validated = leader[1]
+            assigned.validated = leader[1]
 
     # -- asking
 
-    def _ask(self, waiting: list[HeldPartition], now: float) -> float:
+    def _ask(self, waiting: list[AssignedPartition], now: float) -> float:
         wake = float("inf")
-        by_leader: dict[int, list[HeldPartition]] = {}
-        for held in waiting:
-            leader = self._cluster.leader(held.partition)
-            if not held.backoff.ready(now):
-                wake = min(wake, held.backoff.ready_at)
+        by_leader: dict[int, list[AssignedPartition]] = {}
+        for assigned in waiting:
+            leader = self._cluster.leader(assigned.partition)
+            if not assigned.backoff.ready(now):
+                wake = min(wake, assigned.backoff.ready_at)
             elif leader is None:
-                held.backoff.failed(now)
-                wake = min(wake, held.backoff.ready_at)
-                self._cluster.miss(held.partition, now)
+                assigned.backoff.failed(now)
+                wake = min(wake, assigned.backoff.ready_at)
+                self._cluster.miss(assigned.partition, now)
             elif leader[0].node_id not in self._asking:
-                by_leader.setdefault(leader[0].node_id, []).append(held)
+                by_leader.setdefault(leader[0].node_id, []).append(assigned)
         for node_id, partitions in by_leader.items():
             backoff = self._backoff.setdefault(node_id, self._context.backoff())
             if backoff.ready(now):
@@ -103,73 +103,73 @@ class Validation:
                 wake = min(wake, backoff.ready_at)
         return wake
 
-    def _ask_leader(self, node_id: int, partitions: list[HeldPartition], now: float) -> None:
+    def _ask_leader(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
         broker = self._cluster.brokers[node_id]
-        epochs: dict[api.Partition, int] = {held.partition: self._leader_epoch(held) for held in partitions}
-        stamps = asked(partitions)
+        epochs: dict[api.Partition, int] = {assigned.partition: self._leader_epoch(assigned) for assigned in partitions}
+        fences = asked(partitions)
         self._asking.add(node_id)
         request = api.OffsetForLeaderEpoch(
-            epochs={held.partition: held.leader_epoch for held in partitions}, leader_epochs=epochs
+            epochs={assigned.partition: assigned.leader_epoch for assigned in partitions}, leader_epochs=epochs
         )
         self._context.connections.send(
             ConnectionKey(Role.DATA, node_id),
             (broker.host, broker.port),
             request,
-            lambda result, then: self._answered(node_id, stamps, epochs, result, then),
+            lambda result, then: self._on_response(node_id, fences, epochs, result, then),
             now,
         )
 
-    def _leader_epoch(self, held: HeldPartition) -> int:
-        leader = self._cluster.leader(held.partition)
+    def _leader_epoch(self, assigned: AssignedPartition) -> int:
+        leader = self._cluster.leader(assigned.partition)
         return leader[1] if leader is not None else -1
 
-    def _answered(
+    def _on_response(
         self,
         node_id: int,
-        stamps: Stamps,
+        fences: Fences,
         epochs: Mapping[api.Partition, int],
-        result: api.Answer | Exception,
+        result: api.Response | Exception,
         now: float,
     ) -> None:
         self._context.touch()
         self._asking.discard(node_id)
-        current = [held for held in self._positions.current(stamps) if held.phase is Phase.VALIDATE]
-        if isinstance(result, api.OffsetForLeaderEpochAnswer):
+        current = [assigned for assigned in self._positions.current(fences) if assigned.phase is Phase.VALIDATE]
+        if isinstance(result, api.OffsetForLeaderEpochResponse):
             self._backoff[node_id].succeeded()
-            for held in current:
-                self._take(held, epochs[held.partition], result.ends[held.partition], now)
+            for assigned in current:
+                self._take(assigned, epochs[assigned.partition], result.ends[assigned.partition], now)
         elif isinstance(result, UnsupportedVersionError):
-            for held in current:
-                self._valid(held, epochs[held.partition])
+            for assigned in current:
+                self._valid(assigned, epochs[assigned.partition])
         else:
             self._failed(node_id, current, result, now)
 
-    def _failed(self, node_id: int, current: list[HeldPartition], result: object, now: float) -> None:
+    def _failed(self, node_id: int, current: list[AssignedPartition], result: object, now: float) -> None:
         self._context.log(logging.INFO, f"validating positions at node {node_id} failed: {result}")
         self._backoff[node_id].failed(now)
         self._cluster.suspect(node_id)
         self._cluster.refresh()
         if isinstance(result, KafkaError) and not is_passing(result):
-            for held in current:
-                self._positions.park(held, result)
+            for assigned in current:
+                self._positions.fail(assigned, result)
 
     # -- one partition's answer
 
-    def _take(self, held: HeldPartition, epoch: int, end: api.EpochEnd, now: float) -> None:
+    def _take(self, assigned: AssignedPartition, epoch: int, end: api.EpochEnd, now: float) -> None:
         if end.error == _TOPIC_AUTHORIZATION_FAILED:
-            why = f"not authorised to validate a position of topic {held.partition.topic!r}: it needs Describe"
-            self._positions.park(held, TopicAuthorizationFailedError(why))
+            why = f"not authorised to validate a position of topic {assigned.partition.topic!r}: it needs Describe"
+            self._positions.fail(assigned, TopicAuthorizationFailedError(why))
         elif end.error:
-            self._context.log(logging.INFO, f"validating {held.partition} failed: {error_for_code(end.error)}")
+            self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
             self._cluster.refresh()
-            held.backoff.failed(now)
+            assigned.backoff.failed(now)
         elif end.leader_epoch < 0 or end.end_offset < 0:
-            self._positions.truncated(held, None)
-        elif end.end_offset < held.offset:
-            self._positions.truncated(held, (end.end_offset, end.leader_epoch))
+            self._positions.truncated(assigned, None)
+        elif end.end_offset < assigned.offset:
+            self._positions.truncated(assigned, (end.end_offset, end.leader_epoch))
         else:
-            self._valid(held, epoch)
+            self._valid(assigned, epoch)
 
-    def _valid(self, held: HeldPartition, epoch: int) -> None:
-        held.backoff.succeeded()
-        held.phase, held.validated, held.known_end = Phase.FETCHING, epoch, -1
+    def _valid(self, assigned: AssignedPartition, epoch: int) -> None:
+        assigned.backoff.succeeded()
+        assigned.phase, assigned.validated, assigned.known_end = Phase.FETCHING, epoch, -1

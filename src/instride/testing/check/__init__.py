@@ -12,7 +12,7 @@ from __future__ import annotations
 from instride.testing.check.events import BROKER, Event, decode, encode, read_histories, write
 from instride.testing.check.judge import INVARIANTS, Judge, check
 from instride.testing.check.ownerless import WithoutOwner, percentile, without_owner
-from instride.testing.check.terms import Terms
+from instride.testing.check.parameters import Parameters
 from instride.testing.check.violation import Violation
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "INVARIANTS",
     "Event",
     "Judge",
-    "Terms",
+    "Parameters",
     "Violation",
     "WithoutOwner",
     "check",

@@ -13,12 +13,12 @@ from operator import attrgetter
 from typing import Final
 
 from instride.errors import HistoryError
-from instride.testing.check.book import Book
 from instride.testing.check.events import BROKER, Event
 from instride.testing.check.folds import FOLDS
+from instride.testing.check.history_state import HistoryState
+from instride.testing.check.parameters import Parameters
 from instride.testing.check.rules import RULES, Rule
 from instride.testing.check.steps import Again, Change, Commit, Delivery, Passed, Place, Step
-from instride.testing.check.terms import Terms
 from instride.testing.check.violation import Violation
 from instride.testing.check.vocabulary import KINDS
 
@@ -41,11 +41,11 @@ def check(history: Iterable[Event]) -> list[Violation]:
     return judge.end()
 
 
-def _rules_for(terms: Terms) -> dict[str, list[Rule]]:
+def _rules_for(parameters: Parameters) -> dict[str, list[Rule]]:
     """Those that fit, by the step that they are asked about."""
     found: dict[str, list[Rule]] = {}
     for each in RULES:
-        if each.fits(terms):
+        if each.fits(parameters):
             found.setdefault(each.on, []).append(each)
     return found
 
@@ -54,7 +54,7 @@ class Judge:
     """Takes a history event by event. judged: the invariants that something was asked about. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.book = Book(ask=self._ask)
+        self.state = HistoryState(ask=self._ask)
         self._last: Event | None = None
         self._asked: set[str] = set()
         self._rules: dict[str, list[Rule]] | None = None
@@ -62,40 +62,40 @@ class Judge:
 
     def take(self, event: Event) -> None:
         """Raises HistoryError."""
-        self.book.line += 1
-        if self.book.ended and event.what in KINDS:
+        self.state.line += 1
+        if self.state.ended and event.what in KINDS:
             raise HistoryError(f'{event.what!r} comes after the event "end"')
         self._last = event
         fold = FOLDS.get(event.what)
         if fold is not None:
-            fold(self.book, event)
+            fold(self.state, event)
 
     def end(self) -> list[Violation]:
         """What was found, in the order of time. Raises HistoryError where nothing says what to judge by."""
-        if self.book.terms is None or self._last is None:
+        if self.state.parameters is None or self._last is None:
             raise HistoryError('a history needs the event "history", which says what it may be judged by')
-        if not self.book.ended:
-            FOLDS["end"](self.book, Event(self._last.time, BROKER, "end", (False,)))
+        if not self.state.ended:
+            FOLDS["end"](self.state, Event(self._last.time, BROKER, "end", (False,)))
         return sorted(self._found, key=attrgetter("time"))
 
     @property
     def judged(self) -> tuple[str, ...]:
         """Law 3."""
         numbers = set(self._asked)
-        if self.book.delivered:  # what did not happen breaks nothing
-            numbers |= {"S1"} | ({"P3", "P4"} if self.book.judged_by.calm else set())
-        if self.book.alive:
+        if self.state.delivered:  # what did not happen breaks nothing
+            numbers |= {"S1"} | ({"P3", "P4"} if self.state.judged_by.calm else set())
+        if self.state.alive:
             numbers.add("L4")
         return tuple(number for number in INVARIANTS if number in numbers)
 
     def _ask(self, name: str, step: Step) -> None:
-        book = self.book
+        state = self.state
         if self._rules is None:
-            self._rules = _rules_for(book.judged_by)
+            self._rules = _rules_for(state.judged_by)
         for rule in self._rules.get(name, ()):
-            if rule.when(step, book):
+            if rule.when(step, state):
                 self._asked.add(rule.number)
-                text = rule.judge(step, book)
+                text = rule.judge(step, state)
                 if text is not None:
                     self._wrong(rule, step, text)
 
@@ -105,9 +105,9 @@ class Judge:
             case Again():
                 lines = step.lines
             case Change():
-                lines = self.book.lines_of(step.each, step.older)
+                lines = self.state.lines_of(step.each, step.older)
             case Delivery() | Place() | Commit() | Passed():
-                lines = self.book.lines_of(step.each)
+                lines = self.state.lines_of(step.each)
             case _:
-                lines = (self.book.line,)
+                lines = (self.state.line,)
         self._found.append(Violation(number=rule.number, law=rule.law, time=event.time, text=text, lines=lines))

@@ -17,7 +17,7 @@ __all__ = ["Again", "Change", "Commit", "Delivery", "EndOf", "Passed", "Place", 
 
 
 class Change(NamedTuple):
-    """Something happens to an assignment: "assigned", "requested", "given back", "revoked", "lost", "standing".
+    """Something happens to an assignment: "assigned", "requested", "reassigned", "revoked", "lost", "standing".
 
     older: for "assigned", what was the newest assignment of the partition.
     """

@@ -156,7 +156,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "assigned": _kind(generation=_or_null(_whole), partitions=_EPOCHS),
     "requested": _kind(partitions=_EPOCHS),
     "deadline": _kind(partitions=_EPOCHS, until=_LIMIT),
-    "given back": _kind(partitions=_EPOCHS),
+    "reassigned": _kind(partitions=_EPOCHS),
     "revoked": _kind(partitions=_EPOCHS),
     "lost": _kind(partitions=_EPOCHS),
     "on assigned": _kind(partitions=_PARTITIONS),

@@ -25,8 +25,8 @@ from instride.records import TopicPartition
 from instride.testing.simulation.broker_model import BrokerModel
 from instride.testing.simulation.history import History
 from instride.testing.simulation.scheduler import Scheduler
-from instride.testing.witness import Witness
-from instride.wire.api import Answer, Request
+from instride.testing.tap import Tap
+from instride.wire.api import Request, Response
 
 __all__ = ["Channel", "Party"]
 
@@ -38,12 +38,12 @@ class Channel:
 
     __slots__ = ("_busy", "_requests", "_serve", "answers", "closed")
 
-    def __init__(self, serve: Callable[[Request, Callable[[Answer], None]], None]) -> None:
+    def __init__(self, serve: Callable[[Request, Callable[[Response], None]], None]) -> None:
         self._serve = serve
         self._requests: deque[tuple[int, Request]] = deque()
         self._busy = False
         self.closed = False
-        self.answers: deque[tuple[int, Answer]] = deque()
+        self.answers: deque[tuple[int, Response]] = deque()
 
     def send(self, number: int, request: Request) -> None:
         self._requests.append((number, request))
@@ -55,10 +55,10 @@ class Channel:
             number, request = self._requests.popleft()
             self._serve(request, partial(self._served, number))
 
-    def _served(self, number: int, answer: Answer) -> None:
+    def _served(self, number: int, response: Response) -> None:
         self._busy = False
         if not self.closed:
-            self.answers.append((number, answer))
+            self.answers.append((number, response))
         self._next()
 
 
@@ -78,7 +78,7 @@ class Party:
         self.channels: dict[ConnectionKey, Channel] = {}
         self.call: tuple[str, Call, Wait] | None = None
         self._brokers = brokers
-        self._witness = Witness(partial(history.add, name), session_timeout=config.session_timeout)
+        self._tap = Tap(partial(history.add, name), session_timeout=config.session_timeout)
         lease = Lease()
         self.machine = NetworkMachine(config, lease=lease, random=lambda: 0.5, wall_clock=lambda: scheduler.now)
         self.application = ApplicationMachine(
@@ -110,10 +110,10 @@ class Party:
             self.machine.handle(self.events.popleft(), self.now)
         self.tick()
 
-    def answer(self, key: ConnectionKey) -> None:
-        number, answer = self.channels[key].answers.popleft()
-        self._witness.answered(number, answer, self.now)
-        self.machine.answered(number, answer, self.now)
+    def response(self, key: ConnectionKey) -> None:
+        number, response = self.channels[key].answers.popleft()
+        self._tap.response_received(number, response, self.now)
+        self.machine.response_received(number, response, self.now)
         self.tick()
 
     def tick(self) -> None:
@@ -124,10 +124,10 @@ class Party:
             for action in self.machine.tick(self.now):
                 match action:
                     case Deliver():
-                        self._witness.delivered(action.event)
+                        self._tap.delivered(action.event)
                         self.queue.append(action.event)
                     case Transmit():
-                        self._witness.sent(action.key, action.request_id, action.request, self.now)
+                        self._tap.sent(action.key, action.request_id, action.request, self.now)
                         self.channels[action.key].send(action.request_id, action.request)
                     case OpenConnection():
                         self._close(action.key)
@@ -143,7 +143,7 @@ class Party:
         gone = self.channels.pop(key, None)
         if gone is not None:
             gone.closed = True
-            self._witness.closed(key, self.now)
+            self._tap.closed(key, self.now)
 
     def waiting(self) -> list[ConnectionKey]:
         """Connections with an answer that can be taken."""

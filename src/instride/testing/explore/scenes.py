@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from instride.core.events import Assigned, RevokeRequested
+from instride.core.events import Assigned, RevocationRequested
 from instride.testing.explore.world import Scope, World
 
 __all__ = ["SCENES", "Scene", "begin"]
@@ -70,7 +70,7 @@ def _possible(world: World, moves: tuple[str, ...]) -> Iterator[str]:
                 yield from _settling(world)
             case "heartbeat":
                 for _ in range(_PATIENCE):
-                    if _has_come(world, RevokeRequested):
+                    if _has_come(world, RevocationRequested):
                         break
                     yield "time"
                     yield from _settling(world)
@@ -98,5 +98,5 @@ def _network(world: World) -> list[str]:
     return [each for each in world.moves() if ".take" in each or ".answer" in each]
 
 
-def _has_come(world: World, kind: type[Assigned | RevokeRequested]) -> bool:
+def _has_come(world: World, kind: type[Assigned | RevocationRequested]) -> bool:
     return any(isinstance(each, kind) for each in world.members["A"].party.queue)

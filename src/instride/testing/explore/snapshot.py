@@ -25,14 +25,14 @@ __all__ = ["fingerprint"]
 _PLAIN: Final = (int, float, str, bytes, type(None), bool, complex)
 _LEFT_OUT: Final = frozenset(
     {
-        "Holdings",
+        "OwnershipView",
         "NetworkMeter",
         "ApplicationMeter",
-        "Watch",
-        "Witness",
+        "Monitor",
+        "Tap",
         "History",
         "Judge",
-        "Book",  # the judge's; the network machine's is another class, see `_is_the_judges`
+        "MemberAssignment",  # the judge's; the network machine's is another class, see `_is_the_judges`
         "Logger",
         "World",
         "Member",
@@ -56,15 +56,18 @@ def fingerprint(world: World) -> int:
 
 def _told(world: World, walk: _Walk) -> None:
     """What the judge's book knows of now."""
-    book = world.judge.book
-    for each in book.assignments.values():
+    assignment = world.judge.state
+    for each in assignment.assignments.values():
         if not each.ended or each.ended == "lost":
             marks = (each.who, each.partition, each.epoch, each.start, each.next, each.done, each.committed)
             flags = (each.ended, each.asked, each.undelayed, each.delayed, each.excused, each.reset, each.earlier)
             walk.out.append((marks, flags, each.paused, each.superseded))
-    walk.out.append((tuple(sorted(book.committed.items())), tuple(sorted(book.prefix.items()))))
+    walk.out.append((tuple(sorted(assignment.committed.items())), tuple(sorted(assignment.prefix.items()))))
     walk.out.append(
-        (tuple(sorted(book.ending.items())), tuple(sorted(each for each in book.heard if book.heard[each])))
+        (
+            tuple(sorted(assignment.ending.items())),
+            tuple(sorted(each for each in assignment.heard if assignment.heard[each])),
+        )
     )
 
 
@@ -134,7 +137,9 @@ class _Walk:
     def _object(self, value: Any) -> None:
         kind = type(value)
         self.out.append(kind.__name__)
-        if kind.__name__ in _LEFT_OUT and not (kind.__name__ == "Book" and kind.__module__.startswith("instride.core")):
+        if kind.__name__ in _LEFT_OUT and not (
+            kind.__name__ == "MemberAssignment" and kind.__module__.startswith("instride.core")
+        ):
             return
         if kind.__module__ == "random":
             return

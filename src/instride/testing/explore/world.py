@@ -22,7 +22,7 @@ from instride.core.group.ownership import Ownership
 from instride.errors import KafkaError
 from instride.records import TopicPartition
 from instride.testing.check import Judge, Violation
-from instride.testing.check.terms import Terms
+from instride.testing.check.parameters import Parameters
 from instride.testing.explore.party import Party
 from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.history import BROKER, History
@@ -59,8 +59,10 @@ class World:
         self._judged = 0
         self.members: dict[str, Member] = {}
         self.errors: list[str] = []
-        terms = Terms(source="a small scope", kind="slow", view="broker", reset="earliest", session=45.5, beat=3.5)
-        self.history.add(BROKER, "history", *terms)
+        parameters = Parameters(
+            source="a small scope", kind="slow", view="broker", reset="earliest", session=45.5, beat=3.5
+        )
+        self.history.add(BROKER, "history", *parameters)
         for number in range(2):
             self.brokers.produce(TopicPartition("t", number), _RECORDS)
         self._join("A")
@@ -216,7 +218,7 @@ class Member(RebalanceListener):
 
     def owned(self) -> dict[TopicPartition, OwnedPartition]:
         """What its application has, as it knows it now."""
-        return self.party.application._state.lists.held
+        return self.party.application._state.lists.owned
 
     def _verbs(self) -> list[str]:
         if self._only_closes:
@@ -269,7 +271,7 @@ class Member(RebalanceListener):
             case "close":
                 self._call("close", consumer.close(timeout=_CLOSING))
             case _ if word.startswith("answer "):
-                party.answer(next(key for key in party.waiting() if key.role.value == word[7:]))
+                party.response(next(key for key in party.waiting() if key.role.value == word[7:]))
             case _:
                 self._on_a_partition(word)
 
@@ -408,7 +410,7 @@ class Member(RebalanceListener):
             self.world.scheduler.run(party.now, lambda: False)
             for key in party.waiting():
                 if key in party.channels and party.channels[key].answers:
-                    party.answer(key)
+                    party.response(key)
         return moved
 
     def read_on(self) -> None:

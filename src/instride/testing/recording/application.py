@@ -83,7 +83,7 @@ class WatchedApplication:
 
     def _tell_passed(self) -> None:
         """Positions move over control records at a log's end without a delivery."""
-        for tp, held in self._machine._state.lists.held.items():
+        for tp, held in self._machine._state.lists.owned.items():
             due = self._next.get((tp, held.epoch, held.seek_number))
             if due is not None and held.position is not None and due < held.position:
                 self._next[tp, held.epoch, held.seek_number] = held.position

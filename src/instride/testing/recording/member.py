@@ -2,7 +2,7 @@
 
 Laws
 1. The consumer does what it would do otherwise: each proxy hands everything on, results and errors too.
-2. The network machine is watched by `Witness`, on the network thread; the application machine on its caller's.
+2. The network machine is watched by `Tap`, on the network thread; the application machine on its caller's.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from instride.errors import IllegalStateError
 from instride.records import OffsetRange, TopicPartition
 from instride.testing.recording.application import WatchedApplication
 from instride.testing.recording.resources import sample
-from instride.testing.witness import Witness
-from instride.wire.api import Answer
+from instride.testing.tap import Tap
+from instride.wire.api import Response
 from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["RecordedMember"]
@@ -43,12 +43,12 @@ class RecordedMember:
         self._consumer = consumer
         self._say = partial(say, name)
         self._say("started", False, finishes, True)
-        witness = Witness(self._say, session_timeout=config.session_timeout)
-        watched = WatchedApplication(consumer._application, self._say, holes=holes, beats=lambda: witness.beats)
+        tap = Tap(self._say, session_timeout=config.session_timeout)
+        watched = WatchedApplication(consumer._application, self._say, holes=holes, beats=lambda: tap.beats)
         driver.application = consumer._application = cast(ApplicationMachine, watched)
         self._application = watched
         thread = driver._thread
-        thread._machine = cast(NetworkMachine, _WatchedNetwork(thread._machine, witness, self._say))
+        thread._machine = cast(NetworkMachine, _WatchedNetwork(thread._machine, tap, self._say))
 
     def done(self, record: ConsumerRecord | OffsetRange) -> None:
         """The work on it is finished."""
@@ -87,9 +87,9 @@ class RecordedMember:
 class _WatchedNetwork:
     """The network machine's surface, as `net.thread` uses it."""
 
-    def __init__(self, machine: NetworkMachine, witness: Witness, say: Say) -> None:
+    def __init__(self, machine: NetworkMachine, tap: Tap, say: Say) -> None:
         self._machine = machine
-        self._witness = witness
+        self._tap = tap
         self._say = say
         self._by_hand: dict[TopicPartition, int] = {}
 
@@ -108,12 +108,12 @@ class _WatchedNetwork:
         if new := tuple((tp, epoch) for tp, epoch in partitions.items() if before.get(tp) != epoch):
             self._say("assigned", None, new)
 
-    def answered(self, request_id: int, result: Answer | Exception, now: float) -> None:
-        self._witness.answered(request_id, result, now)
-        self._machine.answered(request_id, result, now)
+    def response_received(self, request_id: int, result: Response | Exception, now: float) -> None:
+        self._tap.response_received(request_id, result, now)
+        self._machine.response_received(request_id, result, now)
 
     def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
-        self._witness.closed(key, now)
+        self._tap.closed(key, now)
         self._machine.closed(key, error, now)
 
     def tick(self, now: float) -> list[Action]:
@@ -121,10 +121,10 @@ class _WatchedNetwork:
         for action in actions:
             match action:
                 case Transmit():
-                    self._witness.sent(action.key, action.request_id, action.request, now)
+                    self._tap.sent(action.key, action.request_id, action.request, now)
                 case OpenConnection() | CloseConnection():
-                    self._witness.closed(action.key, now)
+                    self._tap.closed(action.key, now)
         for action in actions:  # the shell delivers last, too
             if isinstance(action, Deliver):
-                self._witness.delivered(action.event)
+                self._tap.delivered(action.event)
         return actions

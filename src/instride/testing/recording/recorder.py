@@ -21,7 +21,7 @@ from instride.net.clock import now
 from instride.records import TopicPartition
 from instride.testing.check.events import BROKER, Event, encode, read_histories
 from instride.testing.check.judge import check
-from instride.testing.check.terms import Terms
+from instride.testing.check.parameters import Parameters
 from instride.testing.check.violation import Violation
 from instride.testing.recording.member import RecordedMember
 from instride.testing.recording.peer import RecordedPeer
@@ -53,10 +53,10 @@ class Recorder:
         self._lock = threading.Lock()
         self._names = {BROKER}
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
-        terms = Terms(
+        parameters = Parameters(
             source=source or f"process {os.getpid()}", kind=kind, view="clients", reset=reset, gap=gap, delay=delay
         )
-        self.add(BROKER, "history", *terms)
+        self.add(BROKER, "history", *parameters)
 
     def add(self, who: str, what: str, *detail: Any) -> None:
         """Write one event, now. what: a kind of docs/histories.md with its fields in order, or a note of your own."""

@@ -75,7 +75,7 @@ class BrokerModel:
         self._epoch_starts: dict[TopicPartition, list[int]] = {tp: [0] for tp in partitions}
         self.coordinator = 1
         self.group = GroupModel(scheduler, history, initial_delay=initial_delay)
-        self._metadata: dict[tuple[str, ...] | None, api.MetadataAnswer] = {}
+        self._metadata: dict[tuple[str, ...] | None, api.MetadataResponse] = {}
 
     # -- what happens to it
 
@@ -139,10 +139,12 @@ class BrokerModel:
             case api.FindCoordinator():
                 reply(self._find_coordinator())
             case api.ListOffsets():
-                reply(api.ListOffsetsAnswer(offsets={tp: self._listed(node, tp, request) for tp in request.timestamps}))
+                reply(
+                    api.ListOffsetsResponse(offsets={tp: self._listed(node, tp, request) for tp in request.timestamps})
+                )
             case api.OffsetForLeaderEpoch():
                 ends = {tp: self._epoch_end(node, TopicPartition(*tp), tp, request) for tp in request.epochs}
-                reply(api.OffsetForLeaderEpochAnswer(ends=ends))
+                reply(api.OffsetForLeaderEpochResponse(ends=ends))
             case _:
                 self._serve_group(node, who, request, reply)
 
@@ -168,20 +170,20 @@ class BrokerModel:
             return
         there = {tp: offset for tp, offset in request.offsets.items() if tp not in missing}
 
-        def complete(answer: api.Answer) -> None:
-            assert isinstance(answer, api.OffsetCommitAnswer)
-            reply(api.OffsetCommitAnswer(errors=missing | answer.errors))
+        def complete(response: api.Response) -> None:
+            assert isinstance(response, api.OffsetCommitResponse)
+            reply(api.OffsetCommitResponse(errors=missing | response.errors))
 
         self.group.handle(who, replace(request, offsets=there), complete)
 
-    def _find_coordinator(self) -> api.FindCoordinatorAnswer:
+    def _find_coordinator(self) -> api.FindCoordinatorResponse:
         if self._scheduler.now < self._loading_until and self._scheduler.random.random() < 0.3:
-            return api.FindCoordinatorAnswer(error=_NOT_AVAILABLE)
-        return api.FindCoordinatorAnswer(node_id=self.coordinator, host=HOST, port=PORT + self.coordinator)
+            return api.FindCoordinatorResponse(error=_NOT_AVAILABLE)
+        return api.FindCoordinatorResponse(node_id=self.coordinator, host=HOST, port=PORT + self.coordinator)
 
-    def _describe(self, topics: tuple[str, ...] | None) -> api.MetadataAnswer:
+    def _describe(self, topics: tuple[str, ...] | None) -> api.MetadataResponse:
         if topics not in self._metadata:
-            self._metadata[topics] = api.MetadataAnswer(
+            self._metadata[topics] = api.MetadataResponse(
                 brokers=tuple(api.Broker(node_id=node, host=HOST, port=PORT + node) for node in self._nodes),
                 topics=tuple(self._describe_topic(name) for name in (self._topics if topics is None else topics)),
             )
@@ -232,7 +234,7 @@ class BrokerModel:
     def _fetch(self, node: int, request: api.Fetch, reply: Reply) -> None:
         asked = self._sessions[node].ask(request, self._scheduler.now)
         if asked.error:
-            reply(api.FetchAnswer(error=asked.error))
+            reply(api.FetchResponse(error=asked.error))
             return
         poll = _LongPoll(node, request, asked, reply)
         self._polls.append(poll)
@@ -258,7 +260,7 @@ class BrokerModel:
             poll.over = True
             self._polls.remove(poll)
             found = {tp: self._fetched(poll, TopicPartition(*tp), each) for tp, each in poll.asked.partitions.items()}
-            poll.reply(self._sessions[poll.node].answer(poll.asked, found, self._scheduler.now))
+            poll.reply(self._sessions[poll.node].response(poll.asked, found, self._scheduler.now))
 
     def _fetch_error(self, node: int, tp: api.Partition, asked: api.FetchPartition) -> int:
         error = self._log_error(node, TopicPartition(*tp), asked.leader_epoch)
@@ -293,21 +295,21 @@ class BrokerModel:
         )
 
 
-def _refusal(request: api.Request, code: int) -> api.Answer:
+def _refusal(request: api.Request, code: int) -> api.Response:
     match request:
         case api.JoinGroup():
-            return api.JoinGroupAnswer(error=code, member_id=request.member_id)
+            return api.JoinGroupResponse(error=code, member_id=request.member_id)
         case api.OffsetCommit():
-            return api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, code))
+            return api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, code))
         case api.SyncGroup():
-            return api.SyncGroupAnswer(error=code)
+            return api.SyncGroupResponse(error=code)
         case api.Heartbeat():
-            return api.HeartbeatAnswer(error=code)
+            return api.HeartbeatResponse(error=code)
         case api.LeaveGroup():
-            return api.LeaveGroupAnswer(error=code)
+            return api.LeaveGroupResponse(error=code)
         case api.DescribeGroup():
-            return api.DescribeGroupAnswer(error=code)
+            return api.DescribeGroupResponse(error=code)
         case api.OffsetFetch():
-            return api.OffsetFetchAnswer(error=code)
+            return api.OffsetFetchResponse(error=code)
         case _:
             raise TypeError(f"not for a coordinator: {request}")

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from instride.config import ConsumerConfig
-from instride.testing.check.terms import Terms
+from instride.testing.check.parameters import Parameters
 from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.faults import Faults
 from instride.testing.simulation.history import BROKER, History
@@ -23,8 +23,8 @@ from instride.testing.simulation.network import Network
 from instride.testing.simulation.plan import MemberPlan, Plan
 from instride.testing.simulation.process import Process
 from instride.testing.simulation.scheduler import Scheduler
+from instride.testing.simulation.user_behaviour import UserBehaviour
 from instride.testing.simulation.verbs import SimulatedConsumer
-from instride.testing.simulation.whims import Whims
 from instride.testing.simulation.workers import WorkerPool
 
 __all__ = ["SimulatedCluster", "run"]
@@ -106,10 +106,10 @@ class SimulatedCluster:
         self.history.add(BROKER, "end", True)
         return self.history
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> Parameters:
         """What a history of this plan may be judged by."""
         plan = self.plan
-        return Terms(
+        return Parameters(
             source=f"simulation of seed {plan.seed}",
             kind=plan.kind,
             view="broker",
@@ -153,7 +153,7 @@ class SimulatedCluster:
             plan=plan,
             process=process,
             consumer=consumer,
-            whims=Whims(plan, consumer, self.scheduler, self.plan.quiet_after),
+            behaviour=UserBehaviour(plan, consumer, self.scheduler, self.plan.quiet_after),
             pool=WorkerPool(process, plan.workers, self._duration, self._fails),
             duration=self._duration,
             topics=self._all_topics,

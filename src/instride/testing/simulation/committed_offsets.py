@@ -24,8 +24,8 @@ class CommittedOffsets:
             self._offsets.update({TopicPartition(*tp): offset for tp, offset in request.offsets.items()})
         return tuple((tp, each.offset, error) for tp, each in sorted(request.offsets.items()))
 
-    def answer(self, request: api.OffsetFetch) -> api.OffsetFetchAnswer:
-        return api.OffsetFetchAnswer(offsets={tp: self._told(TopicPartition(*tp)) for tp in request.partitions})
+    def response(self, request: api.OffsetFetch) -> api.OffsetFetchResponse:
+        return api.OffsetFetchResponse(offsets={tp: self._told(TopicPartition(*tp)) for tp in request.partitions})
 
     def next_offset(self, tp: TopicPartition) -> int:
         """Where who comes next begins; 0 where nothing is committed."""

@@ -83,16 +83,16 @@ class GroupModel:
             case api.SyncGroup():
                 self._sync(request, reply)
             case api.Heartbeat():
-                reply(api.HeartbeatAnswer(error=self._heartbeat(request)))
+                reply(api.HeartbeatResponse(error=self._heartbeat(request)))
             case api.LeaveGroup():
-                reply(api.LeaveGroupAnswer(error=self._leave(request)))
+                reply(api.LeaveGroupResponse(error=self._leave(request)))
             case api.DescribeGroup():
                 names = tuple(member.name for member in self.members.values())
-                reply(api.DescribeGroupAnswer(protocol_type="consumer", protocol=self._protocol, clients=names))
+                reply(api.DescribeGroupResponse(protocol_type="consumer", protocol=self._protocol, clients=names))
             case api.OffsetCommit():
                 self._commit(who, request, reply)
             case api.OffsetFetch():
-                reply(self.committed.answer(request))
+                reply(self.committed.response(request))
             case _:
                 raise TypeError(f"not for a coordinator: {request}")
 
@@ -103,7 +103,7 @@ class GroupModel:
         member = self.members.get(member_id)
         self._exists = True
         if not fits(request.protocols, self._offers()):
-            reply(api.JoinGroupAnswer(error=_INCONSISTENT_GROUP_PROTOCOL, member_id=member_id))
+            reply(api.JoinGroupResponse(error=_INCONSISTENT_GROUP_PROTOCOL, member_id=member_id))
         elif not member_id:
             self._join_without_id(who, request, reply)
         elif member_id in self._pending:
@@ -112,7 +112,7 @@ class GroupModel:
         elif member is not None and not unknown(self.members, request):
             self._rejoin(member, request, reply)
         else:
-            reply(api.JoinGroupAnswer(error=unknown(self.members, request), member_id=member_id))
+            reply(api.JoinGroupResponse(error=unknown(self.members, request), member_id=member_id))
 
     def _join_without_id(self, who: str, request: api.JoinGroup, reply: Reply) -> None:
         self._ids += 1
@@ -125,7 +125,7 @@ class GroupModel:
         else:
             self._pending.add(fresh)
             self._scheduler.after(request.session_timeout, partial(self._forget_pending, fresh))
-            reply(api.JoinGroupAnswer(error=_MEMBER_ID_REQUIRED, member_id=fresh))
+            reply(api.JoinGroupResponse(error=_MEMBER_ID_REQUIRED, member_id=fresh))
 
     def _replace(self, old: GroupMember, who: str, request: api.JoinGroup, reply: Reply) -> None:
         """Law 6."""
@@ -135,7 +135,7 @@ class GroupModel:
         self._leader = new.id if self._leader == old.id else self._leader
         self._evict(old, "another one has its instance id", FENCED_INSTANCE_ID)
         self._renew(new)
-        self._watch(new)
+        self._monitor(new)
         if self._state == STABLE and elect(self._offers()) == self._protocol:
             self._store()
             reply(replace(self._join_answer(new), skip_assignment=self._leader == new.id))
@@ -150,7 +150,7 @@ class GroupModel:
         if self._first is not None:
             self._first.somebody_joined = True
         self._renew(member)
-        self._watch(member)
+        self._monitor(member)
         self._prepare()
 
     def _rejoin(self, member: GroupMember, request: api.JoinGroup, reply: Reply) -> None:
@@ -161,10 +161,10 @@ class GroupModel:
             reply(self._join_answer(member))
             return
         if member.join is not None:  # an older Join of the same member, of a connection that broke
-            member.join(api.JoinGroupAnswer(error=_REBALANCE_IN_PROGRESS, member_id=member.id))
+            member.join(api.JoinGroupResponse(error=_REBALANCE_IN_PROGRESS, member_id=member.id))
         member.protocols, member.join = request.protocols, reply
         if request.session_timeout < member.session:
-            self._scheduler.after(request.session_timeout, partial(self._watch, member))
+            self._scheduler.after(request.session_timeout, partial(self._monitor, member))
         member.session, member.rebalance = request.session_timeout, request.rebalance_timeout
         self._prepare()
 
@@ -181,7 +181,7 @@ class GroupModel:
             if member.sync is not None:
                 waiting, member.sync = member.sync, None
                 self._renew(member)
-                waiting(api.SyncGroupAnswer(error=_REBALANCE_IN_PROGRESS))
+                waiting(api.SyncGroupResponse(error=_REBALANCE_IN_PROGRESS))
         longest = self._longest_rebalance()
         self._first = InitialDelay(self._initial_delay, longest) if self._state == EMPTY else None
         self._enter(PREPARING)
@@ -243,7 +243,7 @@ class GroupModel:
     def _offers(self) -> list[tuple[api.GroupProtocol, ...]]:
         return [member.protocols for member in self.members.values()]
 
-    def _join_answer(self, member: GroupMember) -> api.JoinGroupAnswer:
+    def _join_answer(self, member: GroupMember) -> api.JoinGroupResponse:
         members: tuple[api.GroupMember, ...] = ()
         if member.id == self._leader:
             members = tuple(
@@ -254,7 +254,7 @@ class GroupModel:
                 )
                 for each in self.members.values()
             )
-        return api.JoinGroupAnswer(
+        return api.JoinGroupResponse(
             generation=self.generation,
             protocol_type="consumer",
             protocol=self._protocol,
@@ -269,13 +269,13 @@ class GroupModel:
         member = self.members.get(request.member_id)
         error = self._refused(request)
         if member is None or error:
-            reply(api.SyncGroupAnswer(error=error))
+            reply(api.SyncGroupResponse(error=error))
         elif self._state == PREPARING:
-            reply(api.SyncGroupAnswer(error=_REBALANCE_IN_PROGRESS))
+            reply(api.SyncGroupResponse(error=_REBALANCE_IN_PROGRESS))
         elif self._state == STABLE:
             member.synced = True
             self._renew(member)
-            reply(api.SyncGroupAnswer(assignment=member.assignment))
+            reply(api.SyncGroupResponse(assignment=member.assignment))
         else:
             member.sync, member.synced = reply, True
             self._renew(member)
@@ -291,7 +291,7 @@ class GroupModel:
             if member.sync is not None:
                 waiting, member.sync = member.sync, None
                 self._renew(member)
-                waiting(api.SyncGroupAnswer(assignment=member.assignment))
+                waiting(api.SyncGroupResponse(assignment=member.assignment))
 
     def _store(self) -> None:
         self._stored = stored_group(self.generation, self._leader, self._protocol, self.members.values())
@@ -313,7 +313,7 @@ class GroupModel:
     def _renew(self, member: GroupMember) -> None:
         member.expires = self._scheduler.now + member.session
 
-    def _watch(self, member: GroupMember) -> None:
+    def _monitor(self, member: GroupMember) -> None:
         """Law 5."""
         if self.members.get(member.id) is not member:
             return
@@ -322,7 +322,7 @@ class GroupModel:
             self._remove(member, synced if member.synced else "it joined, and neither synced nor beat in time")
             return
         again = member.expires if member.expires > self._scheduler.now else self._scheduler.now + member.session
-        self._scheduler.at(again, partial(self._watch, member))
+        self._scheduler.at(again, partial(self._monitor, member))
 
     def _leave(self, request: api.LeaveGroup) -> int:
         member = self.members.get(request.member_id)
@@ -344,9 +344,9 @@ class GroupModel:
         del self.members[member.id]
         self._history.add(member.name, "evicted", why)
         if member.join is not None:
-            member.join(api.JoinGroupAnswer(error=error, member_id=member.id))
+            member.join(api.JoinGroupResponse(error=error, member_id=member.id))
         if member.sync is not None:
-            member.sync(api.SyncGroupAnswer(error=error))
+            member.sync(api.SyncGroupResponse(error=error))
 
     def _enter(self, state: str) -> None:
         self._state = state
@@ -358,7 +358,7 @@ class GroupModel:
         error = self._commit_error(request)
         self._exists |= not error
         self._history.add(who, "commit", request.generation, self.committed.take(request, error))
-        reply(api.OffsetCommitAnswer(errors=dict.fromkeys(request.offsets, error)))
+        reply(api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, error)))
 
     def _commit_error(self, request: api.OffsetCommit) -> int:
         """Law 2."""
@@ -389,9 +389,9 @@ class GroupModel:
         self._enter(STABLE if self.members else EMPTY)
         for member in self.members.values():
             member.expires = self._scheduler.now + loading + member.session
-            self._watch(member)
+            self._monitor(member)
         for join, sync in waiting:
             if join is not None:
-                join(api.JoinGroupAnswer(error=_NOT_COORDINATOR))
+                join(api.JoinGroupResponse(error=_NOT_COORDINATOR))
             if sync is not None:
-                sync(api.SyncGroupAnswer(error=_NOT_COORDINATOR))
+                sync(api.SyncGroupResponse(error=_NOT_COORDINATOR))

@@ -24,12 +24,12 @@ _NOT_OF_EAGER = frozenset(
     f"ownership, eager: {row}"
     for row in (
         "OWNED + DELAYED",
-        "OWNED + GIVEN_BACK",
-        "REVOKE_NEXT + ASKED_FOR",
-        "REVOKE_NEXT + GIVEN_BACK",
-        "REVOKE_THEREAFTER + GIVEN_BACK",
-        "COMPLETING + ASKED_FOR",
-        "COMPLETING + GIVEN_BACK",
+        "OWNED + REASSIGNED",
+        "REVOKE_NEXT + REVOCATION_REQUESTED",
+        "REVOKE_NEXT + REASSIGNED",
+        "REVOKE_THEREAFTER + REASSIGNED",
+        "COMPLETING + REVOCATION_REQUESTED",
+        "COMPLETING + REASSIGNED",
     )
 )
 """An eager member is asked for everything once, and holds nothing when it is assigned something: nothing is asked for

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Protocol
 
 from instride.core.network.actions import ConnectionKey
+from instride.testing.simulation.pipes import FramedPipe, Way, WholePipe
 from instride.testing.simulation.scheduler import Scheduler
-from instride.testing.simulation.ways import FramedWay, Way, WholeWay
-from instride.wire.api import Answer, Request
+from instride.wire.api import Request, Response
 
 __all__ = ["Link", "LinkOwner", "Reply", "Serve"]
 
-Reply = Callable[[Answer], None]
+Reply = Callable[[Response], None]
 Serve = Callable[[int, str, Request, Reply], None]
 """(node, who asks, request, reply): serve a request; `reply` may be called later, once."""
 _FOREVER = float("inf")
@@ -34,7 +34,7 @@ class LinkOwner(Protocol):
 
     name: str
 
-    def link_answered(self, link: Link, request_id: int, answer: Answer) -> None: ...
+    def link_answered(self, link: Link, request_id: int, response: Response) -> None: ...
     def link_closed(self, link: Link) -> None: ...
     def link_broke_within_a_frame(self, link: Link) -> None: ...
 
@@ -89,11 +89,11 @@ class Link:
         self._passes_until = -1.0  # what is on its way when it ends
         self._queue: deque[tuple[int, Request]] = deque()
         self._busy = False
-        kind = FramedWay if framed else WholeWay
+        kind = FramedPipe if framed else WholePipe
         self._out: Way = kind(scheduler, latency, self._held, self._passes_out, self._arrived)
         self._back: Way = kind(scheduler, latency, self._held, self._passes_back, self._delivered)
         for way in (self._out, self._back):
-            if isinstance(way, FramedWay):
+            if isinstance(way, FramedPipe):
                 way.partly = self._partly
 
     def transmit(self, request_id: int, request: Request) -> None:
@@ -118,13 +118,13 @@ class Link:
             request_id, request = self._queue.popleft()
             self._serve(self.node, self.owner.name, request, partial(self._reply, request_id))
 
-    def _reply(self, request_id: int, answer: Answer) -> None:
+    def _reply(self, request_id: int, response: Response) -> None:
         self._busy = False
-        self._back.send(request_id, answer)
+        self._back.send(request_id, response)
         self._next()
 
-    def _delivered(self, request_id: int, answer: Answer) -> None:
-        self.owner.link_answered(self, request_id, answer)
+    def _delivered(self, request_id: int, response: Response) -> None:
+        self.owner.link_answered(self, request_id, response)
 
     def _partly(self) -> None:
         if self.fragile and self.alive:

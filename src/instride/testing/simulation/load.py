@@ -29,16 +29,16 @@ def load(
 ) -> tuple[int, int, int, int, int]:
     """The detail of the event "load". queue: of background events. queues: all that there are between the threads."""
     held = {(each.partition, each.epoch) for each in network._held_partitions().values()}
-    known = {(each.partition, each.epoch) for each in application._state.lists.held.values()}
+    known = {(each.partition, each.epoch) for each in application._state.lists.owned.values()}
     known |= {(each.partition, each.epoch) for each in queue if isinstance(each, Fetched)}
     buffers = 2 if known - held else 1
     cap = buffers * config.fetch_buffer_bytes + len(held | known) * config.max_partition_fetch_bytes
     links = network._context.connections._links.values()
-    under_way = sum(len(link.waiting) + len(link.flying) for link in links)
+    under_way = sum(len(link.waiting) + len(link.in_flight) for link in links)
     return _buffered(application, queue), cap, sum(map(len, queues)), under_way, connections
 
 
 def _buffered(application: ApplicationMachine, queue: Iterable[BackgroundEvent]) -> int:
-    owned = application._state.lists.held.values()
+    owned = application._state.lists.owned.values()
     taken = sum(chunk.nbytes for each in owned for chunk, _ in each._left(each._settled()) if chunk is not None)
     return taken + sum(each.chunk.nbytes for each in queue if isinstance(each, Fetched) and each.chunk is not None)

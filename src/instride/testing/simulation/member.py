@@ -28,8 +28,8 @@ from instride.records import TopicPartition
 from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop
 from instride.testing.simulation.unruly import unruly
+from instride.testing.simulation.user_behaviour import UserBehaviour
 from instride.testing.simulation.verbs import SimulatedConsumer
-from instride.testing.simulation.whims import Whims
 from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
 from instride.wire.decoder import ConsumerRecord
 
@@ -61,7 +61,7 @@ class Member:
     pool: WorkerPool
     duration: Callable[[], float]
     topics: tuple[str, ...]
-    whims: Whims
+    behaviour: UserBehaviour
     subscribed: tuple[str, ...] = ()
     resubscribes: str = ""
     hold: float = 0.0
@@ -116,7 +116,7 @@ def _flagship(member: Member) -> UserLoop:
         consumer.delay_revoke(ledger.uncommitted(consumer.to_be_revoked_partitions()), reason=ledger.oldest)
         yield from _retry_failures(member, ledger)
         _press_back(member, ledger)
-        member.whims.after_a_round(records)
+        member.behaviour.after_a_round(records)
         yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
@@ -144,7 +144,7 @@ def _changes(member: Member) -> UserLoop:
         asked = frozenset() if member.resubscribes else changes.to_be_revoked
         yield member.breath()
         yield from _retry_failures(member, ledger)
-        member.whims.after_a_round(changes.records)
+        member.behaviour.after_a_round(changes.records)
         yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
@@ -171,7 +171,7 @@ def _wait(member: Member) -> UserLoop:
         if late := ledger.uncommitted(consumer.to_be_revoked_partitions()):
             member.did("gave up", tuple(sorted(late)))
         yield from _retry_failures(member, ledger)
-        member.whims.after_a_round(records)
+        member.behaviour.after_a_round(records)
         yield from _resubscribe(member, ledger)
     yield from _stop(member, ledger)
 
@@ -201,7 +201,7 @@ def _auto_commit(member: Member) -> UserLoop:
         except _POLL_ERRORS:
             continue
         yield from _handle(member, records)
-        member.whims.after_a_round(records)
+        member.behaviour.after_a_round(records)
         yield from _resubscribe(member)
     yield from _close(member)
 
@@ -267,8 +267,8 @@ def _commit_round(member: Member, records: ConsumerRecords) -> Verb:
     if records:
         failed = yield from _commit(member, None)
         if failed:
-            yield from member.whims.rewind({record.topic_partition for record in records})
-    member.whims.after_a_round(records)
+            yield from member.behaviour.rewind({record.topic_partition for record in records})
+    member.behaviour.after_a_round(records)
 
 
 def _commit(member: Member, offsets: Any) -> Generator[Wait | Sleep, float, bool]:
@@ -295,7 +295,7 @@ def _retry_failures(member: Member, ledger: OffsetLedger) -> Verb:
         ledger.check()
     except HandlerError:
         if member.plan.rewinds:
-            yield from member.whims.rewind({record.topic_partition for record, _ in ledger.failures()})
+            yield from member.behaviour.rewind({record.topic_partition for record, _ in ledger.failures()})
         for record, _ in ledger.failures():
             ledger.watch(record, member.submit(record))
 

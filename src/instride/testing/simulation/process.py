@@ -38,8 +38,8 @@ from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.load import load
 from instride.testing.simulation.scheduler import Scheduler
-from instride.testing.witness import Witness
-from instride.wire.api import Answer
+from instride.testing.tap import Tap
+from instride.wire.api import Response
 
 __all__ = ["Process", "Sleep", "UserLoop"]
 
@@ -71,7 +71,7 @@ class _Input:
     opened: bool = False
     closed: bool = False
     request_id: int = 0
-    answer: Answer | None = None
+    response: Response | None = None
 
 
 class Process:
@@ -94,7 +94,7 @@ class Process:
         self.nervous = False  # a delay is followed by a wakeup
         self.crashed = False
         self.loop_ended = False
-        self._witness = Witness(partial(history.add, name), session_timeout=config.session_timeout)
+        self._tap = Tap(partial(history.add, name), session_timeout=config.session_timeout)
         self._config = config
         self._connect = connect
         self._latency = latency
@@ -168,8 +168,8 @@ class Process:
         self.died_of = error
         self._end()
 
-    def link_answered(self, link: Link, request_id: int, answer: Answer) -> None:
-        self._input(_Input(link, request_id=request_id, answer=answer))
+    def link_answered(self, link: Link, request_id: int, response: Response) -> None:
+        self._input(_Input(link, request_id=request_id, response=response))
 
     def link_closed(self, link: Link) -> None:
         self._input(_Input(link, closed=True))
@@ -253,11 +253,11 @@ class Process:
         elif what.closed:
             del self.links[key]
             what.link.close()
-            self._witness.closed(key, now)
+            self._tap.closed(key, now)
             self.machine.closed(key, TransportError("the connection broke"), now)
-        elif what.answer is not None:
-            self._witness.answered(what.request_id, what.answer, now)
-            self.machine.answered(what.request_id, what.answer, now)
+        elif what.response is not None:
+            self._tap.response_received(what.request_id, what.response, now)
+            self.machine.response_received(what.request_id, what.response, now)
 
     def _act(self, now: float) -> None:
         delivered = []
@@ -268,7 +268,7 @@ class Process:
                 case Transmit():
                     link = self.links.get(action.key)
                     if link is not None:
-                        self._witness.sent(action.key, action.request_id, action.request, now)
+                        self._tap.sent(action.key, action.request_id, action.request, now)
                         link.transmit(action.request_id, action.request)
                 case OpenConnection():
                     self._open(action)
@@ -276,7 +276,7 @@ class Process:
                     gone = self.links.pop(action.key, None)
                     if gone is not None:
                         gone.close(abort=action.abort)
-                    self._witness.closed(action.key, now)
+                    self._tap.closed(action.key, now)
                 case Log():
                     if self.history.keep_logs:
                         self.history.add(self.name, "log", action.level, action.message)
@@ -289,7 +289,7 @@ class Process:
         old = self.links.pop(action.key, None)
         if old is not None:
             old.close()
-            self._witness.closed(action.key, self.scheduler.now)
+            self._tap.closed(action.key, self.scheduler.now)
         link = self._connect(self, action.key, action.host, action.port)
         if link is not None:
             self.links[action.key] = link
@@ -329,7 +329,7 @@ class Process:
     # -- between them
 
     def _deliver(self, event: BackgroundEvent) -> None:
-        self._witness.delivered(event)
+        self._tap.delivered(event)
         self._queue.append(event)
         if self._waits:
             self._wake_application(self.scheduler.now + self.scheduler.jitter(_TURN))

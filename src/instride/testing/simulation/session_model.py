@@ -84,11 +84,13 @@ class SessionModel:
             return Asked()
         return Asked(partitions=dict(session.partitions), session=session)
 
-    def answer(self, asked: Asked, found: Found, now: float) -> api.FetchAnswer:
+    def response(self, asked: Asked, found: Found, now: float) -> api.FetchResponse:
         if asked.session is not None:
             news = {tp: each for tp, each in found.items() if self._is_news(asked.session, tp, each)}
-            return api.FetchAnswer(session_id=asked.session.number, partitions=news)
-        return api.FetchAnswer(session_id=self._begin(asked, found, now) if asked.begins else 0, partitions=dict(found))
+            return api.FetchResponse(session_id=asked.session.number, partitions=news)
+        return api.FetchResponse(
+            session_id=self._begin(asked, found, now) if asked.begins else 0, partitions=dict(found)
+        )
 
     def _begin(self, asked: Asked, found: Found, now: float) -> int:
         """Law 1."""

@@ -34,7 +34,7 @@ def _words(event: Event) -> str:
             return "poll: " + "; ".join([_records(deliveries), *_named("to be revoked", asked), *_named("lost", lost)])
         case "assigned", (generation, partitions):
             return f"assigned in generation {generation}: {_epochs(partitions) or 'nothing new'}"
-        case ("requested" | "given back" | "lost" | "revoked" | "settled") as what, (partitions,):
+        case ("requested" | "reassigned" | "lost" | "revoked" | "settled") as what, (partitions,):
             return f"{what}: {_epochs(partitions)}"
         case "commit", (generation, offsets):
             said = ", ".join(f"{tp} at {offset}{f' (error {code})' if code else ''}" for tp, offset, code in offsets)

@@ -58,7 +58,7 @@ class _User(RebalanceListener):
         return how_likely > 0 and not self._is_quiet() and self._random.random() < how_likely
 
     def _is_quiet(self) -> bool:
-        return self._member.whims.is_quiet()
+        return self._member.behaviour.is_quiet()
 
     def _some(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Some of them, one at least where there is one; often all."""

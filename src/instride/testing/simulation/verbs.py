@@ -14,8 +14,8 @@ from instride.commits import CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.calls import Call, Wait
-from instride.core.application.holdings import Reason
 from instride.core.application.listener import RebalanceListener
+from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery
 from instride.core.application.reading import Read
 from instride.core.group.ownership import Ownership
@@ -44,7 +44,7 @@ class SimulatedConsumer:
         """For `verb_pairs`. partitions: those that it names; None: it is of all that are held."""
         if self._before is not None:
             verb_pairs.count(self._before[0], verb, self._before[1])
-        held = self._application._state.lists.held
+        held = self._application._state.lists.owned
         named = held if partitions is None else held.keys() & set(partitions)
         states = {"LOST" if self._process.has_lost(tp) else held[tp].state.name for tp in named}
         self._before = verb, frozenset(states)
@@ -123,12 +123,12 @@ class SimulatedConsumer:
 
     def held(self) -> dict[TopicPartition, int | None]:
         """Where each partition is that a verb may name, revoked in a moment or not."""
-        return {tp: each.position for tp, each in self._application._state.lists.held.items()}
+        return {tp: each.position for tp, each in self._application._state.lists.owned.items()}
 
     def revoking(self) -> frozenset[TopicPartition]:
         """Those that a delay may name."""
         lists = self._application._state.lists
-        return frozenset(tp for tp, each in lists.held.items() if each.state is not Ownership.OWNED)
+        return frozenset(tp for tp, each in lists.owned.items() if each.state is not Ownership.OWNED)
 
     def pause(self, *partitions: TopicPartition) -> None:
         self._called("pause", partitions)
@@ -145,7 +145,7 @@ class SimulatedConsumer:
         self._called("seek", (partition,))
         self._application.seek(partition, offset)
         if not self._process.has_lost(partition) and not self._process.has_let_go_of(partition):
-            epoch = self._application._state.held(partition).epoch
+            epoch = self._application._state.owned(partition).epoch
             self._process.history.add(self._process.name, "seek", partition)
             self._process.history.add(self._process.name, "positioned", partition, epoch, offset)
 

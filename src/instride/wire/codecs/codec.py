@@ -97,7 +97,7 @@ def message_codec(
     versions: tuple[int, int],
     flexible_from: int,
     fields: Callable[[R, int], Fields],
-    answer: Callable[[Fields, R], A],
+    response: Callable[[Fields, R], A],
     needs: Callable[[R], Needs] = _any_version,
     most_bytes: Callable[[R], int] = _few_bytes,
 ) -> Codec[R, A]:
@@ -110,7 +110,7 @@ def message_codec(
         return write_request(api_key, version, fields(request, version))
 
     def decode(body: memoryview, version: int, request: R) -> A:
-        return answer(read_response(body, api_key, version), request)
+        return response(read_response(body, api_key, version), request)
 
     return Codec(
         name=name,

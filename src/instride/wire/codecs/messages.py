@@ -18,38 +18,38 @@ from instride.wire import api
 from instride.wire.api import (
     NO_TOPIC_ID,
     ApiVersions,
-    ApiVersionsAnswer,
+    ApiVersionsResponse,
     Broker,
     CommittedOffset,
     DescribeGroup,
-    DescribeGroupAnswer,
+    DescribeGroupResponse,
     EpochEnd,
     Fetch,
     FindCoordinator,
-    FindCoordinatorAnswer,
+    FindCoordinatorResponse,
     GroupMember,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     JoinGroup,
-    JoinGroupAnswer,
+    JoinGroupResponse,
     LeaveGroup,
-    LeaveGroupAnswer,
+    LeaveGroupResponse,
     ListedOffset,
     ListOffsets,
-    ListOffsetsAnswer,
+    ListOffsetsResponse,
     Metadata,
-    MetadataAnswer,
     MetadataPartition,
+    MetadataResponse,
     MetadataTopic,
     OffsetCommit,
-    OffsetCommitAnswer,
+    OffsetCommitResponse,
     OffsetFetch,
-    OffsetFetchAnswer,
+    OffsetFetchResponse,
     OffsetForLeaderEpoch,
-    OffsetForLeaderEpochAnswer,
+    OffsetForLeaderEpochResponse,
     OffsetToCommit,
     SyncGroup,
-    SyncGroupAnswer,
+    SyncGroupResponse,
 )
 from instride.wire.codecs.codec import (
     ANY_VERSION,
@@ -66,7 +66,7 @@ from instride.wire.codecs.codec import (
 )
 from instride.wire.entities import Fields, milliseconds
 from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
-from instride.wire.sasl.messages import SaslAuthenticate, SaslAuthenticateAnswer, SaslHandshake, SaslHandshakeAnswer
+from instride.wire.sasl.messages import SaslAuthenticate, SaslAuthenticateResponse, SaslHandshake, SaslHandshakeResponse
 
 __all__ = ["choose_version", "codec_of", "software_version"]
 
@@ -88,8 +88,8 @@ def _api_versions_fields(_request: ApiVersions, _version: int) -> Fields:
     return {"client_software_name": "instride", "client_software_version": software_version()}
 
 
-def _api_versions_answer(fields: Fields, _request: ApiVersions) -> ApiVersionsAnswer:
-    return ApiVersionsAnswer(
+def _api_versions_answer(fields: Fields, _request: ApiVersions) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
         error=fields["error_code"],
         versions={key["api_key"]: (key["min_version"], key["max_version"]) for key in fields["api_keys"]},
     )
@@ -101,7 +101,7 @@ API_VERSIONS = message_codec(
     versions=(0, 4),
     flexible_from=3,
     fields=_api_versions_fields,
-    answer=_api_versions_answer,
+    response=_api_versions_answer,
 )
 
 
@@ -112,8 +112,8 @@ def _sasl_handshake_fields(request: SaslHandshake, _version: int) -> Fields:
     return {"mechanism": request.mechanism}
 
 
-def _sasl_handshake_answer(fields: Fields, _request: SaslHandshake) -> SaslHandshakeAnswer:
-    return SaslHandshakeAnswer(error=fields["error_code"], mechanisms=tuple(fields["mechanisms"]))
+def _sasl_handshake_answer(fields: Fields, _request: SaslHandshake) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error=fields["error_code"], mechanisms=tuple(fields["mechanisms"]))
 
 
 SASL_HANDSHAKE = message_codec(
@@ -122,7 +122,7 @@ SASL_HANDSHAKE = message_codec(
     versions=(1, 1),
     flexible_from=99,
     fields=_sasl_handshake_fields,
-    answer=_sasl_handshake_answer,
+    response=_sasl_handshake_answer,
 )
 
 
@@ -133,8 +133,8 @@ def _sasl_authenticate_fields(request: SaslAuthenticate, _version: int) -> Field
     return {"auth_bytes": request.auth_bytes}
 
 
-def _sasl_authenticate_answer(fields: Fields, _request: SaslAuthenticate) -> SaslAuthenticateAnswer:
-    return SaslAuthenticateAnswer(
+def _sasl_authenticate_answer(fields: Fields, _request: SaslAuthenticate) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
         error=fields["error_code"],
         error_message=fields["error_message"] or "",
         auth_bytes=bytes(fields["auth_bytes"]),
@@ -148,7 +148,7 @@ SASL_AUTHENTICATE = message_codec(
     versions=(0, 2),
     flexible_from=2,
     fields=_sasl_authenticate_fields,
-    answer=_sasl_authenticate_answer,
+    response=_sasl_authenticate_answer,
 )
 
 
@@ -172,8 +172,8 @@ def _metadata_fields(request: Metadata, _version: int) -> Fields:
     }
 
 
-def _metadata_answer(fields: Fields, _request: Metadata) -> MetadataAnswer:
-    return MetadataAnswer(
+def _metadata_answer(fields: Fields, _request: Metadata) -> MetadataResponse:
+    return MetadataResponse(
         brokers=tuple(map(_metadata_broker, fields["brokers"])),
         # A topic has no name only if it was asked for by id, which we do not.
         topics=tuple(_metadata_topic(topic) for topic in fields["topics"] if topic["name"] is not None),
@@ -216,7 +216,7 @@ METADATA = message_codec(
     versions=(1, 13),
     flexible_from=9,
     fields=_metadata_fields,
-    answer=_metadata_answer,
+    response=_metadata_answer,
     needs=_metadata_needs,
 )
 
@@ -235,9 +235,9 @@ def _find_coordinator_fields(request: FindCoordinator, _version: int) -> Fields:
     }
 
 
-def _find_coordinator_answer(fields: Fields, request: FindCoordinator) -> FindCoordinatorAnswer:
+def _find_coordinator_answer(fields: Fields, request: FindCoordinator) -> FindCoordinatorResponse:
     found = _find_coordinator_ours(fields["coordinators"], request.group_id) if "coordinators" in fields else fields
-    return FindCoordinatorAnswer(
+    return FindCoordinatorResponse(
         error=found["error_code"],
         error_message=found.get("error_message"),
         node_id=found["node_id"],
@@ -259,7 +259,7 @@ FIND_COORDINATOR = message_codec(
     versions=(0, 6),
     flexible_from=3,
     fields=_find_coordinator_fields,
-    answer=_find_coordinator_answer,
+    response=_find_coordinator_answer,
 )
 
 
@@ -289,8 +289,8 @@ def _join_group_fields(request: JoinGroup, _version: int) -> Fields:
     }
 
 
-def _join_group_answer(fields: Fields, _request: JoinGroup) -> JoinGroupAnswer:
-    return JoinGroupAnswer(
+def _join_group_answer(fields: Fields, _request: JoinGroup) -> JoinGroupResponse:
+    return JoinGroupResponse(
         error=fields["error_code"],
         generation=fields["generation_id"],
         protocol_type=fields.get("protocol_type"),
@@ -317,7 +317,7 @@ JOIN_GROUP = message_codec(
     versions=(0, 9),
     flexible_from=6,
     fields=_join_group_fields,
-    answer=_join_group_answer,
+    response=_join_group_answer,
     needs=_join_group_needs,
 )
 
@@ -346,8 +346,8 @@ def _sync_group_fields(request: SyncGroup, _version: int) -> Fields:
     }
 
 
-def _sync_group_answer(fields: Fields, _request: SyncGroup) -> SyncGroupAnswer:
-    return SyncGroupAnswer(error=fields["error_code"], assignment=fields["assignment"])
+def _sync_group_answer(fields: Fields, _request: SyncGroup) -> SyncGroupResponse:
+    return SyncGroupResponse(error=fields["error_code"], assignment=fields["assignment"])
 
 
 SYNC_GROUP = message_codec(
@@ -357,7 +357,7 @@ SYNC_GROUP = message_codec(
     versions=(0, 5),
     flexible_from=4,
     fields=_sync_group_fields,
-    answer=_sync_group_answer,
+    response=_sync_group_answer,
     needs=_sync_group_needs,
 )
 
@@ -380,8 +380,8 @@ def _heartbeat_fields(request: Heartbeat, _version: int) -> Fields:
     }
 
 
-def _heartbeat_answer(fields: Fields, _request: Heartbeat) -> HeartbeatAnswer:
-    return HeartbeatAnswer(error=fields["error_code"], throttle_time=fields.get("throttle_time", 0) / 1000)
+def _heartbeat_answer(fields: Fields, _request: Heartbeat) -> HeartbeatResponse:
+    return HeartbeatResponse(error=fields["error_code"], throttle_time=fields.get("throttle_time", 0) / 1000)
 
 
 HEARTBEAT = message_codec(
@@ -390,7 +390,7 @@ HEARTBEAT = message_codec(
     versions=(0, 4),
     flexible_from=4,
     fields=_heartbeat_fields,
-    answer=_heartbeat_answer,
+    response=_heartbeat_answer,
     needs=_heartbeat_needs,
 )
 
@@ -416,10 +416,10 @@ def _leave_group_fields(request: LeaveGroup, _version: int) -> Fields:
     return {"group_id": request.group_id, "member_id": request.member_id, "members": [member]}
 
 
-def _leave_group_answer(fields: Fields, _request: LeaveGroup) -> LeaveGroupAnswer:
+def _leave_group_answer(fields: Fields, _request: LeaveGroup) -> LeaveGroupResponse:
     # We name one member, so any code in the list is ours.
     codes = [fields["error_code"], *(member["error_code"] for member in fields.get("members", ()))]
-    return LeaveGroupAnswer(error=next((code for code in codes if code), 0))
+    return LeaveGroupResponse(error=next((code for code in codes if code), 0))
 
 
 LEAVE_GROUP = message_codec(
@@ -428,7 +428,7 @@ LEAVE_GROUP = message_codec(
     versions=(0, 5),
     flexible_from=4,
     fields=_leave_group_fields,
-    answer=_leave_group_answer,
+    response=_leave_group_answer,
     needs=_leave_group_needs,
 )
 
@@ -440,10 +440,10 @@ def _describe_groups_fields(request: DescribeGroup, _version: int) -> Fields:
     return {"groups": (request.group_id,), "include_authorized_operations": False}
 
 
-def _describe_groups_answer(fields: Fields, request: DescribeGroup) -> DescribeGroupAnswer:
+def _describe_groups_answer(fields: Fields, request: DescribeGroup) -> DescribeGroupResponse:
     for group in fields["groups"]:
         if group["group_id"] == request.group_id:
-            return DescribeGroupAnswer(
+            return DescribeGroupResponse(
                 error=group["error_code"],
                 protocol_type=group["protocol_type"],
                 protocol=group["protocol_data"],
@@ -459,7 +459,7 @@ DESCRIBE_GROUPS = message_codec(
     versions=(0, 6),
     flexible_from=5,
     fields=_describe_groups_fields,
-    answer=_describe_groups_answer,
+    response=_describe_groups_answer,
 )
 
 
@@ -501,7 +501,7 @@ def _committed_partition(number: int, commit: OffsetToCommit) -> Fields:
     }
 
 
-def _offset_commit_answer(fields: Fields, request: OffsetCommit) -> OffsetCommitAnswer:
+def _offset_commit_answer(fields: Fields, request: OffsetCommit) -> OffsetCommitResponse:
     errors = dict.fromkeys(request.offsets, UNKNOWN_SERVER_ERROR)
     names = {topic_id: name for name, topic_id in request.topic_ids.items()}
     for topic in fields["topics"]:
@@ -510,7 +510,7 @@ def _offset_commit_answer(fields: Fields, request: OffsetCommit) -> OffsetCommit
             key = (name, partition["partition_index"])
             if key in errors:
                 errors[key] = partition["error_code"]
-    return OffsetCommitAnswer(errors=errors)
+    return OffsetCommitResponse(errors=errors)
 
 
 OFFSET_COMMIT = message_codec(
@@ -520,7 +520,7 @@ OFFSET_COMMIT = message_codec(
     versions=(2, 10),
     flexible_from=8,
     fields=_offset_commit_fields,
-    answer=_offset_commit_answer,
+    response=_offset_commit_answer,
     needs=_offset_commit_needs,
 )
 
@@ -545,7 +545,7 @@ def _offset_fetch_fields(request: OffsetFetch, _version: int) -> Fields:
     return group | {"groups": [group], "require_stable": request.require_stable}
 
 
-def _offset_fetch_answer(fields: Fields, request: OffsetFetch) -> OffsetFetchAnswer:
+def _offset_fetch_answer(fields: Fields, request: OffsetFetch) -> OffsetFetchResponse:
     group = _offset_fetch_ours(fields["groups"], request.group_id) if "groups" in fields else fields
     offsets = dict.fromkeys(request.partitions, CommittedOffset(error=UNKNOWN_SERVER_ERROR))
     names = {topic_id: name for name, topic_id in request.topic_ids.items()}
@@ -555,7 +555,7 @@ def _offset_fetch_answer(fields: Fields, request: OffsetFetch) -> OffsetFetchAns
             key = (name, partition["partition_index"])
             if key in offsets:
                 offsets[key] = _offset_fetch_committed(partition)
-    return OffsetFetchAnswer(error=group.get("error_code", 0), offsets=offsets)
+    return OffsetFetchResponse(error=group.get("error_code", 0), offsets=offsets)
 
 
 def _offset_fetch_ours(groups: list[Fields], group_id: str) -> Fields:
@@ -581,7 +581,7 @@ OFFSET_FETCH = message_codec(
     versions=(1, 10),
     flexible_from=6,
     fields=_offset_fetch_fields,
-    answer=_offset_fetch_answer,
+    response=_offset_fetch_answer,
     needs=_offset_fetch_needs,
 )
 
@@ -625,14 +625,14 @@ def _list_offsets_partition(request: ListOffsets, topic: str, number: int) -> Fi
     }
 
 
-def _list_offsets_answer(fields: Fields, request: ListOffsets) -> ListOffsetsAnswer:
+def _list_offsets_answer(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:
     offsets = dict.fromkeys(request.timestamps, ListedOffset(error=UNKNOWN_SERVER_ERROR))
     for topic in fields["topics"]:
         for partition in topic["partitions"]:
             key = (topic["name"], partition["partition_index"])
             if key in offsets:
                 offsets[key] = _list_offsets_listed(partition)
-    return ListOffsetsAnswer(offsets=offsets)
+    return ListOffsetsResponse(offsets=offsets)
 
 
 def _list_offsets_listed(fields: Fields) -> ListedOffset:
@@ -651,7 +651,7 @@ LIST_OFFSETS = message_codec(
     versions=(1, 11),
     flexible_from=6,
     fields=_list_offsets_fields,
-    answer=_list_offsets_answer,
+    response=_list_offsets_answer,
     needs=_list_offsets_needs,
 )
 
@@ -684,7 +684,7 @@ def _epoch_partition(request: OffsetForLeaderEpoch, topic: str, number: int) -> 
     }
 
 
-def _offset_for_leader_epoch_answer(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpochAnswer:
+def _offset_for_leader_epoch_answer(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpochResponse:
     ends = dict.fromkeys(request.epochs, EpochEnd(error=UNKNOWN_SERVER_ERROR))
     for topic in fields["topics"]:
         for partition in topic["partitions"]:
@@ -695,7 +695,7 @@ def _offset_for_leader_epoch_answer(fields: Fields, request: OffsetForLeaderEpoc
                     leader_epoch=partition["leader_epoch"],
                     end_offset=partition["end_offset"],
                 )
-    return OffsetForLeaderEpochAnswer(ends=ends)
+    return OffsetForLeaderEpochResponse(ends=ends)
 
 
 OFFSET_FOR_LEADER_EPOCH = message_codec(
@@ -705,7 +705,7 @@ OFFSET_FOR_LEADER_EPOCH = message_codec(
     versions=(3, 4),
     flexible_from=4,
     fields=_offset_for_leader_epoch_fields,
-    answer=_offset_for_leader_epoch_answer,
+    response=_offset_for_leader_epoch_answer,
 )
 
 

@@ -20,12 +20,12 @@ from instride.errors import (
 )
 from instride.errors.told import quoted_from
 from instride.wire.sasl.messages import (
-    SaslAnswer,
     SaslAuthenticate,
-    SaslAuthenticateAnswer,
+    SaslAuthenticateResponse,
     SaslHandshake,
-    SaslHandshakeAnswer,
+    SaslHandshakeResponse,
     SaslRequest,
+    SaslResponse,
 )
 
 __all__ = ["Exchange", "Mechanism"]
@@ -53,7 +53,7 @@ class Mechanism(Protocol):
         """The first message."""
         ...
 
-    def answer(self, challenge: bytes) -> bytes | None:
+    def response(self, challenge: bytes) -> bytes | None:
         """The next message, or None where the mechanism is content. Raises AuthenticationError."""
         ...
 
@@ -76,43 +76,43 @@ class Exchange:
         request, self._to_send = self._to_send, None
         return request
 
-    def answered(self, answer: SaslAnswer) -> KafkaError | None:
+    def response_received(self, response: SaslResponse) -> KafkaError | None:
         """Takes the broker's answer. Returns the error with which the authentication has failed."""
         try:
-            if isinstance(answer, SaslHandshakeAnswer):
-                self._agreed(answer)
+            if isinstance(response, SaslHandshakeResponse):
+                self._agreed(response)
             else:
-                self._challenged(answer)
+                self._challenged(response)
         except AuthenticationError as error:
             return error
         return None
 
-    def _agreed(self, answer: SaslHandshakeAnswer) -> None:
+    def _agreed(self, response: SaslHandshakeResponse) -> None:
         name = self._mechanism.name
-        if answer.error == UnsupportedSaslMechanismError.code:
-            known = self._shown(", ".join(answer.mechanisms))
+        if response.error == UnsupportedSaslMechanismError.code:
+            known = self._shown(", ".join(response.mechanisms))
             raise UnsupportedSaslMechanismError(
                 f"the broker does not take sasl_mechanism {name!r} here; it takes: {known or '-'}"
             )
-        if answer.error == IllegalSaslStateError.code:
+        if response.error == IllegalSaslStateError.code:
             raise IllegalSaslStateError(
                 "this listener does not want SASL: check the port, or set security_protocol to PLAINTEXT or SSL"
             )
-        if answer.error:
-            raise AuthenticationError(f"the broker refused SaslHandshake ({name}) with error code {answer.error}")
+        if response.error:
+            raise AuthenticationError(f"the broker refused SaslHandshake ({name}) with error code {response.error}")
         self._to_send = SaslAuthenticate(auth_bytes=self._mechanism.start())
 
-    def _challenged(self, answer: SaslAuthenticateAnswer) -> None:
-        if answer.error:
-            raise _REFUSALS.get(answer.error, AuthenticationError)(
+    def _challenged(self, response: SaslAuthenticateResponse) -> None:
+        if response.error:
+            raise _REFUSALS.get(response.error, AuthenticationError)(
                 f"the broker refused {self._mechanism.name}: "
-                f"{self._shown(answer.error_message) or f'error code {answer.error}'}"
+                f"{self._shown(response.error_message) or f'error code {response.error}'}"
             )
         self._rounds += 1
-        message = self._mechanism.answer(answer.auth_bytes)
+        message = self._mechanism.response(response.auth_bytes)
         if message is None:
             self.done = True
-            self.session_lifetime = answer.session_lifetime
+            self.session_lifetime = response.session_lifetime
         elif self._rounds >= _MOST_ROUNDS:
             raise AuthenticationError(f"{self._mechanism.name} does not come to an end")
         else:

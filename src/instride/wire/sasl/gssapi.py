@@ -57,7 +57,7 @@ class Gssapi:
     def start(self) -> bytes:
         return self._first
 
-    def answer(self, challenge: bytes) -> bytes | None:
+    def response(self, challenge: bytes) -> bytes | None:
         if self._agreed:
             if challenge:
                 raise AuthenticationError("the broker's GSSAPI does not come to an end")

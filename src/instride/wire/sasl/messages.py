@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 __all__ = [
-    "SaslAnswer",
+    "SaslResponse",
     "SaslAuthenticate",
-    "SaslAuthenticateAnswer",
+    "SaslAuthenticateResponse",
     "SaslHandshake",
-    "SaslHandshakeAnswer",
+    "SaslHandshakeResponse",
     "SaslRequest",
 ]
 
@@ -26,7 +26,7 @@ class SaslHandshake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaslHandshakeAnswer:
+class SaslHandshakeResponse:
     """mechanisms: those that the listener takes."""
 
     error: int = 0
@@ -41,7 +41,7 @@ class SaslAuthenticate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaslAuthenticateAnswer:
+class SaslAuthenticateResponse:
     """session_lifetime: seconds after which the broker wants to be convinced anew (KIP-368); 0 for never."""
 
     error: int = 0
@@ -51,4 +51,4 @@ class SaslAuthenticateAnswer:
 
 
 SaslRequest = SaslHandshake | SaslAuthenticate
-SaslAnswer = SaslHandshakeAnswer | SaslAuthenticateAnswer
+SaslResponse = SaslHandshakeResponse | SaslAuthenticateResponse

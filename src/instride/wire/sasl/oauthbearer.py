@@ -68,7 +68,7 @@ class OAuthBearer:
         parts = [f"auth=Bearer {self._token.value}", *(f"{k}={v}" for k, v in self._token.extensions.items())]
         return ("n,,\x01" + "".join(f"{part}\x01" for part in parts) + "\x01").encode()
 
-    def answer(self, challenge: bytes) -> bytes | None:
+    def response(self, challenge: bytes) -> bytes | None:
         if self._refusal:
             raise AuthenticationError(f"the broker refused the OAuth token: {self._refusal}")
         if not challenge:

@@ -25,7 +25,7 @@ class Plain:
     def start(self) -> bytes:
         return f"\0{self.username}\0{self.password}".encode()
 
-    def answer(self, challenge: bytes) -> bytes | None:
+    def response(self, challenge: bytes) -> bytes | None:
         if challenge:
             raise AuthenticationError("the broker answered PLAIN with a challenge, which PLAIN does not have")
         return None

@@ -75,7 +75,7 @@ class Scram:
     def start(self) -> bytes:
         return (_GS2_HEADER + self._first_bare).encode()
 
-    def answer(self, challenge: bytes) -> bytes | None:
+    def response(self, challenge: bytes) -> bytes | None:
         self._step += 1
         if self._step == 1:
             return self._prove(challenge)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instride.testing.check.book import Folds
 from instride.testing.check.folds import commits, members, ownership, records
+from instride.testing.check.history_state import Folds
 
 __all__ = ["FOLDS"]
 

@@ -3,153 +3,153 @@
 from __future__ import annotations
 
 from instride.errors import HistoryError
-from instride.testing.check.book import Book, Folds
 from instride.testing.check.events import BROKER, Event
+from instride.testing.check.history_state import Folds, HistoryState
+from instride.testing.check.parameters import Parameters
 from instride.testing.check.steps import Change, EndOf
-from instride.testing.check.terms import Terms
 
 __all__ = ["FOLDS"]
 
 
-def _history(book: Book, event: Event) -> None:
-    terms = Terms.of(event.detail)
-    if book.terms not in (None, terms):
-        raise HistoryError(f"two files say that they are of different histories: {book.terms} and {terms}")
-    book.terms = terms
+def _history(state: HistoryState, event: Event) -> None:
+    parameters = Parameters.of(event.detail)
+    if state.parameters not in (None, parameters):
+        raise HistoryError(f"two files say that they are of different histories: {state.parameters} and {parameters}")
+    state.parameters = parameters
 
 
-def _group(book: Book, event: Event) -> None:
-    book.ask("group", event)
+def _group(state: HistoryState, event: Event) -> None:
+    state.ask("group", event)
     if event.detail[0] == "PreparingRebalance":
-        book.rounds += 1
-        book.rebalancing_since = event.time
+        state.rounds += 1
+        state.rebalancing_since = event.time
     else:
-        book.rebalancing_since = None
-    book.members = event.detail[2]
+        state.rebalancing_since = None
+    state.members = event.detail[2]
 
 
-def _started(book: Book, event: Event) -> None:
+def _started(state: HistoryState, event: Event) -> None:
     steady, finishes, commits = event.detail
-    if event.who in book.started or event.who == BROKER:
+    if event.who in state.started or event.who == BROKER:
         raise HistoryError(f"two members are called {event.who!r}: each needs a name of its own")
-    book.started.add(event.who)
+    state.started.add(event.who)
     if steady:
-        book.steady.add(event.who)
+        state.steady.add(event.who)
     if finishes == "delivered":
-        book.taken_for_done.add(event.who)
-    book.commits_unseen |= not commits
+        state.taken_for_done.add(event.who)
+    state.commits_unseen |= not commits
 
 
-def _subscribes(book: Book, event: Event) -> None:
-    book.changes += 1
-    book.ending.pop(event.who, None)
+def _subscribes(state: HistoryState, event: Event) -> None:
+    state.changes += 1
+    state.ending.pop(event.who, None)
 
 
-def _leaving(book: Book, event: Event) -> None:
+def _leaving(state: HistoryState, event: Event) -> None:
     """A member that goes before it has used the id that it was given is waited for until its session ends: so a
     rebalance during which one goes is not judged by its length."""
-    book.steady.discard(event.who)
-    book.rebalancing_since = None
+    state.steady.discard(event.who)
+    state.rebalancing_since = None
 
 
-def _died(book: Book, event: Event) -> None:
-    book.ask("died", event)
-    _crashed(book, event)
+def _died(state: HistoryState, event: Event) -> None:
+    state.ask("died", event)
+    _crashed(state, event)
 
 
-def _crashed(book: Book, event: Event) -> None:
-    book.in_flight.pop(event.who, None)
-    for each in list(book.live[event.who].values()):
-        book.over(each, "crashed")
+def _crashed(state: HistoryState, event: Event) -> None:
+    state.in_flight.pop(event.who, None)
+    for each in list(state.live[event.who].values()):
+        state.over(each, "crashed")
 
 
-def _closed(book: Book, event: Event) -> None:
+def _closed(state: HistoryState, event: Event) -> None:
     (clean,) = event.detail
-    book.changes += 1
+    state.changes += 1
     if clean:
-        book.ask("gone", event)
+        state.ask("gone", event)
     else:
-        for each in book.of_member[event.who]:
+        for each in state.of_member[event.who]:
             each.excused = True
-    _gone(book, event)
+    _gone(state, event)
 
 
-def _gone(book: Book, event: Event) -> None:
+def _gone(state: HistoryState, event: Event) -> None:
     """Whatever is left with the group now was never taken by the application; its listener heard of all else."""
-    book.heard[event.who].clear()
-    for each in list(book.live[event.who].values()):
-        book.over(each, "closed")
+    state.heard[event.who].clear()
+    for each in list(state.live[event.who].values()):
+        state.over(each, "closed")
 
 
-def _unsubscribes(book: Book, event: Event) -> None:
-    book.rebalancing_since = None
-    book.changes += 1
-    for each in book.live[event.who].values():
+def _unsubscribes(state: HistoryState, event: Event) -> None:
+    state.rebalancing_since = None
+    state.changes += 1
+    for each in state.live[event.who].values():
         each.waiting_since = None
         each.excused |= event.detail[0] == "resubscribe in haste"
 
 
-def _unsubscribed(book: Book, event: Event) -> None:
-    book.ask("gone", event)
-    book.untold.pop(event.who, None)
-    book.to_tell.pop(event.who, None)
-    _gone(book, event)
+def _unsubscribed(state: HistoryState, event: Event) -> None:
+    state.ask("gone", event)
+    state.untold.pop(event.who, None)
+    state.to_tell.pop(event.who, None)
+    _gone(state, event)
 
 
-def _interrupted(book: Book, event: Event) -> None:
+def _interrupted(state: HistoryState, event: Event) -> None:
     """An exception left a call. Of one that was to end the membership nothing is left to the application."""
     verb, until = event.detail
     if verb in ("close", "unsubscribe"):
-        book.changes += 1
-        book.rebalancing_since = None
-        book.interrupted.add(event.who)
-        book.untold.pop(event.who, None)
-        book.to_tell.pop(event.who, None)
-        for each in book.of_member[event.who]:
+        state.changes += 1
+        state.rebalancing_since = None
+        state.interrupted.add(event.who)
+        state.untold.pop(event.who, None)
+        state.to_tell.pop(event.who, None)
+        for each in state.of_member[event.who]:
             each.excused = True
-        for each in list(book.live[event.who].values()):
-            book.over(each, "interrupted")
+        for each in list(state.live[event.who].values()):
+            state.over(each, "interrupted")
         if until is not None:
-            book.ending.setdefault(event.who, until)
+            state.ending.setdefault(event.who, until)
 
 
-def _evicted(book: Book, event: Event) -> None:
-    book.ask("evicted", event)
-    book.changes += 0 if event.detail[0] == "it left" else 2  # it goes, and comes back
-    book.evicted[event.who] = (event.time, event.detail[0])
+def _evicted(state: HistoryState, event: Event) -> None:
+    state.ask("evicted", event)
+    state.changes += 0 if event.detail[0] == "it left" else 2  # it goes, and comes back
+    state.evicted[event.who] = (event.time, event.detail[0])
 
 
-def _blind(book: Book, event: Event) -> None:
-    book.blind[event.who] = event.time
+def _blind(state: HistoryState, event: Event) -> None:
+    state.blind[event.who] = event.time
 
 
-def _alive(book: Book, event: Event) -> None:
+def _alive(state: HistoryState, event: Event) -> None:
     (until,) = event.detail
-    book.answered[event.who] += until is not None and until > book.alive.get(event.who, 0.0)
-    book.alive[event.who] = float("inf") if until is None else until
+    state.answered[event.who] += until is not None and until > state.alive.get(event.who, 0.0)
+    state.alive[event.who] = float("inf") if until is None else until
 
 
-def _sample(book: Book, event: Event) -> None:
-    book.ask("sample", event)
-    book.samples[event.who].append(event)
+def _sample(state: HistoryState, event: Event) -> None:
+    state.ask("sample", event)
+    state.samples[event.who].append(event)
 
 
-def _load(book: Book, event: Event) -> None:
-    book.ask("load", event)
-    book.loads[event.who].append(event)
+def _load(state: HistoryState, event: Event) -> None:
+    state.ask("load", event)
+    state.loads[event.who].append(event)
 
 
-def _end(book: Book, event: Event) -> None:
-    book.ended = True
-    book.ask("end", event)
-    for each in book.assignments.values():
+def _end(state: HistoryState, event: Event) -> None:
+    state.ended = True
+    state.ask("end", event)
+    for each in state.assignments.values():
         if not each.ended:
-            book.ask("standing", Change(event, each))
-    for again in book.again:
-        book.ask("again", again)
+            state.ask("standing", Change(event, each))
+    for again in state.again:
+        state.ask("again", again)
     if event.detail[0]:
-        for partition, end in book.ends.items():
-            book.ask("end of", EndOf(event, partition, end, book.reached(partition)))
+        for partition, end in state.ends.items():
+            state.ask("end of", EndOf(event, partition, end, state.reached(partition)))
 
 
 FOLDS: Folds = {

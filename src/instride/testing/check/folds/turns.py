@@ -16,57 +16,57 @@ from collections.abc import Collection
 
 from instride.records import TopicPartition
 from instride.testing.check.assignment import Assignment
-from instride.testing.check.book import Book
 from instride.testing.check.events import Event
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.steps import Passed
 
 __all__ = ["count_turns"]
 
 
-def count_turns(book: Book, event: Event, paused: Collection[TopicPartition]) -> None:
+def count_turns(state: HistoryState, event: Event, paused: Collection[TopicPartition]) -> None:
     """A poll has returned; its deliveries are in the book, what it says of revokes is not yet."""
     who = event.who
-    beat = book.answered[who] > book.beat_at.get(who, 0)
-    book.beat_at[who] = book.answered[who]
-    turn = (beat and not event.detail[0]) or _brings_news(book, event)
-    for each in list(book.live[who].values()):
+    beat = state.answered[who] > state.beat_at.get(who, 0)
+    state.beat_at[who] = state.answered[who]
+    turn = (beat and not event.detail[0]) or _brings_news(state, event)
+    for each in list(state.live[who].values()):
         if each.asked and beat:
-            _revoke_is_pending(book, event, each)
+            _revoke_is_pending(state, event, each)
         elif _has_to_wait(each) and each.partition not in paused:
             if turn:
                 each.passed += 1
-                book.ask("passed over", Passed(event, each, each.passed))
+                state.ask("passed over", Passed(event, each, each.passed))
         else:
             each.passed = 0
     if turn:
-        book.turn_at[who] = event.time
+        state.turn_at[who] = event.time
 
 
 def _has_to_wait(each: Assignment) -> bool:
     return each.waiting_since is not None and each.next is not None and not each.asked
 
 
-def _brings_news(book: Book, event: Event) -> bool:
+def _brings_news(state: HistoryState, event: Event) -> bool:
     """Law 2."""
-    if not book.answered[event.who]:
+    if not state.answered[event.who]:
         return False
-    since = book.turn_at.get(event.who, float("-inf"))
-    return any(_written_at(book, partition, last) > since for partition, _, _, _, last, _ in event.detail[0])
+    since = state.turn_at.get(event.who, float("-inf"))
+    return any(_written_at(state, partition, last) > since for partition, _, _, _, last, _ in event.detail[0])
 
 
-def _written_at(book: Book, partition: TopicPartition, offset: int) -> float:
+def _written_at(state: HistoryState, partition: TopicPartition, offset: int) -> float:
     """When it was told that the log has it; before everything where it was not."""
-    ends = book.produced.get(partition, [])
+    ends = state.produced.get(partition, [])
     place = bisect_right(ends, (offset, float("inf")))
     return ends[place][1] if place < len(ends) else float("-inf")
 
 
-def _revoke_is_pending(book: Book, event: Event, each: Assignment) -> None:
+def _revoke_is_pending(state: HistoryState, event: Event, each: Assignment) -> None:
     if each.deadline is not None and event.time > each.deadline:
         each.overdue += 1
-        book.ask("overdue", Passed(event, each, each.overdue))
-    commits = book.in_flight[each.who].values()
+        state.ask("overdue", Passed(event, each, each.overdue))
+    commits = state.in_flight[each.who].values()
     released = each.undelayed and each.partition not in event.detail[1]
     if released and not any(each.partition in offsets for offsets in commits):
         each.passed += 1
-        book.ask("not let go of", Passed(event, each, each.passed))
+        state.ask("not let go of", Passed(event, each, each.passed))

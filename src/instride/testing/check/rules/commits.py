@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from instride.testing.check.book import Book
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Commit
 
 
 @rule("S4", "no commit beyond a gap", "commit")
-def s4(commit: Commit, book: Book) -> str | None:
+def s4(commit: Commit, state: HistoryState) -> str | None:
     """Every commit is at or before the lowest offset that nobody has finished."""
-    reached = book.reached(commit.partition)
+    reached = state.reached(commit.partition)
     if commit.offset <= reached:
         return None
     who = commit.event.who
@@ -20,14 +20,14 @@ def s4(commit: Commit, book: Book) -> str | None:
 
 
 @rule("S5", "commits rise", "commit")
-def s5_back(commit: Commit, book: Book) -> str | None:
+def s5_back(commit: Commit, state: HistoryState) -> str | None:
     """Committed offsets never go back: not within an assignment and, where the coordinator is seen, not in the group.
     Only a seek of the user's leads back, or a reset."""
     each = commit.each
     if each is not None and each.is_of_before_its_seek(commit.offset):
         return None
-    if book.judged_by.view == "broker" and not (each is not None and each.reset):
-        before = book.committed.get(commit.partition, 0)
+    if state.judged_by.view == "broker" and not (each is not None and each.reset):
+        before = state.committed.get(commit.partition, 0)
     else:
         before = each.committed if each is not None else 0
     if commit.offset >= before:
@@ -36,12 +36,12 @@ def s5_back(commit: Commit, book: Book) -> str | None:
 
 
 @rule("S5", "commits carry the leader epoch", "commit sent")
-def s5_leader_epoch(commit: Commit, book: Book) -> str | None:
+def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
     """A commit carries the leader epoch of the last record before its offset (KIP-320): without it, an offset that a
     truncated log does not have looks as if it were out of range. What a user commits by numbers of his own, without an
     epoch, is sent as he wrote it; so is the number that he sought to."""
     each = commit.each
-    if each is None or (commit.leader_epoch < 0 and (commit.partition, commit.offset) in book.own[each.who]):
+    if each is None or (commit.leader_epoch < 0 and (commit.partition, commit.offset) in state.own[each.who]):
         return None
     sought = each.reset == "seek" and (commit.offset == each.start or each.is_of_before_its_seek(commit.offset))
     if sought and commit.leader_epoch < 0:
@@ -54,14 +54,14 @@ def s5_leader_epoch(commit: Commit, book: Book) -> str | None:
 
 
 @rule("S6", "no commit of an older epoch", "commit")
-def s6(commit: Commit, book: Book) -> str | None:
+def s6(commit: Commit, state: HistoryState) -> str | None:
     """What was finished in an earlier assignment never reaches a commit: a commit speaks of offsets that were finished
     in the sender's present assignment, since its user sought last, and of nothing else. What was asked for before a
     seek may still be taken after it. (What nobody has finished is S4.)"""
-    if commit.offset > book.reached(commit.partition):
+    if commit.offset > state.reached(commit.partition):
         return None
-    owner = book.newest.get(commit.partition) if book.judged_by.view == "broker" else commit.each
-    holes: Set[int] = book.holes.get(commit.partition, frozenset())
+    owner = state.newest.get(commit.partition) if state.judged_by.view == "broker" else commit.each
+    holes: Set[int] = state.holes.get(commit.partition, frozenset())
     if owner is None or owner.who != commit.event.who or owner.covers(commit.offset, holes):
         return None
     if owner.is_of_before_its_seek(commit.offset) or (owner.start is None and owner.reset == "seek"):

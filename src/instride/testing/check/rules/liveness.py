@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from instride.testing.check.book import Book
 from instride.testing.check.events import Event
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import EndOf
 
@@ -13,66 +13,66 @@ _LATE: Final = 1.0
 """Seconds that the last request and its answer may take."""
 
 
-def _rebalances_are_seen(_event: Event, book: Book) -> bool:
-    return book.rounds > 0
+def _rebalances_are_seen(_event: Event, state: HistoryState) -> bool:
+    return state.rounds > 0
 
 
 @rule("L3", "all is done", "end of")
-def l3(end: EndOf, book: Book) -> str | None:
+def l3(end: EndOf, state: HistoryState) -> str | None:
     """Once the last fault is over, the group is stable and its lag drains: at the end all that was produced is
     returned, finished and committed."""
     if end.prefix < end.end:
-        returned = end.prefix in book.delivered.get(end.partition, ())
+        returned = end.prefix in state.delivered.get(end.partition, ())
         return None if returned else f"{end.partition}: {end.prefix} of {end.end} are finished"
-    stored = book.committed if book.stored is None else book.stored
-    if book.stored is None and (book.commits_unseen or book.judged_by.view == "clients"):
+    stored = state.committed if state.stored is None else state.stored
+    if state.stored is None and (state.commits_unseen or state.judged_by.view == "clients"):
         return None
     at = stored.get(end.partition)
-    if book.has_records(end.partition, book.start_of(end.partition) if at is None else at):
+    if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
         return f"{end.partition}: {at} of {end.end} is committed"
     return None
 
 
 @rule("L3", "a rebalance waits for no delay", "group", within="faultless", bound="rebalance")
-def l3_rebalance(event: Event, book: Book) -> str | None:
+def l3_rebalance(event: Event, state: HistoryState) -> str | None:
     """Where nothing fails, all members have joined within `rebalance`, whatever they hold back."""
-    terms, since = book.judged_by, book.rebalancing_since
+    parameters, since = state.judged_by, state.rebalancing_since
     if event.detail[0] == "PreparingRebalance" or since is None:
         return None
     waited = event.time - since
-    return f"the members took {waited:.2f} s to join" if waited > (terms.rebalance or 0.0) else None
+    return f"the members took {waited:.2f} s to join" if waited > (parameters.rebalance or 0.0) else None
 
 
 @rule("L3", "few rounds", "end", within="faultless", when=_rebalances_are_seen)
-def l3_rounds(event: Event, book: Book) -> str | None:
+def l3_rounds(event: Event, state: HistoryState) -> str | None:
     """Where nothing fails a change of membership or of a subscription costs two rounds at most: one that takes
     partitions away, and one that gives them. A revoke that was delayed may end on its own, and costs one more."""
-    most = 2 * book.changes + book.delays_over
-    return f"{book.rounds} rebalances for {book.changes} changes" if book.rounds > most else None
+    most = 2 * state.changes + state.delays_over
+    return f"{state.rounds} rebalances for {state.changes} changes" if state.rounds > most else None
 
 
 @rule("L4", "heartbeats go on", "evicted", within="faultless")
-def l4_beats(event: Event, book: Book) -> str | None:
+def l4_beats(event: Event, state: HistoryState) -> str | None:
     """Heartbeats go on while a revoke is pending and handlers are slow: where nothing fails, nobody is evicted."""
     (why,) = event.detail
     return f"{event.who} was evicted: {why}" if why != "it left" else None
 
 
-def _was_interrupted(_event: Event, book: Book) -> bool:
-    return bool(book.ending)
+def _was_interrupted(_event: Event, state: HistoryState) -> bool:
+    return bool(state.ending)
 
 
 @rule("L3", "an interrupted end is an end", "group", "end", within="faultless", when=_was_interrupted)
-def l3_ends(event: Event, book: Book) -> str | None:
+def l3_ends(event: Event, state: HistoryState) -> str | None:
     """A close or an unsubscribe that an exception left still ends the membership, within its own time-out: nobody
     heartbeats for an application that has gone."""
-    members = event.detail[2] if event.what == "group" else book.members
-    late = [who for who in members if who in book.ending and event.time > book.ending[who] + _LATE]
+    members = event.detail[2] if event.what == "group" else state.members
+    late = [who for who in members if who in state.ending and event.time > state.ending[who] + _LATE]
     return f"{late[0]} was interrupted while it left, and is a member still" if late else None
 
 
 @rule("L4", "nothing dies", "died")
-def l4_lives(event: Event, book: Book) -> str | None:
+def l4_lives(event: Event, state: HistoryState) -> str | None:
     """No thread dies or spins, and no call raises what the user cannot have caused; where one dies, its caller hears
     of it at once."""
     thread, error = event.detail

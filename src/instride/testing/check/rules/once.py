@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from instride.testing.check.book import Book
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Again, EndOf
 
 
 @rule("S1", "exactly once", "again")
-def s1(again: Again, book: Book) -> str | None:
+def s1(again: Again, state: HistoryState) -> str | None:
     """Each offset is returned at most once per group, across any sequence of joins and leaves. It may come again only
     where who had it before lost it, crashed, was fenced, closed without an answer, saw its handler or a blocking commit
     of it fail, gave it up, or had begun no work on it. A user's seek lets what follows it come once more, and what was
@@ -26,7 +26,7 @@ def _may_come_again(again: Again) -> bool:
 
 
 @rule("S2", "duplicates are confined", "again")
-def s2_confined(again: Again, book: Book) -> str | None:
+def s2_confined(again: Again, state: HistoryState) -> str | None:
     """What comes again after a crash or a loss is between what the crashed or fenced member had committed last, and
     what it was returned last: never an offset that it had committed. Only a seek, or a reset that was told, leads
     further back. (What may not come again at all is S1.)"""
@@ -36,8 +36,8 @@ def s2_confined(again: Again, book: Book) -> str | None:
 
 
 @rule("S2", "at least once", "end of")
-def s2(end: EndOf, book: Book) -> str | None:
+def s2(end: EndOf, state: HistoryState) -> str | None:
     """Whatever crashed or was lost: at the end every record that was returned is finished at least once."""
-    if end.prefix < end.end and end.prefix in book.delivered.get(end.partition, ()):
+    if end.prefix < end.end and end.prefix in state.delivered.get(end.partition, ()):
         return f"{end.partition}: offset {end.prefix} was returned, and nobody finished it"
     return None

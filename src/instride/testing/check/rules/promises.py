@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from instride.testing.check.book import Book
 from instride.testing.check.events import Event
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Change, Delivery
 
 
 @rule("P1", "nothing while paused", "delivery")
-def p1(step: Delivery, book: Book) -> str | None:
+def p1(step: Delivery, state: HistoryState) -> str | None:
     """What is paused is not returned."""
     if not step.paused:
         return None
     return f"{step.each.partition} {step.first}-{step.last} was returned"
 
 
-def _has_heard(event: Event, book: Book) -> bool:
+def _has_heard(event: Event, state: HistoryState) -> bool:
     """Nor is one judged that was interrupted while it left: what its listener was told before is not known."""
-    if event.who in book.interrupted:
+    if event.who in state.interrupted:
         return False
-    return event.what.startswith("on ") or bool(book.heard[event.who])
+    return event.what.startswith("on ") or bool(state.heard[event.who])
 
 
 @rule("P2", "listeners hear once", "on assigned", "on gone", "gone", when=_has_heard)
-def p2(event: Event, book: Book) -> str | None:
+def p2(event: Event, state: HistoryState) -> str | None:
     """A listener hears of each assignment once, and once of its end; at the latest when the member has gone."""
-    heard = book.heard[event.who]
+    heard = state.heard[event.who]
     if event.what in ("closed", "unsubscribed"):
         return f"{event.who}: nothing was told of {sorted(heard)}" if heard else None
     for partition in event.detail[0]:
@@ -38,19 +38,19 @@ def p2(event: Event, book: Book) -> str | None:
 
 
 @rule("P3", "a calm history loses nothing", "lost", within="calm")
-def p3(step: Change, book: Book) -> str | None:
+def p3(step: Change, state: HistoryState) -> str | None:
     """Where nothing fails and nobody is late, nothing is lost."""
     return f"{step.event.who} lost {step.each}"
 
 
 @rule("P4", "a calm commit succeeds", "commit failed", within="calm")
-def p4(event: Event, book: Book) -> str | None:
+def p4(event: Event, state: HistoryState) -> str | None:
     """Where nothing fails and nobody is late, each commit succeeds: a rebalance is no reason."""
     return f"{event.who}: {event.detail[0]}"
 
 
 @rule("P5", "epochs rise", "assigned")
-def p5(step: Change, book: Book) -> str | None:
+def p5(step: Change, state: HistoryState) -> str | None:
     """A partition that is assigned to the same member again has a higher epoch."""
     older = step.older
     if older is None or older.who != step.each.who or older.epoch < step.each.epoch:

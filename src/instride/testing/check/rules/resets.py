@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from instride.testing.check.book import Book
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Place
 
 
 @rule("S9", "no reset after an error", "positioned")
-def s9(step: Place, book: Book) -> str | None:
+def s9(step: Place, state: HistoryState) -> str | None:
     """A partition is read from where the coordinator says that the group has committed. The reset policy applies only
     where the coordinator says that there is no offset, or the leader that it is out of range; never after an error, and
     never unasked."""

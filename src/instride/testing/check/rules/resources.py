@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median_low
 from typing import Final
 
-from instride.testing.check.book import Book
 from instride.testing.check.events import Event
+from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 
 _ENOUGH: Final = 8
@@ -26,19 +26,19 @@ _DRIFT: Final = {"queued": 40, "requests": 10, "connections": 6}
 """The same as _ALLOWANCE, for what is counted in a simulation."""
 
 
-def _is_sampled(_event: Event, book: Book) -> bool:
-    return bool(book.samples or book.loads)
+def _is_sampled(_event: Event, state: HistoryState) -> bool:
+    return bool(state.samples or state.loads)
 
 
 @rule("R1", "buffers keep their caps", "sample", "load")
-def r1_caps(event: Event, book: Book) -> str | None:
+def r1_caps(event: Event, state: HistoryState) -> str | None:
     """What a member has buffered is never more than it may."""
     buffered, cap = event.detail[3:5] if event.what == "sample" else event.detail[:2]
     return f"{event.who} has {buffered:,} bytes buffered; the cap is {cap:,}" if cap and buffered > cap else None
 
 
 @rule("R1", "little is under way", "load")
-def r1_few(event: Event, book: Book) -> str | None:
+def r1_few(event: Event, state: HistoryState) -> str | None:
     """Where time is virtual everything can be counted: what waits in the queues between a member's threads, its
     requests that wait or are in flight, and its connections are few, however long it lives. (It has no timers: its
     machines name their one next deadline, and a thread that spins is L4.)"""
@@ -49,15 +49,15 @@ def r1_few(event: Event, book: Book) -> str | None:
 
 
 @rule("R1", "resources stay flat", "end", when=_is_sampled)
-def r1_flat(event: Event, book: Book) -> str | None:
+def r1_flat(event: Event, state: HistoryState) -> str | None:
     """Over a soak memory, open files and threads stay flat: the most of the last quarter of a member's samples is not
     above the most of the second quarter (the first is warming up), but for a tenth of memory and an allowance. So do
     queues, requests and connections of one in a long simulation, by what is usual in each quarter: faults make peaks
     there, a leak does not go down again."""
-    for who, samples in book.samples.items():
+    for who, samples in state.samples.items():
         if len(samples) >= _ENOUGH and (rise := _rise(samples, _ALLOWANCE, first=0, of=max)):
             return f"{who}'s {rise}"
-    for who, loads in book.loads.items():
+    for who, loads in state.loads.items():
         if len(loads) >= _ENOUGH_LOADS and (rise := _rise(loads, _DRIFT, first=2, of=median_low)):
             return f"{who}'s {rise}"
     return None

@@ -15,38 +15,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from instride.testing.check.book import Book
-from instride.testing.check.terms import Terms
+from instride.testing.check.history_state import HistoryState
+from instride.testing.check.parameters import Parameters
 
 __all__ = ["RULES", "Rule", "rule"]
 
 F = TypeVar("F", bound=Callable[..., str | None])
 Within = Literal["any", "faultless", "calm"]
-When = Callable[[Any, Book], bool]
+When = Callable[[Any, HistoryState], bool]
 
 
-def _always(_step: Any, _book: Book) -> bool:
+def _always(_step: Any, _state: HistoryState) -> bool:
     return True
 
 
 class Rule(NamedTuple):
     """number: "S4". law: in a word. on: the step that it is asked about, where `when` says that it concerns it.
 
-    within: the kinds of histories. bound: the field of `Terms` without which it is not asked, or "".
+    within: the kinds of histories. bound: the field of `Parameters` without which it is not asked, or "".
     """
 
     number: str
     law: str
     on: str
-    judge: Callable[[Any, Book], str | None]
+    judge: Callable[[Any, HistoryState], str | None]
     within: Within = "any"
     bound: str = ""
     when: When = _always
 
-    def fits(self, terms: Terms) -> bool:
+    def fits(self, parameters: Parameters) -> bool:
         """Whether a history with these terms may be judged by it."""
-        kind = self.within == "any" or (terms.calm if self.within == "calm" else terms.faultless)
-        return kind and (not self.bound or getattr(terms, self.bound) is not None)
+        kind = self.within == "any" or (parameters.calm if self.within == "calm" else parameters.faultless)
+        return kind and (not self.bound or getattr(parameters, self.bound) is not None)
 
 
 RULES: Final[list[Rule]] = []

@@ -27,12 +27,12 @@ def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:
 def test_any_true_response_gives_an_answer(kind: type[api.Request], version: int, data: st.DataObject) -> None:
     entity = data.draw(responses(CODECS[kind].api_key, version))
     try:
-        answer = answer_to(kind, version, entity)
+        response = answer_to(kind, version, entity)
     except ProtocolError as error:
         assert "does not speak of the group" in str(error)  # noqa: PT017
         return
-    assert isinstance(answer, api.ANSWERS[kind])
-    assert getattr(answer, "error", 0) in codes_in(plain(entity))
+    assert isinstance(response, api.RESPONSES[kind])
+    assert getattr(response, "error", 0) in codes_in(plain(entity))
 
 
 def codes_in(value: Any) -> set[int]:
@@ -55,13 +55,13 @@ def test_damage_gives_an_answer_or_a_protocol_error(kind: type[api.Request], ver
             body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(body)))
     try:
-        answer = CODECS[kind].decode(memoryview(body)[:cut], version, REQUESTS[kind])
+        response = CODECS[kind].decode(memoryview(body)[:cut], version, REQUESTS[kind])
     except ProtocolError:
         return
-    assert isinstance(answer, api.ANSWERS[kind])
+    assert isinstance(response, api.RESPONSES[kind])
 
 
-def response(kind: type[api.Request], version: int, **fields: Any) -> Any:
+def response_entity(kind: type[api.Request], version: int, **fields: Any) -> Any:
     """A response of kio's class from plain values: what the version lacks is left out, the rest has defaults."""
     return build(load_response_schema(CODECS[kind].api_key, version), fields)
 
@@ -72,10 +72,10 @@ def versions_of(kind: type[api.Request]) -> range:
 
 def test_api_versions_answer() -> None:
     for version in versions_of(api.ApiVersions):
-        entity = response(
+        entity = response_entity(
             api.ApiVersions, version, error_code=0, api_keys=[{"api_key": 3, "min_version": 1, "max_version": 9}]
         )
-        assert answer_to(api.ApiVersions, version, entity) == api.ApiVersionsAnswer(versions={3: (1, 9)})
+        assert answer_to(api.ApiVersions, version, entity) == api.ApiVersionsResponse(versions={3: (1, 9)})
 
 
 def test_metadata_answer() -> None:
@@ -89,7 +89,7 @@ def test_metadata_answer() -> None:
         "offline_replicas": (8,),
     }
     for version in versions_of(api.Metadata):
-        entity = response(
+        entity = response_entity(
             api.Metadata,
             version,
             error_code=0,
@@ -98,7 +98,7 @@ def test_metadata_answer() -> None:
             controller_id=7,
             topics=[{"name": "a", "error_code": 3, "topic_id": A, "is_internal": True, "partitions": [partition]}],
         )
-        answer = answer_to(api.Metadata, version, entity)
+        response = answer_to(api.Metadata, version, entity)
         topic = api.MetadataTopic(
             name="a",
             error=3,
@@ -116,7 +116,7 @@ def test_metadata_answer() -> None:
                 ),
             ),
         )
-        assert answer == api.MetadataAnswer(
+        assert response == api.MetadataResponse(
             brokers=(api.Broker(node_id=7, host="h", port=9092, rack="r"),),
             topics=(topic,),
             cluster_id="c" if version >= 2 else None,
@@ -125,29 +125,29 @@ def test_metadata_answer() -> None:
 
 
 def test_metadata_answer_without_a_name_is_left_out() -> None:
-    entity = response(api.Metadata, 13, error_code=129, topics=[{"name": None, "error_code": 100}])
-    assert answer_to(api.Metadata, 13, entity) == api.MetadataAnswer(error=129)
+    entity = response_entity(api.Metadata, 13, error_code=129, topics=[{"name": None, "error_code": 100}])
+    assert answer_to(api.Metadata, 13, entity) == api.MetadataResponse(error=129)
 
 
 def test_find_coordinator_answer() -> None:
     found = {"key": "g", "error_code": 15, "error_message": "text", "node_id": 7, "host": "h", "port": 1}
     other = found | {"key": "other", "node_id": 8}
     for version in versions_of(api.FindCoordinator):
-        entity = response(api.FindCoordinator, version, coordinators=[other, found], **found)
-        assert answer_to(api.FindCoordinator, version, entity) == api.FindCoordinatorAnswer(
+        entity = response_entity(api.FindCoordinator, version, coordinators=[other, found], **found)
+        assert answer_to(api.FindCoordinator, version, entity) == api.FindCoordinatorResponse(
             error=15, error_message="text" if version >= 1 else None, node_id=7, host="h", port=1
         )
 
 
 def test_find_coordinator_answer_for_another_group() -> None:
-    entity = response(api.FindCoordinator, 6, coordinators=[{"key": "other"}])
+    entity = response_entity(api.FindCoordinator, 6, coordinators=[{"key": "other"}])
     with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
         answer_to(api.FindCoordinator, 6, entity)
 
 
 def test_join_group_answer() -> None:
     for version in versions_of(api.JoinGroup):
-        entity = response(
+        entity = response_entity(
             api.JoinGroup,
             version,
             error_code=0,
@@ -159,7 +159,7 @@ def test_join_group_answer() -> None:
             member_id="m",
             members=[{"member_id": "m", "group_instance_id": "i", "metadata": b"1"}],
         )
-        assert answer_to(api.JoinGroup, version, entity) == api.JoinGroupAnswer(
+        assert answer_to(api.JoinGroup, version, entity) == api.JoinGroupResponse(
             generation=5,
             protocol_type="consumer" if version >= 7 else None,
             protocol="x",
@@ -172,24 +172,24 @@ def test_join_group_answer() -> None:
 
 def test_sync_group_and_heartbeat_answers() -> None:
     for version in versions_of(api.SyncGroup):
-        entity = response(api.SyncGroup, version, error_code=27, assignment=b"123")
-        assert answer_to(api.SyncGroup, version, entity) == api.SyncGroupAnswer(error=27, assignment=b"123")
+        entity = response_entity(api.SyncGroup, version, error_code=27, assignment=b"123")
+        assert answer_to(api.SyncGroup, version, entity) == api.SyncGroupResponse(error=27, assignment=b"123")
     for version in versions_of(api.Heartbeat):
-        entity = response(api.Heartbeat, version, error_code=25)
-        assert answer_to(api.Heartbeat, version, entity) == api.HeartbeatAnswer(error=25)
+        entity = response_entity(api.Heartbeat, version, error_code=25)
+        assert answer_to(api.Heartbeat, version, entity) == api.HeartbeatResponse(error=25)
 
 
 @pytest.mark.parametrize(("top", "own", "expected"), [(0, 0, 0), (16, 0, 16), (0, 25, 25), (16, 25, 16)])
 def test_leave_group_answer(top: int, own: int, expected: int) -> None:
     for version in versions_of(api.LeaveGroup):
-        entity = response(
+        entity = response_entity(
             api.LeaveGroup,
             version,
             error_code=top,
             members=[{"member_id": "m", "group_instance_id": None, "error_code": own}],
         )
         error = expected if version >= 3 else top
-        assert answer_to(api.LeaveGroup, version, entity) == api.LeaveGroupAnswer(error=error)
+        assert answer_to(api.LeaveGroup, version, entity) == api.LeaveGroupResponse(error=error)
 
 
 def test_describe_group_answer() -> None:
@@ -199,10 +199,13 @@ def test_describe_group_answer() -> None:
         ours: dict[str, Any] = {"error_code": 0, "group_id": "g", "group_state": "Stable", "protocol_type": "consumer"}
         ours |= {"protocol_data": "range", "members": [member], "error_message": None}
         other = {**ours, "group_id": "other", "error_code": 30}
-        told = api.DescribeGroupAnswer(protocol_type="consumer", protocol="range", clients=("theirs",))
-        assert answer_to(api.DescribeGroup, version, response(api.DescribeGroup, version, groups=[other, ours])) == told
+        told = api.DescribeGroupResponse(protocol_type="consumer", protocol="range", clients=("theirs",))
+        assert (
+            answer_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other, ours]))
+            == told
+        )
         with pytest.raises(ProtocolError, match="'g'"):
-            answer_to(api.DescribeGroup, version, response(api.DescribeGroup, version, groups=[other]))
+            answer_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other]))
 
 
 def topics_of(*partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -217,9 +220,9 @@ def test_offset_commit_answer() -> None:
         ("unasked", {"partition_index": 0, "error_code": 3}),
     )
     for version in versions_of(api.OffsetCommit):
-        answer = answer_to(api.OffsetCommit, version, response(api.OffsetCommit, version, topics=topics))
+        response = answer_to(api.OffsetCommit, version, response_entity(api.OffsetCommit, version, topics=topics))
         # ("a", 3) was asked for and is not in the response.
-        assert answer == api.OffsetCommitAnswer(errors={("a", 0): 0, ("b", 1): 22, ("a", 3): -1})
+        assert response == api.OffsetCommitResponse(errors={("a", 0): 0, ("b", 1): 22, ("a", 3): -1})
 
 
 def test_offset_fetch_answer() -> None:
@@ -230,8 +233,8 @@ def test_offset_fetch_answer() -> None:
     )
     for version in versions_of(api.OffsetFetch):
         group = {"group_id": "g", "topics": topics, "error_code": 14}
-        entity = response(api.OffsetFetch, version, groups=[{"group_id": "other"}, group], **group)
-        assert answer_to(api.OffsetFetch, version, entity) == api.OffsetFetchAnswer(
+        entity = response_entity(api.OffsetFetch, version, groups=[{"group_id": "other"}, group], **group)
+        assert answer_to(api.OffsetFetch, version, entity) == api.OffsetFetchResponse(
             error=14 if version >= 2 else 0,
             offsets={
                 ("a", 0): api.CommittedOffset(offset=8, leader_epoch=2 if version >= 5 else -1, metadata="x"),
@@ -242,7 +245,7 @@ def test_offset_fetch_answer() -> None:
 
 
 def test_offset_fetch_answer_for_another_group() -> None:
-    entity = response(api.OffsetFetch, 10, groups=[{"group_id": "other"}])
+    entity = response_entity(api.OffsetFetch, 10, groups=[{"group_id": "other"}])
     with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
         answer_to(api.OffsetFetch, 10, entity)
 
@@ -254,8 +257,8 @@ def test_offset_for_leader_epoch_answer() -> None:
         {"topic": "unasked", "partitions": [{"partition": 0, "leader_epoch": 1, "end_offset": 1}]},
     )
     for version in versions_of(api.OffsetForLeaderEpoch):
-        entity = response(api.OffsetForLeaderEpoch, version, topics=topics)
-        assert answer_to(api.OffsetForLeaderEpoch, version, entity) == api.OffsetForLeaderEpochAnswer(
+        entity = response_entity(api.OffsetForLeaderEpoch, version, topics=topics)
+        assert answer_to(api.OffsetForLeaderEpoch, version, entity) == api.OffsetForLeaderEpochResponse(
             ends={
                 ("a", 0): api.EpochEnd(leader_epoch=3, end_offset=8),
                 ("b", 1): api.EpochEnd(error=74),
@@ -270,8 +273,8 @@ def test_list_offsets_answer() -> None:
         ("b", {"partition_index": 1, "offset": -1, "timestamp": -1, "error_code": 6}),
     )
     for version in versions_of(api.ListOffsets):
-        entity = response(api.ListOffsets, version, topics=topics)
-        assert answer_to(api.ListOffsets, version, entity) == api.ListOffsetsAnswer(
+        entity = response_entity(api.ListOffsets, version, topics=topics)
+        assert answer_to(api.ListOffsets, version, entity) == api.ListOffsetsResponse(
             offsets={
                 ("a", 0): api.ListedOffset(offset=8, timestamp=9, leader_epoch=2 if version >= 4 else -1),
                 ("b", 1): api.ListedOffset(error=6),
@@ -286,6 +289,6 @@ def test_an_offset_that_was_not_asked_for_is_ignored() -> None:
         ("a", {"partition_index": 77, "offset": 1, "timestamp": 1}),
         ("z", {"partition_index": 0, "offset": 1, "timestamp": 1}),
     )
-    answer = answer_to(api.ListOffsets, 4, response(api.ListOffsets, 4, topics=topics))
-    assert answer.offsets.keys() == {("a", 0), ("b", 1), ("a", 3)}
-    assert answer.offsets["a", 0].offset == 8
+    response = answer_to(api.ListOffsets, 4, response_entity(api.ListOffsets, 4, topics=topics))
+    assert response.offsets.keys() == {("a", 0), ("b", 1), ("a", 3)}
+    assert response.offsets["a", 0].offset == 8

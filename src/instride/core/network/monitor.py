@@ -23,20 +23,20 @@ from instride.core.events import (
     BackgroundEvent,
     DeadlineMoved,
     DelayExplained,
-    GivenBack,
     Lost,
     Noticed,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
 )
 from instride.core.group.membership import GroupState
 from instride.core.group.ownership import Ownership
 from instride.core.network.actions import Transmit
+from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assigned_partition import Phase as Position
 from instride.core.network.context import Context
-from instride.core.network.held import HeldPartition
-from instride.core.network.held import Phase as Position
 from instride.core.network.phases import Phases
-from instride.core.words import words
+from instride.core.telemetry_lines import words
 from instride.records import TopicPartition
 from instride.telemetry import (
     Blocker,
@@ -50,7 +50,7 @@ from instride.telemetry import (
 )
 from instride.wire import api
 
-__all__ = ["Watch", "WatchedGroup"]
+__all__ = ["Monitor", "WatchedGroup"]
 
 _LOOKS: Final = 8
 """Partitions are looked at so many times in each `stalled_after`."""
@@ -94,7 +94,7 @@ class _Progress:
     told: bool = False
 
 
-class Watch:
+class Monitor:
     """Not thread-safe: the network machine owns it."""
 
     def __init__(
@@ -102,12 +102,12 @@ class Watch:
         context: Context,
         group: WatchedGroup,
         leaders: Leaders,
-        held: Callable[[], Mapping[TopicPartition, HeldPartition]],
+        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
     ) -> None:
         self._context = context
         self._group = group
         self._leaders = leaders
-        self._held = held
+        self._held = assigned
         self._phases = Phases()
         self._state = group.state
         self._revokes: dict[TopicPartition, _Revoke] = {}
@@ -137,7 +137,7 @@ class Watch:
 
     def _delivered(self, event: BackgroundEvent) -> None:
         match event:
-            case RevokeRequested():
+            case RevocationRequested():
                 for tp, epoch in event.partitions.items():
                     self._revokes[tp] = _Revoke(epoch=epoch, requested_at=self._context.now, deadline=event.deadline)
             case Assigned():
@@ -145,10 +145,10 @@ class Watch:
             case DeadlineMoved():
                 for tp in event.partitions.keys() & self._revokes.keys():
                     self._revokes[tp].deadline = event.deadline
-            case GivenBack() | Revoked() | Lost():
+            case Reassigned() | Revoked() | Lost():
                 for tp in event.partitions:
                     self._revokes.pop(tp, None)
-                    if not isinstance(event, GivenBack):
+                    if not isinstance(event, Reassigned):
                         self._unfetched.pop(tp, None)
                         self._context.connections.meter.released(tp, self._context.wall_clock())
             case _:
@@ -184,52 +184,52 @@ class Watch:
                     self._context.deliver(Noticed(event=began))
 
     def _look_at_partitions(self, now: float) -> None:
-        held = self._held()
-        for tp in [tp for tp in self._progress if tp not in held]:
+        assigned = self._held()
+        for tp in [tp for tp in self._progress if tp not in assigned]:
             self._flows(tp, self._progress.pop(tp), now)
-        for each in held.values():
+        for each in assigned.values():
             self._look_at(each, now)
 
-    def _look_at(self, held: HeldPartition, now: float) -> None:
+    def _look_at(self, assigned: AssignedPartition, now: float) -> None:
         """Law 4."""
-        cause = self._cause(held)
+        cause = self._cause(assigned)
         # An offset that is called out of range again and again is a stall as well.
-        phase = Position.FETCHING if held.phase is Position.VERIFY_RANGE else held.phase
-        phase = Position.PARKED if held.trouble is not None else phase  # whatever a try of it is about
-        mark = (held.epoch, held.fetch_number, held.offset, held.records, phase, cause)
-        known = self._progress.get(held.partition)
+        phase = Position.FETCHING if assigned.phase is Position.VERIFY_RANGE else assigned.phase
+        phase = Position.FAILED if assigned.trouble is not None else phase  # whatever a try of it is about
+        mark = (assigned.epoch, assigned.fetch_number, assigned.offset, assigned.records, phase, cause)
+        known = self._progress.get(assigned.partition)
         if known is None or known.mark != mark:
             if known is not None:
-                self._flows(held.partition, known, now)
-            self._progress[held.partition] = _Progress(mark=mark, since=now, epoch=held.epoch)
+                self._flows(assigned.partition, known, now)
+            self._progress[assigned.partition] = _Progress(mark=mark, since=now, epoch=assigned.epoch)
         elif cause is not None and not known.told and now - known.since >= self._context.config.stalled_after:
             known.told = True
             self._warn(
                 PartitionStalled(
                     at=now,
-                    partition=held.partition,
-                    epoch=held.epoch,
+                    partition=assigned.partition,
+                    epoch=assigned.epoch,
                     seconds=now - known.since,
                     cause=cause,
-                    offset=held.offset,
-                    end=held.known_end,
-                    waiting=held.records,
+                    offset=assigned.offset,
+                    end=assigned.known_end,
+                    waiting=assigned.records,
                 )
             )
 
-    def _cause(self, held: HeldPartition) -> StallCause | None:
+    def _cause(self, assigned: AssignedPartition) -> StallCause | None:
         """Why it would stand still; None where it has no reason to move."""
-        if held.state is not Ownership.OWNED or held.paused:
+        if assigned.state is not Ownership.OWNED or assigned.paused:
             return None
-        if held.phase is Position.PARKED or held.trouble is not None:
-            return StallCause.PARKED
-        if held.phase not in (Position.FETCHING, Position.VERIFY_RANGE):
+        if assigned.phase is Position.FAILED or assigned.trouble is not None:
+            return StallCause.FAILED
+        if assigned.phase not in (Position.FETCHING, Position.VERIFY_RANGE):
             return StallCause.NO_POSITION
-        if held.records:
+        if assigned.records:
             return StallCause.NOT_TAKEN
-        if self._leaders.leader(held.partition) is None:
+        if self._leaders.leader(assigned.partition) is None:
             return StallCause.NO_LEADER
-        return StallCause.NOT_FETCHED if held.lagging else None
+        return StallCause.NOT_FETCHED if assigned.lagging else None
 
     def _flows(self, partition: TopicPartition, known: _Progress, now: float) -> None:
         if known.told:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from instride.errors import HistoryError
 from instride.testing.check.vocabulary import VERSION
 
-__all__ = ["Terms"]
+__all__ = ["Parameters"]
 
 
-class Terms(NamedTuple):
+class Parameters(NamedTuple):
     """The first event of a history, "history". A time that is None is not judged. All are seconds.
 
     source: for people. kind: "calm": nothing fails, nobody is late; "storm": the same, with many members that come for
@@ -43,7 +43,7 @@ class Terms(NamedTuple):
         return self.kind != "faults"
 
     @classmethod
-    def of(cls, detail: tuple[Any, ...]) -> Terms:
+    def of(cls, detail: tuple[Any, ...]) -> Parameters:
         if len(detail) != len(cls._fields) or detail[0] != VERSION:
             raise HistoryError(f'this is no "history" of version {VERSION}: {detail}')
         return cls(*detail)

@@ -9,9 +9,9 @@ import pytest
 
 from instride.core.network.actions import Role
 from instride.testing.simulation import Plan, SimulatedCluster, check
+from instride.testing.simulation.pipes import FramedPipe, WholePipe
 from instride.testing.simulation.plan import Fault, MemberPlan
 from instride.testing.simulation.scheduler import Scheduler
-from instride.testing.simulation.ways import FramedWay, WholeWay
 
 SEEDS = range(40)
 
@@ -19,7 +19,7 @@ SEEDS = range(40)
 class Ends:
     """Both ends of one way."""
 
-    def __init__(self, kind: type[WholeWay], seed: int) -> None:
+    def __init__(self, kind: type[WholePipe], seed: int) -> None:
         self.scheduler = Scheduler(seed)
         self.came: list[tuple[int, Any]] = []
         self.held_until = 0.0
@@ -42,8 +42,8 @@ class Ends:
         self.scheduler.run(until, lambda: self.broken)
 
 
-@pytest.mark.parametrize("kind", [WholeWay, FramedWay])
-def test_all_arrives_in_order(kind: type[WholeWay]) -> None:
+@pytest.mark.parametrize("kind", [WholePipe, FramedPipe])
+def test_all_arrives_in_order(kind: type[WholePipe]) -> None:
     for seed in SEEDS:
         ends = Ends(kind, seed)
         sent = ends.send(20)
@@ -51,8 +51,8 @@ def test_all_arrives_in_order(kind: type[WholeWay]) -> None:
         assert ends.came == sent
 
 
-@pytest.mark.parametrize("kind", [WholeWay, FramedWay])
-def test_what_is_held_arrives_when_it_is_let_through(kind: type[WholeWay]) -> None:
+@pytest.mark.parametrize("kind", [WholePipe, FramedPipe])
+def test_what_is_held_arrives_when_it_is_let_through(kind: type[WholePipe]) -> None:
     for seed in SEEDS:
         ends = Ends(kind, seed)
         ends.held_until = 5.0
@@ -63,8 +63,8 @@ def test_what_is_held_arrives_when_it_is_let_through(kind: type[WholeWay]) -> No
         assert ends.came == sent
 
 
-@pytest.mark.parametrize("kind", [WholeWay, FramedWay])
-def test_what_is_sent_when_a_partition_heals_does_not_overtake(kind: type[WholeWay]) -> None:
+@pytest.mark.parametrize("kind", [WholePipe, FramedPipe])
+def test_what_is_sent_when_a_partition_heals_does_not_overtake(kind: type[WholePipe]) -> None:
     """A long run found it, at seed 1010627: two came at the very time of the healing, the later one first."""
     for seed in SEEDS:
         ends = Ends(kind, seed)
@@ -79,8 +79,8 @@ def test_a_break_within_a_frame_leaves_whole_messages_only() -> None:
     """And of these the first ones."""
     within = 0
     for seed in SEEDS:
-        ends = Ends(FramedWay, seed)
-        assert isinstance(ends.way, FramedWay)
+        ends = Ends(FramedPipe, seed)
+        assert isinstance(ends.way, FramedPipe)
 
         def breaks(ends: Ends = ends) -> None:
             ends.broken = len(ends.came) >= 3

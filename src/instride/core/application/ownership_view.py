@@ -5,7 +5,7 @@ Laws
 2. Moves come from the ownership table alone (`RevokeLists`), so an event exists for each of them, in their order.
 3. Partitions that change alike at one time are told in one event; a hand-over is told after the change that ends it.
    A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold.
-4. Times: what the network side knew comes with its events' own stamps; the rest is the time of the call.
+4. Times: what the network side knew comes with its events' own fences; the rest is the time of the call.
 5. `uncommitted` is never too low: of the records that polls returned in this epoch, those that an acknowledged commit
    covers are taken off, and nothing else is.
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 from instride.commits import CommitEntry
 from instride.core.application.partition import Delivery, OwnedPartition
 from instride.core.application.writes import Write
-from instride.core.events import Answered, Assigned, GivenBack, Lost, Revoked, RevokeRequested
+from instride.core.events import Assigned, CallCompleted, Lost, Reassigned, RevocationRequested, Revoked
 from instride.core.group.ownership import Ownership
 from instride.core.metrics.meters import ApplicationMeter
 from instride.records import TopicPartition
@@ -35,14 +35,14 @@ from instride.telemetry import (
     TelemetryEvent,
 )
 
-__all__ = ["CHANGES", "Holdings", "Reason", "blocker_of"]
+__all__ = ["CHANGES", "OwnershipView", "Reason", "blocker_of"]
 
 Reason = str | Callable[[TopicPartition], object] | None
 """Why a revoke is delayed: a text, or a function that names what each partition waits for (`OffsetLedger.oldest`)."""
 
 _Move = tuple[OwnedPartition, Ownership | None, Ownership, float]
 
-Moved = RevokeRequested | GivenBack | Assigned | Lost | Revoked
+Moved = RevocationRequested | Reassigned | Assigned | Lost | Revoked
 
 _S = Ownership
 _C = OwnershipChange
@@ -57,10 +57,10 @@ CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange
     (_S.OWNED, _S.LOST): (_C.LOST,),
     (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER): (_C.DELAYED,),
     (_S.REVOKE_NEXT, _S.COMPLETING): (_C.COMPLETING,),
-    (_S.REVOKE_NEXT, _S.OWNED): (_C.GIVEN_BACK,),
+    (_S.REVOKE_NEXT, _S.OWNED): (_C.REASSIGNED,),
     (_S.REVOKE_NEXT, _S.LOST): (_C.LOST,),
     (_S.REVOKE_THEREAFTER, _S.COMPLETING): (_C.COMPLETING,),
-    (_S.REVOKE_THEREAFTER, _S.OWNED): (_C.GIVEN_BACK,),
+    (_S.REVOKE_THEREAFTER, _S.OWNED): (_C.REASSIGNED,),
     (_S.REVOKE_THEREAFTER, _S.LOST): (_C.LOST,),
     (_S.COMPLETING, _S.REVOKED): (_C.REVOKED,),
     (_S.COMPLETING, _S.LOST): (_C.LOST,),
@@ -127,7 +127,7 @@ class _Held:
         return self.noticed_at if self.network.requested_at is None else self.network.requested_at
 
 
-class Holdings:
+class OwnershipView:
     """Not thread-safe: the application machine owns it, besides `holds`, which any thread may read.
 
     now: the time of the present call; whoever runs a call moves it. meter: numbers over time; any thread may read.
@@ -198,7 +198,7 @@ class Holdings:
             match event:
                 case Assigned():
                     times.generation = event.generation
-                case RevokeRequested() if times.requested_at is None:
+                case RevocationRequested() if times.requested_at is None:
                     times.requested_at = event.at
                 case Lost() | Revoked():
                     times.released_at = event.at
@@ -229,8 +229,8 @@ class Holdings:
             syncing=ended.syncing,
             taking=ended.taking,
             assigned=tuple(sorted(news.get(_C.ASSIGNED, ()))),
-            asked_for=tuple(sorted(news.get(_C.REVOKE_REQUESTED, ()))),
-            given_back=tuple(sorted(news.get(_C.GIVEN_BACK, ()))),
+            revocation_requested=tuple(sorted(news.get(_C.REVOKE_REQUESTED, ()))),
+            reassigned=tuple(sorted(news.get(_C.REASSIGNED, ()))),
             delayed=tuple(sorted(tp for tp, held in self._held.items() if held.state is _C.DELAYED)),
         )
 
@@ -279,7 +279,7 @@ class Holdings:
                 held.delayed_at = self.now
             case _C.COMPLETING:
                 held.completing_at = self.now
-            case _C.GIVEN_BACK:
+            case _C.REASSIGNED:
                 held.forget_request()
                 held.network.requested_at = None
             case _:
@@ -339,7 +339,7 @@ class Holdings:
     def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self._commits[call] = entries
 
-    def answered(self, event: Answered) -> None:
+    def response_received(self, event: CallCompleted) -> None:
         for tp, entry in self._commits.pop(event.call, {}).items():
             held = self._held.get(tp)
             if event.committed.get(tp, event) is None and held is not None and held.owned.epoch == entry.epoch:

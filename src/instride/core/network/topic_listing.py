@@ -1,4 +1,4 @@
-"""Questions about topics and their partitions: asked of any broker, answered from that answer alone.
+"""PendingRequests about topics and their partitions: asked of any broker, answered from that answer alone.
 
 Laws
 1. Nothing that is read or subscribed changes by them, and no topic is created.
@@ -11,57 +11,62 @@ from instride.core.events import FetchMetadata
 from instride.core.network.actions import ConnectionKey
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
-from instride.core.network.questions import Question, Questions
+from instride.core.network.pending_requests import PendingRequest, PendingRequests
 from instride.errors import error_for_code
 from instride.records import Node, PartitionInfo
 from instride.wire import api
 
-__all__ = ["Catalogue"]
+__all__ = ["TopicListing"]
 
 _UNKNOWN_TOPIC = 3
 
 
-class Catalogue:
+class TopicListing:
     """Not thread-safe: the network machine owns it."""
 
-    def __init__(self, context: Context, cluster: Cluster, questions: Questions) -> None:
+    def __init__(self, context: Context, cluster: Cluster, questions: PendingRequests) -> None:
         self._context = context
         self._cluster = cluster
-        self._questions = questions
+        self._pending = questions
 
-    def ask(self, question: Question, event: FetchMetadata, now: float) -> None:
+    def ask(self, pending: PendingRequest, event: FetchMetadata, now: float) -> None:
         if not self._cluster.brokers:
             # The bootstrap connection is closed once the brokers are known: wait for these.
-            question.backoff.failed(now)
-            self._questions.refused(question)
+            pending.backoff.failed(now)
+            self._pending.refused(pending)
             return
         key, address = self._cluster.any_node(now)
-        question.flying = 1
+        pending.in_flight = 1
         self._context.connections.send(
             key,
             address,
             api.Metadata(topics=event.topics),
-            lambda result, then: self._answered(key, question, event, result, then),
+            lambda result, then: self._on_response(key, pending, event, result, then),
             now,
         )
 
-    def _answered(
-        self, key: ConnectionKey, question: Question, event: FetchMetadata, result: api.Answer | Exception, now: float
+    def _on_response(
+        self,
+        key: ConnectionKey,
+        pending: PendingRequest,
+        event: FetchMetadata,
+        result: api.Response | Exception,
+        now: float,
     ) -> None:
-        question.flying = 0
+        pending.in_flight = 0
         self._context.touch()
-        if not isinstance(result, api.MetadataAnswer):
+        if not isinstance(result, api.MetadataResponse):
             self._cluster.unanswered(key)
-            self._questions.failed(question, result, now)
+            self._pending.failed(pending, result, now)
             return
         asked = [topic for topic in result.topics if event.internal or not topic.is_internal]
         for topic in asked:
             if topic.error not in (0, _UNKNOWN_TOPIC):
                 error = error_for_code(topic.error, f"topic {topic.name!r}: error code {topic.error}")
-                self._questions.failed(question, error, now)
+                self._pending.failed(pending, error, now)
                 return
         nodes = {each.node_id: _node(each) for each in result.brokers}
-        self._questions.answer(question, result={each.name: _infos(each, nodes) for each in asked if each.error == 0})
+        self._pending.response(pending, result={each.name: _infos(each, nodes) for each in asked if each.error == 0})
 
 
 def _node(broker: api.Broker) -> Node:

@@ -23,17 +23,17 @@ from dataclasses import dataclass
 
 from instride.config import ConsumerConfig
 from instride.core.group.ownership import Ownership
-from instride.core.network.held import HeldPartition
+from instride.core.network.assigned_partition import AssignedPartition
 
-__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "response_bytes", "sharers", "with_room"]
+__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "response_bytes", "sharers", "with_capacity"]
 
 # A batch that is this small passes when nothing of its partition is buffered (law 3).
 _SMALL_BYTES = 16 << 10
 
 
-def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[HeldPartition]:
+def with_capacity(config: ConsumerConfig, assigned: Iterable[AssignedPartition]) -> list[AssignedPartition]:
     """The partitions to fetch, of all that are held."""
-    everything = list(held)
+    everything = list(assigned)
     if not everything:
         return []
     sharing = sharers(everything)
@@ -48,9 +48,9 @@ def with_room(config: ConsumerConfig, held: Iterable[HeldPartition]) -> list[Hel
     return [each for each in ready if each.records < max(1, limit // sharing)]
 
 
-def sharers(held: Iterable[HeldPartition]) -> int:
+def sharers(assigned: Iterable[AssignedPartition]) -> int:
     """How many partitions share the room; one at least."""
-    return max(1, sum(each.state is Ownership.OWNED for each in held))
+    return max(1, sum(each.state is Ownership.OWNED for each in assigned))
 
 
 def most_bytes(config: ConsumerConfig, partitions: int) -> int:
@@ -71,9 +71,9 @@ class DecodingRoom:
     left: int
     waiting: int
 
-    def of(self, held: HeldPartition) -> tuple[int, bool]:
+    def of(self, assigned: AssignedPartition) -> tuple[int, bool]:
         """How much may be decoded of a partition now, and whether one batch may be larger."""
-        least = _SMALL_BYTES if not held.kept else 0
+        least = _SMALL_BYTES if not assigned.kept else 0
         return max(self.left, least), self.waiting == 0
 
     def took(self, nbytes: int) -> None:
@@ -81,16 +81,16 @@ class DecodingRoom:
         self.waiting += nbytes
 
 
-def decoding_room(config: ConsumerConfig, held: Collection[HeldPartition]) -> DecodingRoom:
-    kept = sum(each.kept_bytes for each in held)
-    waiting = sum(each.kept_bytes for each in held if _flows(each))
+def decoding_room(config: ConsumerConfig, assigned: Collection[AssignedPartition]) -> DecodingRoom:
+    kept = sum(each.kept_bytes for each in assigned)
+    waiting = sum(each.kept_bytes for each in assigned if _flows(each))
     return DecodingRoom(
-        share=_share(config, sharers(held)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting
+        share=_share(config, sharers(assigned)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting
     )
 
 
-def _flows(held: HeldPartition) -> bool:
-    return held.state is Ownership.OWNED and not held.paused
+def _flows(assigned: AssignedPartition) -> bool:
+    return assigned.state is Ownership.OWNED and not assigned.paused
 
 
 def _share(config: ConsumerConfig, partitions: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instride import Consumer, ConsumerConfig, KafkaError, TopicPartition
-from instride.net.teller import Teller
+from instride.net.telemetry_dispatcher import TelemetryDispatcher
 from instride.telemetry import DelayAtRisk, OwnershipChange, OwnershipChanged, RebalanceStarted, TelemetryEvent
 
 STARTED = RebalanceStarted(at=1.0, generation=1, reason="first")
@@ -24,14 +24,16 @@ class Source:
         return taken
 
 
-def teller(source: Source, listener: Any) -> Teller:
-    return Teller(ConsumerConfig(bootstrap_servers="test:9092", client_id="me", telemetry=listener), source.take)
+def dispatcher(source: Source, listener: Any) -> TelemetryDispatcher:
+    return TelemetryDispatcher(
+        ConsumerConfig(bootstrap_servers="test:9092", client_id="me", telemetry=listener), source.take
+    )
 
 
 @pytest.mark.requirement("surface/telemetry-events")
 def test_events_are_told_in_order_each_once() -> None:
     heard: list[TelemetryEvent] = []
-    made = teller(Source(STARTED, NEXT), heard.append)
+    made = dispatcher(Source(STARTED, NEXT), heard.append)
     made.tell()
     made.tell()
     assert heard == [STARTED, NEXT]
@@ -45,7 +47,7 @@ def test_a_listener_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) 
         heard.append(event)
         raise ValueError("mine")
 
-    teller(Source(STARTED, NEXT), listener).tell()
+    dispatcher(Source(STARTED, NEXT), listener).tell()
     assert heard == [STARTED, NEXT]
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
     assert "consuming goes on" in caplog.text
@@ -60,7 +62,7 @@ def test_an_interrupt_of_a_listener_is_not_swallowed_and_the_rest_is_told_later(
         if event is STARTED:
             raise KeyboardInterrupt
 
-    made = teller(Source(STARTED, NEXT), listener)
+    made = dispatcher(Source(STARTED, NEXT), listener)
     with pytest.raises(KeyboardInterrupt):
         made.tell()
     made.tell()
@@ -78,7 +80,7 @@ def test_what_comes_while_a_listener_runs_follows() -> None:
             assert heard == [], "not inside the listener"
         heard.append(event)
 
-    made = teller(source, listener)
+    made = dispatcher(source, listener)
     made.tell()
     assert heard == [STARTED, NEXT]
 
@@ -87,7 +89,7 @@ def test_what_comes_while_a_listener_runs_follows() -> None:
 def test_lines_name_the_client_and_are_not_said_twice(caplog: pytest.LogCaptureFixture) -> None:
     risk = DelayAtRisk(at=1.0, partition=TopicPartition("t", 0), epoch=1, seconds_left=1.0)
     with caplog.at_level(logging.DEBUG, logger="instride.telemetry"):
-        teller(Source(STARTED, risk), None).tell()
+        dispatcher(Source(STARTED, risk), None).tell()
     assert [record.getMessage() for record in caplog.records] == ["me: a rebalance began after generation 1: first"]
 
 

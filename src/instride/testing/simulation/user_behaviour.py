@@ -17,10 +17,10 @@ from instride.testing.simulation.plan import MemberPlan
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.verbs import SimulatedConsumer
 
-__all__ = ["Whims"]
+__all__ = ["UserBehaviour"]
 
 
-class Whims:
+class UserBehaviour:
     """Of one member's user."""
 
     def __init__(self, plan: MemberPlan, consumer: SimulatedConsumer, scheduler: Scheduler, quiet_after: float) -> None:

@@ -16,10 +16,10 @@ from instride.errors import HistoryError
 from instride.records import TopicPartition
 from instride.testing.check.assignment import Assignment
 from instride.testing.check.events import Event
+from instride.testing.check.parameters import Parameters
 from instride.testing.check.steps import Again, Step
-from instride.testing.check.terms import Terms
 
-__all__ = ["Book"]
+__all__ = ["HistoryState"]
 
 Ask = Callable[[str, Step], None]
 Partitions = tuple[TopicPartition, ...]
@@ -31,7 +31,7 @@ def _ask_nobody(name: str, step: Step) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Book:
+class HistoryState:
     """line: of the present event, the first being 1.
 
     live, last: by member, what it has now, and what it had last, of each partition. newest: of each partition.
@@ -53,7 +53,7 @@ class Book:
     ask: Ask = _ask_nobody
     line: int = 0
     ended: bool = False
-    terms: Terms | None = None
+    parameters: Parameters | None = None
     assignments: dict[tuple[str, TopicPartition, int], Assignment] = field(default_factory=dict)
     of_member: defaultdict[str, list[Assignment]] = field(default_factory=lambda: defaultdict(list))
     live: defaultdict[str, dict[TopicPartition, Assignment]] = field(default_factory=lambda: defaultdict(dict))
@@ -99,10 +99,10 @@ class Book:
     turn_at: dict[str, float] = field(default_factory=dict)
 
     @property
-    def judged_by(self) -> Terms:
-        if self.terms is None:
+    def judged_by(self) -> Parameters:
+        if self.parameters is None:
             raise HistoryError('a history begins with the event "history", which says what it may be judged by')
-        return self.terms
+        return self.parameters
 
     def find(self, who: str, partition: TopicPartition, epoch: int) -> Assignment:
         """Law 3."""
@@ -175,5 +175,5 @@ class Book:
         return tuple(sorted(lines))
 
 
-Fold = Callable[[Book, Event], None]
+Fold = Callable[[HistoryState, Event], None]
 Folds = Mapping[str, Fold]

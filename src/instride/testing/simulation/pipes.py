@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from instride.testing.simulation.scheduler import Scheduler
 from instride.wire.frames import FrameBuffer
 
-__all__ = ["FramedWay", "Way", "WholeWay"]
+__all__ = ["FramedPipe", "Way", "WholePipe"]
 
 Arrived = Callable[[int, Any], None]
 _HEAD = struct.Struct(">ii")
@@ -30,7 +30,7 @@ class Way(Protocol):
     def send(self, number: int, message: Any) -> None: ...
 
 
-class WholeWay:
+class WholePipe:
     """latency: of the next message. held: until when nothing comes through. passes: whether anything still does."""
 
     __slots__ = ("_arrived", "_arrives", "_held", "_latency", "_passes", "_scheduler", "_under_way")
@@ -71,7 +71,7 @@ class WholeWay:
             step()
 
 
-class FramedWay(WholeWay):
+class FramedPipe(WholePipe):
     """Law 2. partly: called when a part of a message has arrived, and the rest has not."""
 
     __slots__ = ("_frames", "_sent", "partly")

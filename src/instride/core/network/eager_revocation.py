@@ -14,14 +14,14 @@ Laws
 from __future__ import annotations
 
 from instride.core.group.protocol import RebalanceProtocol
-from instride.core.network.book import Book
+from instride.core.network.assignment import MemberAssignment
 from instride.core.network.context import Context
 from instride.core.network.membership import Membership
 
-__all__ = ["GivingUp"]
+__all__ = ["EagerRevocation"]
 
 
-class GivingUp:
+class EagerRevocation:
     """Not thread-safe: the network machine owns it."""
 
     def __init__(self, context: Context, membership: Membership, protocol: RebalanceProtocol) -> None:
@@ -31,7 +31,7 @@ class GivingUp:
         self.eager = protocol is RebalanceProtocol.EAGER
         self._asked = False
         self._deadline = float("inf")
-        self.book: Book
+        self.assignment: MemberAssignment
 
     def over(self) -> None:
         """A join is sent, or the membership has ended."""
@@ -44,14 +44,14 @@ class GivingUp:
         if not self._asked:
             self._asked = True
             self._deadline = self._bound(now)
-            self.book.ask_for_all(self._deadline)
+            self.assignment.request_revocation_of_all(self._deadline)
         elif (bound := self._bound(now)) < self._deadline:
             self._deadline = bound
-            self.book.bring_forward(bound)
-        return not self.book.held
+            self.assignment.bring_forward(bound)
+        return not self.assignment.partitions
 
     def _bound(self, now: float) -> float:
         """Law 2."""
         member = self._membership
-        since = member.well_at if member.told_to_rejoin else now
+        since = member.well_at if member.rejoin_requested else now
         return since + self._config.max_poll_interval - self._context.commit_budget

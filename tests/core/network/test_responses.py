@@ -16,10 +16,10 @@ from network_script import NetworkScript, tp
 from instride.commits import CommitEntry
 from instride.core import events
 from instride.core.events import (
-    Answered,
     ApplicationEvent,
     Assign,
     BackgroundEvent,
+    CallCompleted,
     Close,
     Commit,
     FetchCommitted,
@@ -73,7 +73,7 @@ class Timed(NetworkScript):
 
     def _act(self, action: Action) -> None:
         super()._act(action)
-        if isinstance(action, Deliver) and isinstance(action.event, Answered):
+        if isinstance(action, Deliver) and isinstance(action.event, CallCompleted):
             assert not self.stopped, "after the end nobody listens"
             self.answered_at.setdefault(action.event.call, []).append(self.now)
 
@@ -100,31 +100,31 @@ class Timed(NetworkScript):
         if not self.waiting:
             return
         waiting = self.waiting.pop(number % len(self.waiting))
-        result = TransportError("broken") if code < 0 else ANSWERS[type(waiting.request)](code)
-        self.machine.answered(waiting.request_id, result, self.now)
+        result = TransportError("broken") if code < 0 else RESPONSES[type(waiting.request)](code)
+        self.machine.response_received(waiting.request_id, result, self.now)
         self.settle()
 
 
 def offsets(code: int) -> Any:
-    return api.OffsetFetchAnswer(offsets={tp(n): api.CommittedOffset(offset=3, error=code) for n in (0, 1)})
+    return api.OffsetFetchResponse(offsets={tp(n): api.CommittedOffset(offset=3, error=code) for n in (0, 1)})
 
 
-ANSWERS: dict[type, Callable[[int], Any]] = {
-    api.Metadata: lambda code: api.MetadataAnswer(
+RESPONSES: dict[type, Callable[[int], Any]] = {
+    api.Metadata: lambda code: api.MetadataResponse(
         brokers=(api.Broker(node_id=1, host="b", port=1),),
         topics=(api.MetadataTopic(name="t", error=code, partitions=(api.MetadataPartition(partition=0, leader=1),)),),
     ),
-    api.FindCoordinator: lambda code: api.FindCoordinatorAnswer(error=code, node_id=1, host="b", port=1),
+    api.FindCoordinator: lambda code: api.FindCoordinatorResponse(error=code, node_id=1, host="b", port=1),
     api.OffsetFetch: offsets,
-    api.OffsetCommit: lambda code: api.OffsetCommitAnswer(errors={tp(0): code}),
-    api.ListOffsets: lambda code: api.ListOffsetsAnswer(offsets={tp(0): api.ListedOffset(offset=4, error=code)}),
-    api.JoinGroup: lambda code: api.JoinGroupAnswer(
+    api.OffsetCommit: lambda code: api.OffsetCommitResponse(errors={tp(0): code}),
+    api.ListOffsets: lambda code: api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=4, error=code)}),
+    api.JoinGroup: lambda code: api.JoinGroupResponse(
         error=code, generation=1, protocol="cooperative-sticky", leader="other", member_id="me"
     ),
-    api.SyncGroup: lambda code: api.SyncGroupAnswer(error=code, assignment=b""),
-    api.Heartbeat: lambda code: api.HeartbeatAnswer(error=code),
-    api.LeaveGroup: lambda code: api.LeaveGroupAnswer(error=code),
-    api.Fetch: lambda code: api.FetchAnswer(partitions={tp(0): api.FetchedPartition(next_offset=0, error=code)}),
+    api.SyncGroup: lambda code: api.SyncGroupResponse(error=code, assignment=b""),
+    api.Heartbeat: lambda code: api.HeartbeatResponse(error=code),
+    api.LeaveGroup: lambda code: api.LeaveGroupResponse(error=code),
+    api.Fetch: lambda code: api.FetchResponse(partitions={tp(0): api.FetchedPartition(next_offset=0, error=code)}),
 }
 
 KINDS = ["commit", "stale commit", "no commit", "impatient", "committed", "offsets", "topics"]
@@ -185,5 +185,5 @@ def test_what_is_still_open_when_the_consumer_has_closed_is_answered_before_the_
     made.pass_time(2.0)
     assert made.stopped
     assert sorted(made.answered_at) == [1, 2, 3, 4]
-    errors = [event.error or next(iter(event.committed.values())) for event in made.take(Answered)]
+    errors = [event.error or next(iter(event.committed.values())) for event in made.take(CallCompleted)]
     assert all(isinstance(each, KafkaError) for each in errors)

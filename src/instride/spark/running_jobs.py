@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from instride.records import OffsetRange, TopicPartition
 from instride.spark.sink import OutputRange
 
-__all__ = ["Flight", "Job", "output_range"]
+__all__ = ["RunningJob", "Job", "output_range"]
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class RunningJob:
     """A range in a job. reported: its task, or its job's end, has told of it."""
 
     job: Job
@@ -37,13 +37,13 @@ class Job:
     """ended: Spark is done with it. cancel_again_at: None where it is not to be cancelled."""
 
     name: str
-    flights: dict[TopicPartition, Flight] = field(default_factory=dict)
+    running_jobs: dict[TopicPartition, RunningJob] = field(default_factory=dict)
     ended: bool = False
     cancel_again_at: float | None = None
 
     @property
     def finished(self) -> bool:
-        return self.ended and all(flight.settled for flight in self.flights.values())
+        return self.ended and all(running_job.settled for running_job in self.running_jobs.values())
 
 
 def output_range(wanted: OffsetRange, topic_id: str = "") -> OutputRange:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from instride.core.application.calls import Call
-from instride.core.application.committing import await_answer
+from instride.core.application.committing import await_completion
 from instride.core.application.state import ApplicationState
 from instride.core.events import FetchCommitted, FetchMetadata, FetchOffsets
 from instride.errors import IllegalStateError
@@ -31,8 +31,8 @@ def committed(
         return {}
     call, deadline = state.next_call(), now + timeout
     state.post(FetchCommitted(call=call, deadline=deadline, partitions=wanted))
-    answer = yield from await_answer(state, call, now, deadline, "committed")
-    found: Mapping[TopicPartition, OffsetAndMetadata | None] = answer.result
+    completion = yield from await_completion(state, call, now, deadline, "committed")
+    found: Mapping[TopicPartition, OffsetAndMetadata | None] = completion.result
     return found
 
 
@@ -63,8 +63,8 @@ def _find(
         return {}
     call, deadline = state.next_call(), now + timeout
     state.post(FetchOffsets(call=call, deadline=deadline, timestamps=wanted))
-    answer = yield from await_answer(state, call, now, deadline, "the offsets' look-up")
-    found: Mapping[TopicPartition, OffsetAndTimestamp] = answer.result
+    completion = yield from await_completion(state, call, now, deadline, "the offsets' look-up")
+    found: Mapping[TopicPartition, OffsetAndTimestamp] = completion.result
     return found
 
 
@@ -76,6 +76,6 @@ def topics(
         raise ValueError("a topic's name is a text that is not empty")
     call, deadline = state.next_call(), now + timeout
     state.post(FetchMetadata(call=call, deadline=deadline, topics=names, internal=internal))
-    answer = yield from await_answer(state, call, now, deadline, "the topics' look-up")
-    found: Mapping[str, tuple[PartitionInfo, ...]] = answer.result
+    completion = yield from await_completion(state, call, now, deadline, "the topics' look-up")
+    found: Mapping[str, tuple[PartitionInfo, ...]] = completion.result
     return found

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from instride import TopicPartition
-from instride.core.words import words
+from instride.core.telemetry_lines import words
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
@@ -72,8 +72,8 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
             reason="subscribe",
             outcome=RebalanceOutcome.FAILED,
             joins=2,
-            asked_for=(TP,),
-            given_back=(TP,),
+            revocation_requested=(TP,),
+            reassigned=(TP,),
         ),
         logging.INFO,
         "rebalance to generation -1 took 1.0 s; asked for flights-3; given back flights-3; because subscribe; it "

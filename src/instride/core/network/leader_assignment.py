@@ -26,19 +26,19 @@ from instride.wire import api
 from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
 from instride.wire.group_notice import GroupNotice, write_notice
 
-__all__ = ["Leading"]
+__all__ = ["LeaderAssignment"]
 
 _SHOWN: Final = 80
 
 
-class Leading:
+class LeaderAssignment:
     """The members of one generation."""
 
-    def __init__(self, answer: api.JoinGroupAnswer, cluster: Cluster) -> None:
+    def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._members = tuple(_decoded(member) for member in answer.members)
+        self._members = tuple(_decoded(member) for member in response.members)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
-        self._skips = answer.skip_assignment
+        self._skips = response.skip_assignment
         self._racked = any(member.rack is not None for member in self._members)
         self._view: ClusterView | None = None
 

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from application_script import Script, epochs, tp
 
-from instride.core.application.holdings import CHANGES, blocker_of
-from instride.core.events import Answered, Assigned, Commit, DelayExplained, Lost, Noticed, Revoked, RevokeRequested
+from instride.core.application.ownership_view import CHANGES, blocker_of
+from instride.core.events import (
+    Assigned,
+    CallCompleted,
+    Commit,
+    DelayExplained,
+    Lost,
+    Noticed,
+    RevocationRequested,
+    Revoked,
+)
 from instride.core.group.ownership import TRANSITIONS
 from instride.core.group.protocol import RebalanceProtocol
 from instride.errors import KafkaError
@@ -59,7 +68,7 @@ def test_every_move_between_states_is_told_or_meant_to_be_silent() -> None:
 def test_a_delayed_hand_over_is_told_with_its_phases_and_its_blocker(script: Script) -> None:
     script.fetched(0, 0, 10)
     script.poll()
-    script.up(RevokeRequested(partitions=epochs(0), deadline=400.0, at=99.0))
+    script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=99.0))
     script.poll()
     assert told(script) == [("revoke_requested", [0])]
     script.now = 102.0
@@ -120,7 +129,7 @@ def test_a_loss_tells_what_may_be_repeated(script: Script) -> None:
 def commit(script: Script, partition: int, offset: int, *, error: KafkaError | None = None) -> None:
     script.machine.commit_async(script.now, {tp(partition): offset})
     (sent,) = script.take_posted(Commit)
-    script.up(Answered(call=sent.call, committed={tp(partition): error}))
+    script.up(CallCompleted(call=sent.call, committed={tp(partition): error}))
     script.machine.assignment()  # takes it
 
 
@@ -169,21 +178,21 @@ def test_auto_commits_count(script: Script) -> None:
     script.poll()
     sent = script.take_posted(Commit)[-1]
     assert uncommitted(script, 0) == 4
-    script.up(Answered(call=sent.call, committed={tp(0): None}))
+    script.up(CallCompleted(call=sent.call, committed={tp(0): None}))
     script.poll()
     assert uncommitted(script, 0) == 0
 
 
 def test_given_back_forgets_the_request(script: Script) -> None:
-    script.asked_for(0, 1)
+    script.revocation_requested(0, 1)
     script.poll()
     script.machine.delay_revoke([tp(0)], reason="the weather")
-    script.given_back(0, 1)
+    script.reassigned(0, 1)
     script.poll()
-    assert told(script) == [("revoke_requested", [0, 1]), ("delayed", [0]), ("completing", [1]), ("given_back", [0])]
+    assert told(script) == [("revoke_requested", [0, 1]), ("delayed", [0]), ("completing", [1]), ("reassigned", [0])]
     hold = script.machine.holdings()[tp(0)]
     assert (hold.state, hold.blocker, hold.requested_at, hold.deadline) == (
-        OwnershipChange.GIVEN_BACK,
+        OwnershipChange.REASSIGNED,
         None,
         None,
         None,
@@ -192,12 +201,12 @@ def test_given_back_forgets_the_request(script: Script) -> None:
 
 
 def test_a_second_request_has_a_time_of_its_own(script: Script) -> None:
-    script.up(RevokeRequested(partitions=epochs(0), deadline=400.0, at=99.0))
+    script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=99.0))
     script.poll()
     script.machine.delay_revoke([tp(0)])
-    script.given_back(0)
+    script.reassigned(0)
     script.poll()
-    script.up(RevokeRequested(partitions=epochs(0), deadline=500.0, at=120.0))
+    script.up(RevocationRequested(partitions=epochs(0), deadline=500.0, at=120.0))
     script.now = 121.0
     script.poll()
     hold = script.machine.holdings()[tp(0)]
@@ -206,7 +215,7 @@ def test_a_second_request_has_a_time_of_its_own(script: Script) -> None:
 
 @pytest.mark.requirement("surface/holders")
 def test_holdings_say_what_a_delay_waits_for(script: Script) -> None:
-    script.asked_for(0, 1, 2)
+    script.revocation_requested(0, 1, 2)
     script.poll()
     script.machine.delay_revoke([tp(0), tp(1)], reason=lambda partition: f"job {partition.partition}")
     holds = script.machine.holdings()
@@ -218,7 +227,7 @@ def test_holdings_say_what_a_delay_waits_for(script: Script) -> None:
 
 
 def test_the_network_side_is_told_of_news_only(script: Script) -> None:
-    script.asked_for(0)
+    script.revocation_requested(0)
     for text in ("one", "one", "two"):
         script.poll()
         script.machine.delay_revoke([tp(0)], reason=text)
@@ -228,7 +237,7 @@ def test_the_network_side_is_told_of_news_only(script: Script) -> None:
 
 
 def test_what_is_not_delayed_has_no_blocker(script: Script) -> None:
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     assert not script.machine.delay_revoke([tp(0)], reason="too late")
@@ -289,7 +298,7 @@ def test_partitions_by_assign_come_and_go_without_a_hand_over() -> None:
 
 
 def test_a_partition_that_comes_back_at_once_is_handed_over_first(script: Script) -> None:
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.poll()
     told(script)
@@ -300,16 +309,16 @@ def test_a_partition_that_comes_back_at_once_is_handed_over_first(script: Script
 
 
 def test_changes_of_one_moment_are_told_in_their_order(script: Script) -> None:
-    script.asked_for(0, 1)
-    script.given_back(0)
-    script.asked_for(0)
+    script.revocation_requested(0, 1)
+    script.reassigned(0)
+    script.revocation_requested(0)
     script.poll()
-    assert told(script) == [("revoke_requested", [0, 1]), ("given_back", [0]), ("revoke_requested", [0])]
+    assert told(script) == [("revoke_requested", [0, 1]), ("reassigned", [0]), ("revoke_requested", [0])]
 
 
 def test_a_request_counts_from_its_first_word(script: Script) -> None:
     for at in (99.0, 99.5):
-        script.up(RevokeRequested(partitions=epochs(0), deadline=400.0, at=at))
+        script.up(RevocationRequested(partitions=epochs(0), deadline=400.0, at=at))
     script.poll()
     assert script.machine.holdings()[tp(0)].requested_at == 99.0
 
@@ -325,8 +334,8 @@ def test_a_rebalance_is_summed_up_with_what_it_brought(script: Script) -> None:
     )
     script.poll()
     (first,) = told(script)
-    assert (first.assigned, first.asked_for, first.delayed) == ((tp(0), tp(1), tp(2)), (), ())
-    script.asked_for(0, 2)
+    assert (first.assigned, first.revocation_requested, first.delayed) == ((tp(0), tp(1), tp(2)), (), ())
+    script.revocation_requested(0, 2)
     script.poll()
     script.delay(2)
     script.up(
@@ -338,7 +347,7 @@ def test_a_rebalance_is_summed_up_with_what_it_brought(script: Script) -> None:
     )
     script.poll()
     (second,) = [each for each in told(script) if isinstance(each, RebalanceEnded)]
-    assert (second.assigned, second.asked_for, second.delayed) == ((), (tp(0), tp(2)), (tp(2),))
+    assert (second.assigned, second.revocation_requested, second.delayed) == ((), (tp(0), tp(2)), (tp(2),))
 
 
 def test_a_risk_of_what_is_ours_no_more_is_not_told(script: Script) -> None:
@@ -353,7 +362,7 @@ def test_what_only_the_network_side_sees_is_passed_on_in_its_place(script: Scrip
     stalled = PartitionStalled(
         at=100.0, partition=tp(0), epoch=1, seconds=60.0, cause=StallCause.NO_LEADER, offset=3, end=9, waiting=0
     )
-    script.asked_for(1)
+    script.revocation_requested(1)
     script.poll()
     script.up(Noticed(event=stalled))
     script.poll()

@@ -27,18 +27,18 @@ from instride.core.events import (
     CommitsSettled,
     DeadlineMoved,
     Epochs,
-    GivenBack,
     Lost,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
 )
 from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
 from instride.core.group.protocol import RebalanceProtocol
+from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.context import Context
-from instride.core.network.held import HeldPartition
 from instride.records import TopicPartition
 
-__all__ = ["Book", "OutstandingCommits"]
+__all__ = ["MemberAssignment", "OutstandingCommits"]
 
 
 _GATHERED_FOR = 0.4
@@ -52,7 +52,7 @@ class OutstandingCommits(Protocol):
     def abandon(self, partition: TopicPartition, why: str) -> None: ...
 
 
-class Book:
+class MemberAssignment:
     """Not thread-safe: the network machine owns it. `on_released` is called when the group must be told."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Book:
         self._tell_at = float("inf")  # law 6
         # Law 7: the epochs of partitions that were let go with commits outstanding.
         self._parting: dict[TopicPartition, int] = {}
-        self.held: dict[TopicPartition, HeldPartition] = {}
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
         self.leaving = False
@@ -84,25 +84,25 @@ class Book:
 
     def claimed(self) -> list[TopicPartition]:
         """Law 2: what a join lists as owned, sorted."""
-        return sorted(self.held.keys() | self._draining.keys())
+        return sorted(self.partitions.keys() | self._draining.keys())
 
     def draining(self) -> bool:
         return bool(self._draining)
 
     def anything_pending(self) -> bool:
-        return any(held.state is not Ownership.OWNED for held in self.held.values())
+        return any(assigned.state is not Ownership.OWNED for assigned in self.partitions.values())
 
-    def get(self, partition: TopicPartition, epoch: int) -> HeldPartition | None:
+    def get(self, partition: TopicPartition, epoch: int) -> AssignedPartition | None:
         """The held partition, if it is held in this very epoch."""
-        held = self.held.get(partition)
-        return held if held is not None and held.epoch == epoch else None
+        assigned = self.partitions.get(partition)
+        return assigned if assigned is not None and assigned.epoch == epoch else None
 
     def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         """Whether what speaks of this epoch and seek may be committed."""
-        held = self.get(partition, epoch)
-        if held is None:
+        assigned = self.get(partition, epoch)
+        if assigned is None:
             return self._parting.get(partition) == epoch
-        return seek_number > held.voided
+        return seek_number > assigned.stale_seek_number
 
     # -- what the group says
 
@@ -110,29 +110,29 @@ class Book:
         """Law 1: a Sync was answered."""
         self.target = target
         self._generation, self._member_id = generation, member_id
-        self._ask_for(self.held.keys() - target, self._cooperative_deadline(now))
-        self._give_back(self.held.keys() & target)
-        self._assign(sorted(target - self.held.keys()))
+        self._request_revocation(self.partitions.keys() - target, self._cooperative_deadline(now))
+        self._reassign(self.partitions.keys() & target)
+        self._assign(sorted(target - self.partitions.keys()))
 
-    def ask_for_topics_outside(self, topics: frozenset[str], now: float) -> None:
+    def request_revocation_outside(self, topics: frozenset[str], now: float) -> None:
         """Rule 11: partitions of topics that left the subscription."""
-        gone = {tp for tp in self.held if tp.topic not in topics}
+        gone = {tp for tp in self.partitions if tp.topic not in topics}
         self.target -= gone
-        self._ask_for(gone, self._cooperative_deadline(now))
+        self._request_revocation(gone, self._cooperative_deadline(now))
 
-    def ask_for_all(self, deadline: float) -> None:
+    def request_revocation_of_all(self, deadline: float) -> None:
         """Eager: a rebalance begins. The application hears of it also where nothing is held (KIP-429)."""
         self.target = frozenset()
-        if self.held:
-            self._ask_for(list(self.held), deadline)
+        if self.partitions:
+            self._request_revocation(list(self.partitions), deadline)
         else:
-            self._context.deliver(RevokeRequested(partitions={}, deadline=deadline))
+            self._context.deliver(RevocationRequested(partitions={}, deadline=deadline))
 
     def bring_forward(self, deadline: float) -> None:
         """Eager: everything that is asked for has this deadline now."""
-        for held in self.held.values():
-            self._bound(held, deadline)
-        epochs = {tp: held.epoch for tp, held in self.held.items()}
+        for assigned in self.partitions.values():
+            self._bound(assigned, deadline)
+        epochs = {tp: assigned.epoch for tp, assigned in self.partitions.items()}
         self._context.deliver(DeadlineMoved(partitions=epochs, deadline=deadline))
         self._context.touch()
 
@@ -140,17 +140,17 @@ class Book:
         """The membership is lost."""
         self.target = frozenset()
         self.group_told()  # a lost member joins without being asked
-        self._lose(list(self.held.values()), now)
+        self._lose(list(self.partitions.values()), now)
 
     def assign_by_hand(self, partitions: Epochs) -> None:
         """assign(): the application chose partitions and epochs itself."""
-        for tp in [tp for tp, held in self.held.items() if partitions.get(tp) != held.epoch]:
-            parted = self.held.pop(tp)
+        for tp in [tp for tp, assigned in self.partitions.items() if partitions.get(tp) != assigned.epoch]:
+            parted = self.partitions.pop(tp)
             if self._commits.outstanding(tp):
                 self._parting[tp] = parted.epoch
         for tp, epoch in partitions.items():
-            if tp not in self.held:
-                self.held[tp] = self._new(tp, epoch)
+            if tp not in self.partitions:
+                self.partitions[tp] = self._new(tp, epoch)
         self._newest_epoch = max([self._newest_epoch, *partitions.values()])
 
     def group_told(self) -> None:
@@ -159,7 +159,7 @@ class Book:
 
     def forget_all(self) -> None:
         self.group_told()
-        self.held.clear()
+        self.partitions.clear()
         self._draining.clear()
         self._parting.clear()
         self.target = frozenset()
@@ -169,12 +169,12 @@ class Book:
 
     def complete(self, partitions: Epochs) -> None:
         """The step of the lists, or close: let go of these."""
-        for held in self._matching(partitions):
-            self._move(held, OwnershipInput.LET_GO)
+        for assigned in self._matching(partitions):
+            self._move(assigned, OwnershipInput.LET_GO)
 
     def listener_done(self, partitions: Epochs) -> None:
-        for held in self._matching(partitions):
-            held.listener_done = True
+        for assigned in self._matching(partitions):
+            assigned.listener_done = True
 
     # -- time
 
@@ -184,15 +184,15 @@ class Book:
             if now >= until or not self._commits.in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
-        late = [held for held in self.held.values() if self._is_late(held, now)]
+        late = [assigned for assigned in self.partitions.values() if self._is_late(assigned, now)]
         if late:
-            names = ", ".join(str(held.partition) for held in late)
+            names = ", ".join(str(assigned.partition) for assigned in late)
             self._context.log(logging.WARNING, f"revoke of {names} was not complete at its deadline: lost")
             self._lose(late, now)
             self._on_released("a delayed revoke reached its deadline")
         settled: dict[TopicPartition, int] = {}
-        for held in [held for held in self.held.values() if held.state is Ownership.COMPLETING]:
-            self._complete(held, now, settled)
+        for assigned in [assigned for assigned in self.partitions.values() if assigned.state is Ownership.COMPLETING]:
+            self._complete(assigned, now, settled)
         if settled:
             self._context.deliver(CommitsSettled(partitions=settled))
         if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
@@ -202,114 +202,116 @@ class Book:
 
     def _next_deadline(self, now: float) -> float:
         times = [self._tell_at, *self._draining.values()]
-        for held in self.held.values():
-            times.append(held.deadline if held.deadline > now else held.deadline + held.grace)
+        for assigned in self.partitions.values():
+            times.append(assigned.deadline if assigned.deadline > now else assigned.deadline + assigned.grace)
         return min((each for each in times if each > now), default=float("inf"))
 
     # -- inside
 
-    def _is_late(self, held: HeldPartition, now: float) -> bool:
-        if now < held.deadline:
+    def _is_late(self, assigned: AssignedPartition, now: float) -> bool:
+        if now < assigned.deadline:
             return False
-        if held.state is not Ownership.COMPLETING:
-            return held.state is Ownership.REVOKE_NEXT
-        if self._commits.outstanding(held.partition):
-            return now >= held.deadline + held.grace
+        if assigned.state is not Ownership.COMPLETING:
+            return assigned.state is Ownership.REVOKE_NEXT
+        if self._commits.outstanding(assigned.partition):
+            return now >= assigned.deadline + assigned.grace
         # One whose commits are answered, but whose listener the application never came to run, is late as well.
-        return self.listener and not held.listener_done and held.settled_told
+        return self.listener and not assigned.listener_done and assigned.settled_told
 
     def _cooperative_deadline(self, now: float) -> float:
         """Law 4: the broker sets none."""
         return now + self._context.config.max_poll_interval - self._context.commit_budget
 
-    def _ask_for(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+    def _request_revocation(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         news = {}
         for tp in sorted(partitions):
-            held = self.held[tp]
-            if held.deadline == float("inf"):  # one that completes since before it was given back may have none
-                self._bound(held, deadline)
-            if held.state is Ownership.OWNED:
-                news[tp] = held.epoch
-            self._move(held, OwnershipInput.ASKED_FOR)
+            assigned = self.partitions[tp]
+            if assigned.deadline == float("inf"):  # one that completes since before it was given back may have none
+                self._bound(assigned, deadline)
+            if assigned.state is Ownership.OWNED:
+                news[tp] = assigned.epoch
+            self._move(assigned, OwnershipInput.REVOCATION_REQUESTED)
         if news:
-            self._context.deliver(RevokeRequested(partitions=news, deadline=deadline))
+            self._context.deliver(RevocationRequested(partitions=news, deadline=deadline))
 
-    def _bound(self, held: HeldPartition, deadline: float) -> None:
-        held.deadline, held.grace = deadline, self._grace()
+    def _bound(self, assigned: AssignedPartition, deadline: float) -> None:
+        assigned.deadline, assigned.grace = deadline, self._grace()
 
     def _grace(self) -> float:
         return self._context.commit_budget * self._share
 
-    def _give_back(self, partitions: Iterable[TopicPartition]) -> None:
+    def _reassign(self, partitions: Iterable[TopicPartition]) -> None:
         back = {}
         for tp in sorted(partitions):
-            held = self.held[tp]
-            if held.state is Ownership.REVOKE_NEXT:
-                back[tp] = held.epoch
-                held.deadline = float("inf")
+            assigned = self.partitions[tp]
+            if assigned.state is Ownership.REVOKE_NEXT:
+                back[tp] = assigned.epoch
+                assigned.deadline = float("inf")
                 # The application says where to fetch on from, once it has taken this (SetPosition).
-                held.asking = True
-            self._move(held, OwnershipInput.GIVEN_BACK)
+                assigned.asking = True
+            self._move(assigned, OwnershipInput.REASSIGNED)
         if back:
-            self._context.deliver(GivenBack(partitions=back))
+            self._context.deliver(Reassigned(partitions=back))
 
     def _assign(self, partitions: Iterable[TopicPartition]) -> None:
         epochs = {}
         for tp in partitions:
             self._newest_epoch += 1
-            self.held[tp] = self._new(tp, self._newest_epoch)
+            self.partitions[tp] = self._new(tp, self._newest_epoch)
             epochs[tp] = self._newest_epoch
         self._context.deliver(Assigned(generation=self._generation, partitions=epochs, member_id=self._member_id))
         self._context.touch()
 
-    def _new(self, partition: TopicPartition, epoch: int) -> HeldPartition:
+    def _new(self, partition: TopicPartition, epoch: int) -> AssignedPartition:
         context = self._context
-        return HeldPartition(partition, epoch, context.backoff(together=True), context.backoff(together=True))
+        return AssignedPartition(partition, epoch, context.backoff(together=True), context.backoff(together=True))
 
-    def _complete(self, held: HeldPartition, now: float, settled: dict[TopicPartition, int]) -> None:
+    def _complete(self, assigned: AssignedPartition, now: float, settled: dict[TopicPartition, int]) -> None:
         """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""
-        tp = held.partition
+        tp = assigned.partition
         if self._commits.outstanding(tp):
             return
-        if self.listener and not held.listener_done:
-            if not held.settled_told:
-                held.settled_told = True
-                settled[tp] = held.epoch
+        if self.listener and not assigned.listener_done:
+            if not assigned.settled_told:
+                assigned.settled_told = True
+                settled[tp] = assigned.epoch
             return
-        self._release(held)
+        self._release(assigned)
         if tp in self.target and not self.leaving:
             self._assign([tp])
         else:
             self._tell_at = min(self._tell_at, now + _GATHERED_FOR)
 
-    def _release(self, held: HeldPartition) -> None:
-        self._move(held, OwnershipInput.COMPLETED)
-        del self.held[held.partition]
-        self._context.deliver(Revoked(partitions={held.partition: held.epoch}))
+    def _release(self, assigned: AssignedPartition) -> None:
+        self._move(assigned, OwnershipInput.COMPLETED)
+        del self.partitions[assigned.partition]
+        self._context.deliver(Revoked(partitions={assigned.partition: assigned.epoch}))
         self._context.touch()
 
-    def _lose(self, partitions: list[HeldPartition], now: float) -> None:
+    def _lose(self, partitions: list[AssignedPartition], now: float) -> None:
         lost = {}
-        for held in partitions:
-            tp = held.partition
-            done = not self.listener or held.listener_done
-            if held.state is Ownership.COMPLETING and done and not self._commits.outstanding(tp):
-                self._release(held)
+        for assigned in partitions:
+            tp = assigned.partition
+            done = not self.listener or assigned.listener_done
+            if assigned.state is Ownership.COMPLETING and done and not self._commits.outstanding(tp):
+                self._release(assigned)
                 continue
-            self._move(held, OwnershipInput.LOST)
-            del self.held[tp]
-            lost[tp] = held.epoch
+            self._move(assigned, OwnershipInput.LOST)
+            del self.partitions[tp]
+            lost[tp] = assigned.epoch
             if self._commits.in_flight(tp):
-                self._draining[tp] = now + self._grace() if now < held.deadline else held.deadline + held.grace
+                self._draining[tp] = (
+                    now + self._grace() if now < assigned.deadline else assigned.deadline + assigned.grace
+                )
             self._commits.abandon(tp, "it was lost")
         if lost:
             self._context.deliver(Lost(partitions=lost))
             self._context.touch()
 
-    def _matching(self, partitions: Epochs) -> list[HeldPartition]:
+    def _matching(self, partitions: Epochs) -> list[AssignedPartition]:
         found = (self.get(tp, epoch) for tp, epoch in partitions.items())
-        return [held for held in found if held is not None]
+        return [assigned for assigned in found if assigned is not None]
 
-    def _move(self, held: HeldPartition, event: OwnershipInput) -> None:
-        held.state = next_ownership(self._protocol, held.state, event)
+    def _move(self, assigned: AssignedPartition, event: OwnershipInput) -> None:
+        assigned.state = next_ownership(self._protocol, assigned.state, event)
         self._context.touch()

@@ -13,16 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from instride.config import ConsumerConfig
-from instride.core.words import words
+from instride.core.telemetry_lines import words
 from instride.errors.told import one_line
 from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
 
-__all__ = ["Teller"]
+__all__ = ["TelemetryDispatcher"]
 
 _logger = logging.getLogger("instride.telemetry")
 
 
-class Teller:
+class TelemetryDispatcher:
     """Not thread-safe. take: the events since it was asked last."""
 
     def __init__(self, config: ConsumerConfig, take: Callable[[], Iterable[TelemetryEvent]]) -> None:

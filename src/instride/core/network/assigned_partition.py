@@ -7,7 +7,7 @@ Laws
 3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really held of it:
    a piece that was decoded keeps all of its memory until its last record is consumed.
 4. `undecoded` is what came from `offset` on and waits for room to be decoded; what voids a fetch voids it.
-5. A failed partition (PARKED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
+5. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
    until it succeeds; one whose error no time mends (`trouble` is None) waits for a seek.
 """
 
@@ -25,7 +25,7 @@ from instride.telemetry import ResetCause
 from instride.wire.api import NO_TOPIC_ID
 from instride.wire.chunk import UndecodedRecords
 
-__all__ = ["Arrival", "HeldPartition", "Kept", "Phase", "Undecoded"]
+__all__ = ["Arrival", "AssignedPartition", "Kept", "Phase", "Undecoded"]
 
 
 class Phase(Enum):
@@ -36,7 +36,7 @@ class Phase(Enum):
     VERIFY_RANGE = "its leader calls the next offset out of range: do the ends of its log say so, too"
     VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
-    PARKED = "it has failed: it waits for its next try, or for a seek"
+    FAILED = "it has failed: it waits for its next try, or for a seek"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Undecoded:
     arrival: Arrival
 
 
-class HeldPartition:
+class AssignedPartition:
     """Not thread-safe: the network machine owns it."""
 
     __slots__ = (
@@ -94,6 +94,7 @@ class HeldPartition:
         "reset_number",
         "seek_number",
         "settled_told",
+        "stale_seek_number",
         "state",
         "timestamp",
         "topic_id",
@@ -101,7 +102,6 @@ class HeldPartition:
         "trouble",
         "undecoded",
         "validated",
-        "voided",
     )
 
     def __init__(self, partition: TopicPartition, epoch: int, backoff: Backoff, doubt: Backoff) -> None:
@@ -142,7 +142,7 @@ class HeldPartition:
         # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
         self.topic_id = NO_TOPIC_ID
         self.topic_number = 0
-        self.voided = -1
+        self.stale_seek_number = -1
         # Buffer
         self.paused = False
         self.records = 0
@@ -194,7 +194,7 @@ class HeldPartition:
 
     def fail(self, now: float, trouble: Backoff | None) -> None:
         """trouble: how long to wait for the next try, and the one after it; None: there is none."""
-        self.failed_in, self.phase = self.phase, Phase.PARKED
+        self.failed_in, self.phase = self.phase, Phase.FAILED
         self.trouble = trouble
         if trouble is not None:
             trouble.failed(now)
@@ -214,7 +214,7 @@ class HeldPartition:
     def other_topic(self) -> None:
         """The topic of this name is another one now: what is known of the log is void."""
         self.topic_number += 1
-        self.voided = self.seek_number
+        self.stale_seek_number = self.seek_number
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = -1
         self.asking = False
         self.undecoded = None

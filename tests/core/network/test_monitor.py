@@ -15,7 +15,7 @@ from instride.core.events import (
     PartitionsAssigned,
     Pause,
     Polled,
-    RevokeRequested,
+    RevocationRequested,
 )
 from instride.core.network.ranges import RangeChunk
 from instride.telemetry import (
@@ -34,7 +34,7 @@ from instride.wire import api
 E = TypeVar("E")
 
 
-class WatchScript(NetworkScript):
+class MonitorScript(NetworkScript):
     """With a fetch that answers what the test says."""
 
     def __init__(self, **settings: Any) -> None:
@@ -61,7 +61,7 @@ class WatchScript(NetworkScript):
             next_offset=end,
             high_watermark=high_watermark,
         )
-        self.answer(api.Fetch, api.FetchAnswer(partitions={("t", 0): part}))
+        self.response(api.Fetch, api.FetchResponse(partitions={("t", 0): part}))
 
     def consumed(self, records: int) -> None:
         self.do(Consumed(partitions={tp(0): (self.epoch(0), 0, records, 0)}))
@@ -72,13 +72,13 @@ class WatchScript(NetworkScript):
 
 @pytest.mark.rule("19")
 def test_the_first_fetch_of_an_assignment_is_told_once() -> None:
-    script = WatchScript()
+    script = MonitorScript()
     script.committed_offset = None
     script.member_of(1, 0)
     assigned_at = script.now
     assert script.noticed(FetchBegan) == []
     script.pass_time(0.5)
-    script.answer(api.OffsetFetch, api.OffsetFetchAnswer(offsets={("t", 0): api.CommittedOffset(offset=0)}))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={("t", 0): api.CommittedOffset(offset=0)}))
     (began,) = script.noticed(FetchBegan)
     assert began == FetchBegan(at=script.now, partition=tp(0), epoch=script.epoch(0), assigned_at=assigned_at)
     assert script.machine.meter.first_fetch_at == {tp(0): script.wall_clock}
@@ -89,7 +89,7 @@ def test_the_first_fetch_of_an_assignment_is_told_once() -> None:
 
 @pytest.mark.rule("19")
 def test_what_was_released_is_told_with_its_time_and_not_fetched_first_any_more() -> None:
-    script = WatchScript()
+    script = MonitorScript()
     script.committed_offset = None
     script.member_of(1, 0)
     script.heartbeat(27)
@@ -104,7 +104,7 @@ def test_what_was_released_is_told_with_its_time_and_not_fetched_first_any_more(
 
 
 def test_the_machine_tells_its_rebalances() -> None:
-    script = WatchScript()
+    script = MonitorScript()
     script.member_of(1, 0)
     (started,) = script.noticed(RebalanceStarted)
     assert (started.generation, started.reason) == (-1, "a new membership")
@@ -113,20 +113,20 @@ def test_the_machine_tells_its_rebalances() -> None:
 
 
 def test_what_goes_up_says_when_the_network_side_knew() -> None:
-    script = WatchScript()
+    script = MonitorScript()
     script.now = 200.0
     script.member_of(1, 0, 1)
     assert {event.at for event in script.take(Assigned)} == {200.0}
     script.heartbeat(27)
     script.rebalance(2, 1)
-    assert [event.at for event in script.take(RevokeRequested)] == [script.now]
+    assert [event.at for event in script.take(RevocationRequested)] == [script.now]
 
 
 # -- metrics
 
 
 def test_the_connections_measure_what_is_asked() -> None:
-    script = WatchScript()
+    script = MonitorScript()
     script.subscribe()
     script.pass_time(0.5)
     script.rebalance(1, 0)
@@ -142,18 +142,18 @@ def test_the_connections_measure_what_is_asked() -> None:
 
 
 @pytest.fixture
-def asked() -> WatchScript:
+def asked() -> MonitorScript:
     """A member that was asked for partition 0, for 100 s."""
-    script = WatchScript(max_poll_interval=101.0, commit_budget=1.0)
+    script = MonitorScript(max_poll_interval=101.0, commit_budget=1.0)
     script.member_of(1, 0, 1)
     script.heartbeat(27)
     script.rebalance(2, 1)
     script.do(PartitionsAssigned(generation=2))
-    assert script.take(RevokeRequested)
+    assert script.take(RevocationRequested)
     return script
 
 
-def test_a_delay_is_warned_of_at_half_its_time_once(asked: WatchScript) -> None:
+def test_a_delay_is_warned_of_at_half_its_time_once(asked: MonitorScript) -> None:
     asked.do(DelayExplained(partitions={tp(0): 1}, blockers={tp(0): Blocker(text="the record at offset 5", offset=5)}))
     asked.live_for(48)
     assert asked.noticed(DelayAtRisk) == []
@@ -168,7 +168,7 @@ def test_a_delay_is_warned_of_at_half_its_time_once(asked: WatchScript) -> None:
     assert asked.noticed(DelayAtRisk) == []
 
 
-def test_a_blocker_of_an_older_epoch_is_none(asked: WatchScript) -> None:
+def test_a_blocker_of_an_older_epoch_is_none(asked: MonitorScript) -> None:
     asked.do(
         DelayExplained(partitions={tp(0): 0, tp(3): 1}, blockers={tp(0): Blocker(text="old"), tp(3): Blocker(text="x")})
     )
@@ -177,7 +177,7 @@ def test_a_blocker_of_an_older_epoch_is_none(asked: WatchScript) -> None:
     assert risk.blocker is None
 
 
-def test_what_came_back_is_at_no_risk(asked: WatchScript) -> None:
+def test_what_came_back_is_at_no_risk(asked: MonitorScript) -> None:
     asked.heartbeat(27)
     asked.rebalance(3, 0, 1)
     asked.do(PartitionsAssigned(generation=3))
@@ -189,14 +189,14 @@ def test_what_came_back_is_at_no_risk(asked: WatchScript) -> None:
 
 
 @pytest.fixture
-def reading() -> WatchScript:
+def reading() -> MonitorScript:
     """A member that fetches partition 0 from offset 0."""
-    script = WatchScript(stalled_after=10.0)
+    script = MonitorScript(stalled_after=10.0)
     script.member_of(1, 0)
     return script
 
 
-def test_records_that_nobody_takes_are_a_stall(reading: WatchScript) -> None:
+def test_records_that_nobody_takes_are_a_stall(reading: MonitorScript) -> None:
     reading.fetched(0, 5, high_watermark=9)
     reading.live_for(14)
     (stalled,) = reading.noticed(PartitionStalled)
@@ -212,7 +212,7 @@ def test_records_that_nobody_takes_are_a_stall(reading: WatchScript) -> None:
     assert [each for each in reading.logs if "stands still no more" in each]
 
 
-def test_a_fetch_that_brings_nothing_of_what_is_there_is_a_stall(reading: WatchScript) -> None:
+def test_a_fetch_that_brings_nothing_of_what_is_there_is_a_stall(reading: MonitorScript) -> None:
     reading.fetched(0, 5, high_watermark=9)
     reading.consumed(5)
     reading.live_for(14)
@@ -220,14 +220,14 @@ def test_a_fetch_that_brings_nothing_of_what_is_there_is_a_stall(reading: WatchS
     assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.NOT_FETCHED, 5, 9)
 
 
-def test_the_end_of_the_log_is_no_stall(reading: WatchScript) -> None:
+def test_the_end_of_the_log_is_no_stall(reading: MonitorScript) -> None:
     reading.fetched(0, 5, high_watermark=5)
     reading.consumed(5)
     reading.live_for(30)
     assert reading.noticed(PartitionStalled) == []
 
 
-def test_a_paused_partition_does_not_stall(reading: WatchScript) -> None:
+def test_a_paused_partition_does_not_stall(reading: MonitorScript) -> None:
     reading.fetched(0, 5, high_watermark=9)
     reading.do(Pause(partition=tp(0), epoch=1))
     reading.live_for(30)
@@ -235,7 +235,7 @@ def test_a_paused_partition_does_not_stall(reading: WatchScript) -> None:
 
 
 def test_a_partition_without_a_position_stalls() -> None:
-    script = WatchScript(stalled_after=10.0)
+    script = MonitorScript(stalled_after=10.0)
     script.committed_offset = None
     script.member_of(1, 0)
     assert "OffsetFetch" in script.waits(), "nobody answers it"
@@ -244,7 +244,7 @@ def test_a_partition_without_a_position_stalls() -> None:
     assert (stalled.cause, stalled.offset) == (StallCause.NO_POSITION, -1)
 
 
-def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: WatchScript) -> None:
+def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: MonitorScript) -> None:
     reading.fetched(0, 5, high_watermark=9)
     reading.live_for(14)
     assert reading.noticed(PartitionStalled)
@@ -254,9 +254,9 @@ def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: WatchScr
     assert flows.partition == tp(0)
 
 
-def test_a_partition_without_a_leader_stalls(reading: WatchScript) -> None:
+def test_a_partition_without_a_leader_stalls(reading: MonitorScript) -> None:
     reading.leaders[0] = -1
-    reading.answer(api.Fetch, api.FetchAnswer(partitions={("t", 0): api.FetchedPartition(error=6)}))
+    reading.response(api.Fetch, api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=6)}))
     reading.live_for(14)
     (stalled,) = reading.noticed(PartitionStalled)
     assert (stalled.cause, stalled.offset) == (StallCause.NO_LEADER, 0)
@@ -267,7 +267,7 @@ def test_a_partition_without_a_leader_stalls(reading: WatchScript) -> None:
 
 def test_a_rebalance_is_taken_when_its_own_assignment_is() -> None:
     """The application may still be at the assignment before."""
-    script = WatchScript()
+    script = MonitorScript()
     script.subscribe()
     script.rebalance(1, 0)
     script.heartbeat(27)

@@ -65,8 +65,8 @@ def _ended(event: RebalanceEnded) -> tuple[int, str]:
             f"{name} {_names(partitions)}"
             for name, partitions in (
                 ("assigned", event.assigned),
-                ("asked for", event.asked_for),
-                ("given back", event.given_back),
+                ("asked for", event.revocation_requested),
+                ("reassigned", event.reassigned),
                 ("delayed", event.delayed),
             )
             if partitions

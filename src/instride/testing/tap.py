@@ -18,13 +18,13 @@ from instride.core.events import (
     CommitsSettled,
     DeadlineMoved,
     Epochs,
-    GivenBack,
     Lost,
     Noticed,
-    Parked,
+    PartitionFailed,
     Positioned,
+    Reassigned,
+    RevocationRequested,
     Revoked,
-    RevokeRequested,
 )
 from instride.core.network.actions import ConnectionKey
 from instride.errors import OffsetOutOfRangeError
@@ -32,14 +32,14 @@ from instride.records import TopicPartition
 from instride.telemetry import FetchBegan
 from instride.wire import api
 
-__all__ = ["Witness"]
+__all__ = ["Tap"]
 
 _NO_ANSWER = -1
 _FOREVER = float("inf")
 _WATCHED = (api.OffsetCommit, api.OffsetFetch, api.Heartbeat, api.JoinGroup, api.SyncGroup, api.LeaveGroup)
 
 
-class Witness:
+class Tap:
     """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe.
 
     beats: how often the coordinator has said that the member is one; any thread may read it.
@@ -60,13 +60,13 @@ class Witness:
         match event:
             case Assigned():
                 self._say("assigned", event.generation, _pairs(event.partitions))
-            case RevokeRequested():
+            case RevocationRequested():
                 self._say("requested", _pairs(event.partitions))
                 self._deadline(event)
             case DeadlineMoved():
                 self._deadline(event)
-            case GivenBack():
-                self._say("given back", _pairs(event.partitions))
+            case Reassigned():
+                self._say("reassigned", _pairs(event.partitions))
             case Lost():
                 self._say("lost", _pairs(event.partitions))
             case Revoked():
@@ -77,10 +77,10 @@ class Witness:
                 self._say("settled", _pairs(event.partitions))
             case Positioned():
                 self._say("positioned", event.partition, event.epoch, event.offset)
-            case Parked() if isinstance(event.error, OffsetOutOfRangeError):
+            case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):
                 self._say("out of range", event.partition)
 
-    def _deadline(self, event: RevokeRequested | DeadlineMoved) -> None:
+    def _deadline(self, event: RevocationRequested | DeadlineMoved) -> None:
         if event.partitions:
             until = None if event.deadline == _FOREVER else round(event.deadline, 6)
             self._say("deadline", _pairs(event.partitions), until)
@@ -103,44 +103,44 @@ class Witness:
         elif isinstance(request, api.LeaveGroup):
             self._leaves()
 
-    def answered(self, number: int, answer: api.Answer | Exception, now: float) -> None:
+    def response_received(self, number: int, response: api.Response | Exception, now: float) -> None:
         """Its answer came, or it is sure that none will."""
         found = self._sent.pop(number, None)
         if found is None:
             return
         _, request, sent_at = found
-        match request, answer:
-            case api.OffsetCommit(), api.OffsetCommitAnswer():
+        match request, response:
+            case api.OffsetCommit(), api.OffsetCommitResponse():
                 codes = tuple(
-                    (TopicPartition(*tp), each.offset, answer.errors.get(tp, _NO_ANSWER))
+                    (TopicPartition(*tp), each.offset, response.errors.get(tp, _NO_ANSWER))
                     for tp, each in sorted(request.offsets.items())
                 )
                 self._say("commit answered", number, codes)
             case api.OffsetCommit(), _:
                 self._unanswered(number, request)
-            case api.OffsetFetch(), api.OffsetFetchAnswer():
-                self._looked_up(request, answer)
+            case api.OffsetFetch(), api.OffsetFetchResponse():
+                self._looked_up(request, response)
             # Well, rebalancing, or of an older generation: the coordinator looks at the generation of members only.
-            case api.Heartbeat(), api.HeartbeatAnswer(error=0 | 22 | 27):
+            case api.Heartbeat(), api.HeartbeatResponse(error=0 | 22 | 27):
                 self._lives_until(sent_at + self._session)
             case ((api.JoinGroup() | api.SyncGroup()), _):
                 self._pending -= 1
-                good = isinstance(answer, api.JoinGroupAnswer | api.SyncGroupAnswer) and not answer.error
+                good = isinstance(response, api.JoinGroupResponse | api.SyncGroupResponse) and not response.error
                 self._lives_until(now + self._session if good else self._alive)
 
     def closed(self, key: ConnectionKey, now: float) -> None:
         """Law 3."""
         for number in [number for number, (on, _, _) in self._sent.items() if on == key]:
-            self.answered(number, ConnectionError(), now)
+            self.response_received(number, ConnectionError(), now)
 
     def _unanswered(self, number: int, request: api.OffsetCommit) -> None:
         codes = ((TopicPartition(*tp), each.offset, _NO_ANSWER) for tp, each in sorted(request.offsets.items()))
         self._say("commit answered", number, tuple(codes))
 
-    def _looked_up(self, request: api.OffsetFetch, answer: api.OffsetFetchAnswer) -> None:
+    def _looked_up(self, request: api.OffsetFetch, response: api.OffsetFetchResponse) -> None:
         for tp in sorted(request.partitions or ()):
-            found = answer.offsets.get(tp)
-            code = answer.error or (_NO_ANSWER if found is None else found.error)
+            found = response.offsets.get(tp)
+            code = response.error or (_NO_ANSWER if found is None else found.error)
             offset = None if found is None or code or found.offset < 0 else found.offset
             self._say("looked up", TopicPartition(*tp), offset, code)
 
