@@ -198,8 +198,8 @@ class RebalanceEnded:
     """A rebalance is over for this member. generation: the new one, or -1 where it failed before.
 
     joining, syncing, taking: seconds until Join was answered, until Sync was, and until a poll took the assignment;
-    None for a step that was not ended. joins: how many joins it took. assigned, revocation_requested, reassigned: what it brought
-    the application. delayed: what is delayed at its end.
+    None for a step that was not ended. joins: how many joins it took. assigned, revocation_requested, reassigned: what
+    it brought the application. delayed: what is delayed at its end.
     """
 
     at: float

@@ -76,8 +76,8 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
             reassigned=(TP,),
         ),
         logging.INFO,
-        "rebalance to generation -1 took 1.0 s; asked for flights-3; given back flights-3; because subscribe; it "
-        "joined 2 times; the membership ended",
+        "rebalance to generation -1 took 1.0 s; revocation requested of flights-3; reassigned "
+        "flights-3; because subscribe; it joined 2 times; the membership ended",
     ),
     (
         HandedOver(
@@ -94,13 +94,13 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
             blocker=RECORD,
         ),
         logging.INFO,
-        "flights-3 was revoked 6.5 s after it was asked for (waiting for a poll 0.250 s, kept 5.8 s, completing "
-        "0.500 s); it waited for the record at offset 7",
+        "flights-3 was revoked 6.5 s after its revocation was requested (waiting for a poll 0.250 s, kept 5.8 s, "
+        "completing 0.500 s); it waited for the record at offset 7",
     ),
     (
         HandedOver(at=100.0, partition=TP, epoch=2, how=OwnershipChange.REVOKED, since=50.0, requested_at=100.0),
         logging.DEBUG,
-        "flights-3 was revoked 0.000 s after it was asked for",
+        "flights-3 was revoked 0.000 s after its revocation was requested",
     ),
     (
         HandedOver(at=106.5, partition=TP, epoch=2, how=OwnershipChange.LOST, since=50.0, abandoned=12),

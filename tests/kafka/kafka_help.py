@@ -135,7 +135,8 @@ class Member:
 
     def __repr__(self) -> str:
         held = sorted(each.partition for each in self.owned)
-        return f"{self.name}(holds {held}, asked for {self.revocation_requested}, lost {self.lost}, {len(self.records)} records)"
+        requested = f"revocation requested of {self.revocation_requested}"
+        return f"{self.name}(holds {held}, {requested}, lost {self.lost}, {len(self.records)} records)"
 
 
 class Turns(Protocol):

@@ -71,7 +71,7 @@ def closed_port() -> str:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("response", "says"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP server"),
         (b"<!DOCTYPE HTML>\n<html>", "HTTP server"),

@@ -421,8 +421,8 @@ class Fetched:
 class PartitionFailed:
     """A partition has failed; the error is raised once the records before it were returned.
 
-    tried_again: the network side tries it again by itself, with a growing back-off. It says `PartitionFailed` once more each
-        time that fails, and `PartitionRecovered` when it succeeds. Else only a seek or a new assignment helps.
+    tried_again: the network side tries it again by itself, with a growing back-off. It says `PartitionFailed` once more
+        each time that fails, and `PartitionRecovered` when it succeeds. Else only a seek or a new assignment helps.
 
     reset: where to go on if auto_offset_reset says so: EARLIEST, LATEST, BY_DURATION, or the offset (with its
         leader_epoch) at which a log was cut. Then nothing is raised, and the application side seeks: only it raises
@@ -442,7 +442,7 @@ class PartitionFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecovered:
-    """A partition that had failed (`PartitionFailed`) goes on: what failed has succeeded. After a seek nothing is said."""
+    """A partition that had failed goes on: what failed has succeeded. After a seek nothing is said."""
 
     partition: TopicPartition
     epoch: int

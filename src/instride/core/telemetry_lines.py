@@ -65,7 +65,7 @@ def _ended(event: RebalanceEnded) -> tuple[int, str]:
             f"{name} {_names(partitions)}"
             for name, partitions in (
                 ("assigned", event.assigned),
-                ("asked for", event.revocation_requested),
+                ("revocation requested of", event.revocation_requested),
                 ("reassigned", event.reassigned),
                 ("delayed", event.delayed),
             )
@@ -85,7 +85,7 @@ def _handed_over(event: HandedOver) -> tuple[int, str]:
     steps = ", ".join(f"{name} {_seconds(value)}" for name, value in event.phases.items() if value >= 0.0005)
     told = f"{event.partition} was {event.how.value}"
     if event.requested_at is not None:
-        told += f" {_seconds(event.seconds)} after it was asked for{f' ({steps})' if steps else ''}"
+        told += f" {_seconds(event.seconds)} after its revocation was requested{f' ({steps})' if steps else ''}"
     if event.blocker is not None:
         told += f"; it waited for {event.blocker}"
     if event.abandoned:

@@ -273,8 +273,8 @@ class PipelineRun:
         )
         if not again:
             error = RangeFailedError(
-                f"work on {output_range(running_job.range)} failed for good. It and what follows it are not committed: the "
-                f"next start begins there. {problem}"
+                f"work on {output_range(running_job.range)} failed for good. It and what follows it are not committed: "
+                f"the next start begins there. {problem}"
             )
             if problem.traceback:
                 error.add_note(f"in the task:\n{problem.traceback}")

@@ -32,7 +32,8 @@ from instride.wire import api
 
 # Again: it is asked once more, nothing is lost and nobody is told. Anew: the coordinator is looked for, then again.
 AGAIN, ANEW, LOST, TOLD = "again", "anew", "lost", "told"
-# Partition failed: the partition stands until a seek. Reset: by the policy. Failed: who asked hears of it. Silent: no more of it.
+# Partition failed: it is raised, and tried again or left to a seek. Reset: by the policy.
+# Failed: the caller hears of it. Silent: nobody hears of it.
 PARTITION_FAILED, VERIFIED, FAILED, SILENT = "partition failed", "verified", "failed", "silent"
 SERVER_ERROR: Final = -1
 NOBODY_KNOWS: Final = 12345
@@ -206,7 +207,7 @@ def outcome_of(script: Watched, pending: str, searches: int) -> str:
     return SILENT if pending == "heartbeat" or not asked else AGAIN
 
 
-@pytest.mark.parametrize(("question", "code", "expected"), list(rows()))
+@pytest.mark.parametrize(("pending", "code", "expected"), list(rows()))
 def test_what_becomes_of_a_question_that_is_answered_with_an_error(pending: str, code: int, expected: str) -> None:
     kind, ask, response = QUESTIONS[pending]
     script = Watched()
@@ -235,7 +236,7 @@ def test_a_refusal_of_a_heartbeat_that_a_join_overtook_decides_nothing(code: int
     assert len(script.take(Lost)) == 1, "the next one does"
 
 
-@pytest.mark.parametrize("question", ["commit", "committed offset", "the application's"])
+@pytest.mark.parametrize("pending", ["commit", "committed offset", "the application's"])
 @pytest.mark.parametrize("followed", [True, False])
 def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, followed: bool) -> None:
     """Metadata may be minutes old: the topic was deleted and made again meanwhile."""

@@ -1,4 +1,4 @@
-"""PendingRequests of the application: each answered once, retried while that can help, ended in time with the obstacle."""
+"""Pending requests of the application: each ends once, is retried while that can help, and ends in time."""
 
 from __future__ import annotations
 

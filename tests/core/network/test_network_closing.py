@@ -95,7 +95,9 @@ def test_without_a_coordinator_the_caller_hears_that_the_group_was_not_left(scri
 
 @pytest.mark.rule("12")
 @pytest.mark.rule("19")
-@pytest.mark.parametrize("answer", [TransportError("gone"), api.LeaveGroupResponse(error=16)], ids=["broken", "moved"])
+@pytest.mark.parametrize(
+    "response", [TransportError("gone"), api.LeaveGroupResponse(error=16)], ids=["broken", "moved"]
+)
 def test_a_group_is_left_through_a_move_of_the_coordinator(
     script: NetworkScript, response: api.Response | Exception
 ) -> None:

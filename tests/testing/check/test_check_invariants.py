@@ -254,7 +254,7 @@ BROKEN: list[Broken] = [
 
 
 @pytest.mark.parametrize(
-    ("number", "law", "said", "terms"),
+    ("number", "law", "said", "parameters"),
     BROKEN,
     ids=[f"{each[0]} {each[1]} {place}" for place, each in enumerate(BROKEN)],
 )

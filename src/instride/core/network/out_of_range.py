@@ -128,5 +128,6 @@ class OutOfRange:
             return
         assigned.in_range(end)
         # Without the log's end, which may grow: the same line again is one (`Context.log`).
-        why = f"offset {assigned.offset} of {assigned.partition} was called out of range, and the log has it: fetched again"
+        called = f"offset {assigned.offset} of {assigned.partition} was called out of range"
+        why = f"{called}, and the log has it: fetched again"
         self._context.log(logging.WARNING, why)

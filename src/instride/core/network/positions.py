@@ -254,7 +254,8 @@ class Positions:
     def out_of_range(self, assigned: AssignedPartition, start: int, end: int) -> None:
         """Its log begins at `start` and ends at `end`, and does not have the next offset."""
         where = reset_position(self._context.config)
-        why = f"{assigned.partition} has no records at offset {assigned.offset}: its log begins at {start} and ends at {end}"
+        missing = f"{assigned.partition} has no records at offset {assigned.offset}"
+        why = f"{missing}: its log begins at {start} and ends at {end}"
         assigned.reset_cause = ResetCause.OUT_OF_RANGE
         if where is None:
             why += ', and auto_offset_reset is "none"; seek to go on'
