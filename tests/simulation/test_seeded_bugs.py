@@ -17,6 +17,7 @@ from instride.core.application.polling import Poller
 from instride.core.application.writes import Write
 from instride.core.group.ownership import Ownership
 from instride.core.lease import Lease
+from instride.core.network import commits as commits_module
 from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.commits import Commits
@@ -124,7 +125,7 @@ def _a_commit_may_go_back(patch: pytest.MonkeyPatch) -> None:
 
     original = OffsetLedger.committable
     patch.setattr(OffsetLedger, "committable", committable)
-    patch.setattr(Commits, "_not_back", lambda commits, tp, commit: commit)
+    patch.setattr(commits_module, "_older", lambda one, other: False)
 
 
 def _a_commit_reaches_beyond_a_gap(patch: pytest.MonkeyPatch) -> None:

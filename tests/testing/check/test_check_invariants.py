@@ -249,6 +249,13 @@ BROKEN: list[Broken] = [
     ("P2", "listeners hear once", [*READS, ("A", "on assigned", (P,)), ("A", "closed", True)], {}),
     ("P3", "a calm history loses nothing", [*READS, ("A", "lost", ((P, 1),)), ("A", "poll", (), (), (P,))], {}),
     ("P4", "a calm commit succeeds", [*READS, ("A", "commit failed", "CommitFailedError")], {}),
+    ("P4", "a calm commit succeeds", [*READS, ("A", "commit failed", "StaleCommitError")], {}),
+    (
+        "P4",
+        "a calm commit succeeds",
+        [*READS, ("A", "seek", P), ("A", "positioned", P, 1, 2), ("A", "commit failed", "CommitFailedError")],
+        {},
+    ),
     ("P5", "epochs rise", [*READS, ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 1),))], {}),
 ]
 
@@ -406,6 +413,19 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             END,
         ],
         {"kind": "faults"},
+    ),
+    "a commit of a place that its user has left by a seek is stale": (
+        [
+            *READS,
+            ("A", "seek", P),
+            ("A", "positioned", P, 1, 2),
+            ("A", "commit failed", "StaleCommitError"),
+            ("A", "poll", ((P, 1, 1, 2, 9, 5),), (), ()),
+            done("A", 2, 9),
+            *commits("A", 10),
+            END,
+        ],
+        {},
     ),
     "what was asked for before a seek is taken after it": (
         [

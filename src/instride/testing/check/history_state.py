@@ -121,6 +121,10 @@ class HistoryState:
         if self.live[each.who].get(each.partition) is each:
             del self.live[each.who][each.partition]
 
+    def has_sought(self, who: str) -> bool:
+        """Whether its user ever read on from elsewhere."""
+        return any(each.reset == "seek" for each in self.of_member[who])
+
     def alive_until(self, who: str) -> float:
         return self.alive.get(who, _FOREVER)
 
