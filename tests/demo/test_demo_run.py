@@ -77,7 +77,7 @@ def without_a_committed_range(events: list[Event]) -> list[Event]:
 
 
 def _commits(event: Event, done: Event) -> bool:
-    if event.what != "sends commit" or event.who != done.who:
+    if event.what not in ("sends commit", "commit answered") or event.who != done.who:
         return False
     partition, first, _, _ = done.detail
     return any(tp == partition and offset > first for tp, offset, _ in event.detail[1])
