@@ -6,10 +6,11 @@ COMPILED := $(VENV)/.compiled
 CYTHON_SOURCES := $(wildcard $(addprefix src/instride/wire/,batch_reader.py record_index.py decoder.py))
 RESULTS := .test-results.xml
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
+FUZZ_SECONDS := 60
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants bench format clean distclean
+.PHONY: help demo test conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack fuzz bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
@@ -24,6 +25,8 @@ help:
 	@echo "make kerberos installs what the tests of GSSAPI need, on Debian and as root; else they are skipped"
 	@echo "make mutants puts known bugs into copies of the code: the simulation must find each"
 	@echo "make kip983-mutants breaks each row of KIP-983: the test that the row names must fail (two minutes)"
+	@echo "make attack  lying brokers, fellow members and producers, a damaging network, no memory, threads or files (5 minutes)"
+	@echo "make fuzz    mutated bytes for every decoder, by hand, by coverage and with sanitizers (FUZZ_SECONDS=60 each)"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
@@ -76,6 +79,15 @@ mutants: $(COMPILED)
 # Of each row of KIP-983 the bug that it names, tried by the one test that it names.
 kip983-mutants: $(COMPILED)
 	@PYTHONPATH=tools $(BIN)/python -m mutants --rows --jobs $(JOBS)
+
+attack: $(COMPILED)
+	@PYTHONPATH=tools $(BIN)/python -m attack $(ATTACK_ARGS)
+
+# By coverage only where atheris is installed: its wheels are for some Pythons only.
+fuzz: $(COMPILED)
+	@PYTHONPATH=tools $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
+	@! $(BIN)/python -c "import atheris" 2>/dev/null || PYTHONPATH=tools $(BIN)/python -m fuzz --guided --seconds $(FUZZ_SECONDS)
+	@tools/fuzz/sanitized "$(abspath $(BIN))/python" --seconds $(FUZZ_SECONDS)
 
 bench: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(BENCH_ARGS)

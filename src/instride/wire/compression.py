@@ -29,6 +29,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 
 _SMALLEST_STEP: Final = 1 << 16
+_ZEROS: Final = memoryview(bytes(1 << 20))
 
 
 class CompressionError(ValueError):
@@ -79,8 +80,9 @@ class Sections:
 
     def _fits(self, codec: int, data: memoryview, room: int) -> bool:
         missing = self._used + room - len(self._buffer)
-        if missing > 0:
-            self._buffer.extend(bytes(missing))
+        while missing > 0:  # in steps, so that what it grows by does not exist twice
+            self._buffer.extend(_ZEROS[:missing])
+            missing -= len(_ZEROS)
         with memoryview(self._buffer) as whole, whole[self._used : self._used + room] as target:
             size = _decompress(codec, data, target)
         if size < 0:

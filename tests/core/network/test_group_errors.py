@@ -14,6 +14,7 @@ from instride.core.assignors.sticky import CooperativeStickyAssignor
 from instride.core.events import (
     Assigned,
     CallCompleted,
+    EnforceRebalance,
     ErrorRaised,
     Lost,
     Noticed,
@@ -540,3 +541,20 @@ def test_an_assignment_that_does_not_fit_the_subscription_is_not_taken(script: N
     assert "JoinGroup" not in script.waits(), "a leader that errs each time makes nobody spin"
     script.pass_time(1.0)
     script.asked(api.JoinGroup)
+
+
+def test_of_an_assignment_that_never_fits_what_fits_is_taken_and_it_is_told_once(script: NetworkScript) -> None:
+    """Any leader could keep a member joining, and its group rebalancing, for ever."""
+    script.topics["u"] = 1
+    script.subscribe("u")
+    for generation in range(1, 5):
+        script.join(generation)
+        script.sync(0)
+        script.pass_time(1.0)
+        if generation > 1:
+            (assigned,) = script.take(Assigned)
+            assert not assigned.partitions
+            script.do(EnforceRebalance(reason="again"))
+            script.pass_time(1.0)
+    told = [line for line in script.logs if "does not subscribe to" in line]
+    assert len(told) == 1

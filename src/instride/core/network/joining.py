@@ -90,6 +90,8 @@ class Joining:
         self._last_join = float("-inf")
         self._repeated: set[str] = set()
         self._left_out: list[TopicPartition] = []
+        # How often in a row an assignment held topics that are not in the subscription, with which we had joined.
+        self._misfits = 0
         self._commit_backoff = context.backoff()
         self._commit_refused_at = float("-inf")
         self._succeeds_itself = False
@@ -297,12 +299,13 @@ class Joining:
             return
         partitions = assignment.partitions
         self._set_pace(assignment, now)
-        if any(tp.topic not in member.topics for tp in partitions):
-            if member.topics == self._joined_topics:
-                self._backoff.failed(now)  # a leader that errs each time must not make us spin
-            member.rejoin("the assignment does not fit the subscription, which changed during the join")
+        fitting = tuple(tp for tp in partitions if tp.topic in member.topics)
+        if len(fitting) == len(partitions):
+            self._misfits = 0
+        elif not self._leader_insists(now):
+            member.rejoin("the assignment does not fit the subscription")
             return
-        partitions = self._bounded(partitions)
+        partitions = self._bounded(fitting)
         if not self._tell_assignor(partitions, now):
             return
         self._backoff.succeeded()
@@ -327,6 +330,24 @@ class Joining:
             has_some=bool(assignment.partitions or self.assignment.partitions),
             now=now,
         )
+
+    def _leader_insists(self, now: float) -> bool:
+        """Of an assignment with topics that we do not subscribe to: whether it came again to the same subscription.
+
+        Then no join will mend it, and what fits is taken: else any leader could keep the whole group joining for ever.
+        """
+        if self._membership.topics != self._joined_topics:  # it changed during the join
+            return False
+        self._misfits += 1
+        if self._misfits <= 1:
+            self._backoff.failed(now)
+            return False
+        if self._misfits == 2:
+            self._context.log(
+                logging.WARNING,
+                "the group's leader assigns topics that this member does not subscribe to; they are left out",
+            )
+        return True
 
     def _bounded(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
         """Law 7."""

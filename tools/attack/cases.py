@@ -1,0 +1,718 @@
+"""The list of lies. A case is a broker that overrides what it lies about, and what the consumer must do all the same.
+
+item: of issue 10. known: why a bound is not held yet; such a case must fail, and is told by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import random
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from attack.broker import PER_BATCH, Broker, Request
+from attack.bytes_of import array, assignment, batch, record, text
+
+__all__ = ["CASES", "Case"]
+
+SECRET = "canary-K1tty/9&zq+7x"  # noqa: S105 - nobody's
+SASL = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "reader",
+    "sasl_password": SECRET,
+    "sasl_plain_without_tls": True,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One lie.
+
+    lie: what the broker, a fellow member or a producer does. flows: the partitions that go on all the same, of which
+    `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
+    records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
+    and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
+    """
+
+    name: str
+    item: str
+    lie: str
+    broker: type[Broker]
+    flows: tuple[int, ...] = ()
+    enough: int = 20
+    errors: tuple[str, ...] = ()
+    may_raise: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    settings: dict[str, Any] = field(default_factory=dict)
+    assign: int = 3
+    values: bool = True
+    gapless: bool = True
+    seconds: float = 1.0
+    most_seconds: float = 20.0
+    close: float = 2.0
+    overwork: float = 1.0
+    requests: int = 200
+    secrets: tuple[str, ...] = ()
+    limits: dict[str, int] = field(default_factory=dict)
+    limit_later: bool = False
+    no_threads: bool = False
+    token_life: int = 0
+    damage: str = ""
+    known: str = ""
+
+
+CASES: list[Case] = []
+TRANSPORT = ("TransportError", "ProtocolError", "FrameTooLargeError", "NotKafkaError", "KafkaTimeoutError")
+
+
+def case(name: str, item: str, lie: str, **more: Any) -> Any:
+    """Of the class below it."""
+
+    def add(broker: type[Broker]) -> type[Broker]:
+        CASES.append(Case(name=name, item=item, lie=lie, broker=broker, **more))
+        return broker
+
+    return add
+
+
+# -- producers
+
+
+@functools.cache
+def header_bomb() -> bytes:
+    return batch(0, record(0, b"0:0", 20_000_000), 1, "zstd")
+
+
+@case("header bomb", "1", "20 M headers in one record of a 1.3 KB batch", flows=(1, 2), errors=("CorruptRecordError",))
+class HeaderBomb(Broker):
+    def records(self, index: int, offset: int) -> bytes:
+        return header_bomb() if index == 0 else super().records(index, offset)
+
+
+@functools.cache
+def zeros(codec: str) -> bytes:
+    return batch(0, record(0, bytes(400_000_000)), 1, codec)
+
+
+class ValueBomb(Broker):
+    codec = "zstd"
+
+    def records(self, index: int, offset: int) -> bytes:
+        return zeros(self.codec) if index == 0 else super().records(index, offset)
+
+
+for _codec in ("gzip", "zstd"):
+    case(
+        f"decompression bomb, {_codec}",
+        "2",
+        f"a value of 400 MB zeros, {_codec}",
+        flows=(1, 2),
+        errors=("CorruptRecordError",),
+    )(type(f"ValueBomb_{_codec}", (ValueBomb,), {"codec": _codec}))
+
+
+@functools.cache
+def log_lines() -> bytes:
+    """A megabyte of log lines, 28:1."""
+    line = b"2026-01-01 12:00:00 INFO request %06d of flight UA%04d was answered in %03d ms; path=/api/v2/flights"
+    lines = (record(n, line % (n, n % 9999, n % 777) * 10) for n in range(1000))
+    return batch(0, b"".join(lines), 1000, "gzip")
+
+
+@case(
+    "compressible lines",
+    "2",
+    "log lines that gzip makes 28 times smaller, 50 lagging partitions, a slow reader",
+    flows=(0, 49),
+    assign=50,
+    values=False,
+    settings={"max_poll_records": 500},
+    seconds=4.0,
+    most_seconds=40.0,
+)
+class LogLines(Broker):
+    partitions, end = 50, 1_000_000_000
+
+    def records(self, index: int, offset: int) -> bytes:
+        made, base = log_lines(), offset - offset % 1000
+        return b"".join(struct.pack(">q", base + n * 1000) + made[8:] for n in range(1 << 20)[: (1 << 19) // len(made)])
+
+
+@case(
+    "aborted transactions, 7 M",
+    "2",
+    "a list of 7 M aborted transactions with a fetch: no response may be as long",
+    settings={"isolation_level": "read_committed"},
+    may_raise=TRANSPORT,
+    seconds=3.0,
+)
+class Aborted(Broker):
+    count = 7_000_000
+
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        aborted = aborted_list(self.count) if index == 0 else b""
+        return self.fetched_entry(index, self.records(index, offset), aborted=aborted)
+
+
+@functools.cache
+def aborted_list(count: int) -> bytes:
+    return b"".join(struct.pack(">qq", n, 0) for n in range(count))
+
+
+@case(
+    "aborted transactions, 200 k",
+    "2",
+    "200,000 aborted transactions with each fetch of a partition",
+    settings={"isolation_level": "read_committed"},
+    flows=(0, 1, 2),
+    overwork=2.0,
+)
+class SomeAborted(Aborted):
+    count = 200_000
+
+
+# -- offsets
+
+
+class FlippedBase(Broker):
+    bit = 40
+
+    def records(self, index: int, offset: int) -> bytes:
+        made = super().records(index, offset)
+        if index or not made:
+            return made
+        return struct.pack(">q", (offset - offset % PER_BATCH) ^ 1 << self.bit) + made[8:]
+
+
+for _bit in (20, 40, 62):
+    case(
+        f"base offset, bit {_bit}",
+        "5",
+        f"bit {_bit} of a batch's base offset is flipped",
+        flows=(1, 2),
+        errors=("CorruptRecordError",),
+    )(type(f"FlippedBase_{_bit}", (FlippedBase,), {"bit": _bit}))
+
+
+@case(
+    "batch before the fetch offset",
+    "5",
+    "a batch wholly before what was asked for",
+    flows=(1, 2),
+    errors=("CorruptRecordError",),
+)
+class Before(Broker):
+    def records(self, index: int, offset: int) -> bytes:
+        return super().records(index, offset - PER_BATCH if index == 0 and offset >= PER_BATCH else offset)
+
+
+@case(
+    "out of range, once",
+    "6",
+    "one false OFFSET_OUT_OF_RANGE",
+    flows=(0, 1, 2),
+    settings={"auto_offset_reset": "latest"},
+    enough=0,
+    seconds=2.0,
+)
+class OutOfRangeOnce(Broker):
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        if index == 0 and self.fetched[0] == 3:
+            return self.fetched_entry(0, b"", error=1)
+        return super().fetch_entry(index, offset)
+
+
+@case("out of range, once, earliest", "6", "one false OFFSET_OUT_OF_RANGE", flows=(0, 1, 2), enough=200)
+class OutOfRangeOnceEarliest(OutOfRangeOnce):
+    pass
+
+
+@case(
+    "out of range, for ever",
+    "6",
+    "OFFSET_OUT_OF_RANGE for ever, though the log has the offset",
+    flows=(1, 2),
+    seconds=4.0,
+    may_raise=("OffsetOutOfRangeError",),
+)
+class OutOfRange(Broker):
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        return self.fetched_entry(0, b"", error=1) if index == 0 else super().fetch_entry(index, offset)
+
+
+# -- a response's shape
+
+
+@case(
+    "a partition 300 times",
+    "10",
+    "the same partition 300 times in one response, a megabyte unpacked each",
+    flows=(),
+    values=False,
+    may_raise=TRANSPORT,
+    seconds=3.0,
+)
+class Repeated(Broker):
+    def fetch(self, request: Request) -> bytes:
+        entry = self.fetched_entry(0, log_lines(), end=1 << 40)
+        self.fetched[0] += 1
+        return struct.pack(">ihi", 0, 0, 0) + array([text("t") + array([entry] * 300)])
+
+
+@case(
+    "what was not asked for", "10", "partitions and topics that were not asked for, in each response", flows=(0, 1, 2)
+)
+class Unasked(Broker):
+    def fetch(self, request: Request) -> bytes:
+        made = super().fetch(request)
+        (count,) = struct.unpack_from(">i", made, 10)
+        more = [text("other") + array([self.fetched_entry(0, self.records(0, 0))])]
+        return made[:10] + struct.pack(">i", count + len(more)) + made[14:] + b"".join(more)
+
+
+@case("no progress", "10", "an empty response at once, for ever", seconds=2.0, requests=4000)
+class Empty(Broker):
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        return self.fetched_entry(index, b"")
+
+
+class Claims(Broker):
+    """Four bytes of a length, then silence."""
+
+    at = 18
+    length = 0x7EFFFFFF
+
+    def response(self, frame: bytes) -> bytes:
+        (key,) = struct.unpack_from(">h", frame)
+        if key != self.at:
+            return super().response(frame)
+        correlation = frame[4:8]
+        return struct.pack(">i", self.length) + correlation
+
+
+for _key, _length, _when in (
+    (18, 0x7EFFFFFF, "before the handshake"),
+    (36, 120 << 20, "before SASL is done"),
+    (3, 120 << 20, "for metadata"),
+    (1, 120 << 20, "for a fetch"),
+):
+    case(
+        f"length prefix, {_when}",
+        "9",
+        f"a length of {_length >> 20} MiB {_when}, and nothing after it",
+        may_raise=TRANSPORT,
+        seconds=2.0,
+        settings=SASL if _key == 36 else {},
+    )(type(f"Claims_{_key}", (Claims,), {"at": _key, "length": _length, "sasl": _key == 36}))
+
+
+@case("array lengths", "9", "metadata that claims two milliards of brokers", may_raise=TRANSPORT, seconds=2.0)
+class Milliards(Broker):
+    def metadata(self, request: Request) -> bytes:
+        return struct.pack(">ii", 0, 0x7FFFFFFF)
+
+
+@case("web server", "9", "HTTP instead of Kafka", errors=("NotKafkaError",), may_raise=TRANSPORT)
+class Web(Broker):
+    def response(self, frame: bytes) -> bytes:
+        return b"HTTP/1.1 400 Bad Request\r\nServer: \x1b[31mevil\r\n\r\n" * 20
+
+
+@case("noise", "9", "random bytes, seeded", may_raise=TRANSPORT, seconds=2.0)
+class Noise(Broker):
+    def response(self, frame: bytes) -> bytes:
+        return random.Random(frame).randbytes(3000)  # noqa: S311
+
+
+@case(
+    "noise in bodies", "9", "random bytes as the body of every response but the first", may_raise=TRANSPORT, seconds=2.0
+)
+class NoiseInBodies(Broker):
+    def answer(self, key: int, request: Request) -> bytes:
+        return random.Random(key).randbytes(300)  # noqa: S311
+
+
+@case("silence", "9", "takes connections and says nothing", may_raise=TRANSPORT, seconds=2.0)
+class Silence(Broker):
+    def response(self, frame: bytes) -> bytes:
+        time.sleep(30)
+        return b""
+
+
+@case("another's response", "9", "correlation ids of no request", may_raise=TRANSPORT, seconds=2.0)
+class Correlation(Broker):
+    def response(self, frame: bytes) -> bytes:
+        made = super().response(frame)
+        return made if frame[1] == 18 else made[:4] + struct.pack(">i", 77777) + made[8:]
+
+
+# -- the group
+
+
+class JoinFails(Broker):
+    join_error, sync_error = 0, 0
+
+    def join(self, request: Request) -> bytes:
+        return self.joined(request, leader="other", members=(), error=self.join_error)
+
+    def sync(self, request: Request) -> bytes:
+        return self.synced(b"" if self.sync_error else assignment({"t": range(self.partitions)}), self.sync_error)
+
+
+for _api, _code in (("join", 22), ("join", 27), ("join", 25), ("sync", 22), ("sync", 27), ("sync", 25), ("sync", -1)):
+    case(
+        f"{_api} {_code} for ever",
+        "7",
+        f"{_api.title()}Group is answered with {_code} for ever",
+        assign=0,
+        seconds=4.0,
+        may_raise=("BrokerResponseError",),
+    )(type(f"JoinFails_{_api}_{_code}", (JoinFails,), {f"{_api}_error": _code}))
+
+
+@case(
+    "heartbeat 27 for ever",
+    "7",
+    "each heartbeat says that the group rebalances",
+    assign=0,
+    seconds=4.0,
+    settings={"heartbeat_interval": 0.1},
+    flows=(),
+    values=False,
+    gapless=False,
+)
+class Storm(Broker):
+    def heartbeat_error(self) -> int:
+        return 27
+
+
+@case(
+    "no leaders",
+    "7",
+    "1,000 partitions without a leader, two with",
+    flows=(0, 1),
+    assign=1000,
+    seconds=4.0,
+    requests=400,
+)
+class Leaderless(Broker):
+    partitions = 1000
+
+    def partition_entry(self, topic: str, index: int) -> bytes:
+        if index < 2:
+            return super().partition_entry(topic, index)
+        return struct.pack(">hiiiiii", 5, index, -1, 0, 0, 0, 0)
+
+
+@case(
+    "100,000 partitions that do not exist",
+    "3",
+    "the group's leader assigns them beside ours",
+    assign=0,
+    flows=(0, 1, 2),
+    overwork=2.0,
+    most_seconds=30.0,
+)
+class NotThere(Broker):
+    def sync(self, request: Request) -> bytes:
+        return self.synced(assignment({"t": range(self.partitions), "none": range(100_000)}))
+
+
+@case(
+    "50,000 partitions of ours that do not exist",
+    "3",
+    "the group's leader assigns numbers that our topic does not have",
+    assign=0,
+    flows=(0, 1, 2),
+    overwork=2.0,
+    most_seconds=30.0,
+)
+class NotThereOfOurs(Broker):
+    def sync(self, request: Request) -> bytes:
+        return self.synced(assignment({"t": range(50_000)}))
+
+
+@case(
+    "garbage as an assignment",
+    "8",
+    "the group's leader sends noise",
+    assign=0,
+    seconds=3.0,
+    may_raise=(*TRANSPORT, "InconsistentGroupProtocolError"),
+)
+class GarbageAssignment(Broker):
+    def sync(self, request: Request) -> bytes:
+        return self.synced(random.Random(1).randbytes(500))  # noqa: S311
+
+
+@case("a fellow's garbage", "8", "we lead, and a fellow's subscription is noise", assign=0, flows=(0, 1, 2))
+class GarbageFellow(Broker):
+    def join(self, request: Request) -> bytes:
+        return self.leads(request, ("fellow", random.Random(2).randbytes(200)))  # noqa: S311
+
+
+@case(
+    "a fellow's typo",
+    "8",
+    "we lead, and a fellow subscribes to a topic that does not exist",
+    assign=0,
+    flows=(0, 1, 2),
+    enough=1,
+    gapless=False,
+)
+class Typo(Broker):
+    def join(self, request: Request) -> bytes:
+        return self.leads(request, ("fellow", struct.pack(">h", 0) + array([text("tpyo")]) + struct.pack(">i", -1)))
+
+    def sync(self, request: Request) -> bytes:
+        return self.synced(assignment({"t": range(self.partitions)}))
+
+
+@case(
+    "a fellow's user data", "8", "we lead, and a fellow's user data is a megabyte of noise", assign=0, flows=(0, 1, 2)
+)
+class UserData(Broker):
+    def join(self, request: Request) -> bytes:
+        noise = random.Random(3).randbytes(900_000)  # noqa: S311
+        known = struct.pack(">h", 1) + array([text("t")]) + struct.pack(">i", len(noise)) + noise + array(())
+        return self.leads(request, ("fellow", known))
+
+    def sync(self, request: Request) -> bytes:
+        return self.synced(assignment({"t": range(self.partitions)}))
+
+
+# -- names and texts
+
+EVIL = "evil\n2026-01-01 CRITICAL forged\x1b[2J\r"
+
+
+@case("evil host names", "11", "newlines and ANSI codes in the names of hosts", flows=(0, 1, 2))
+class EvilHosts(Broker):
+    def nodes(self) -> list[tuple[int, str, int]]:
+        return [*super().nodes(), (2, EVIL, 9092), (3, "x" * 30_000, 9092)]
+
+
+@case(
+    "evil host names that lead",
+    "11",
+    "the same, of a partition's leader",
+    flows=(1, 2),
+    seconds=3.0,
+    may_raise=TRANSPORT,
+)
+class EvilLeader(EvilHosts):
+    def partition_entry(self, topic: str, index: int) -> bytes:
+        made = super().partition_entry(topic, index)
+        return made if index else made[:6] + struct.pack(">i", 2) + made[10:]
+
+
+@case(
+    "port over 65535", "11", "a leader's port that is ours plus 65536", flows=(1, 2), seconds=3.0, may_raise=TRANSPORT
+)
+class Port(EvilLeader):
+    def nodes(self) -> list[tuple[int, str, int]]:
+        return [(1, "127.0.0.1", self.port), (2, "127.0.0.1", self.port + 65536)]
+
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        assert index, "it was reached by a port that wraps"
+        return super().fetch_entry(index, offset)
+
+
+@case(
+    "300 names",
+    "4",
+    "300 brokers, each of which leads a partition and has a name that does not resolve",
+    flows=(299,),
+    assign=300,
+    seconds=4.0,
+    may_raise=TRANSPORT,
+)
+class Names(Broker):
+    partitions = 300
+
+    def nodes(self) -> list[tuple[int, str, int]]:
+        return [*((n + 2, f"broker-{n}.invalid", 9092) for n in range(299)), (1, "127.0.0.1", self.port)]
+
+    def partition_entry(self, topic: str, index: int) -> bytes:
+        made = super().partition_entry(topic, index)
+        return made if index == 299 else made[:6] + struct.pack(">i", index + 2) + made[10:]
+
+
+@case(
+    "endless error text",
+    "11",
+    "FindCoordinator refuses with 30,000 characters",
+    assign=0,
+    errors=("GroupAuthorizationFailedError",),
+    seconds=2.0,
+)
+class LongText(Broker):
+    def coordinator(self, _: Request) -> bytes:
+        return (
+            struct.pack(">ih", 0, 30)
+            + text(EVIL + "x" * 30_000)
+            + struct.pack(">i", -1)
+            + text("")
+            + struct.pack(">i", -1)
+        )
+
+
+@case(
+    "evil mechanisms",
+    "11",
+    "newlines and ANSI codes in the names of mechanisms",
+    settings=SASL,
+    errors=("UnsupportedSaslMechanismError",),
+)
+class EvilMechanisms(Broker):
+    sasl = True
+
+    def sasl_handshake(self, _: Request) -> bytes:
+        return struct.pack(">h", 33) + array([text(EVIL), text(SECRET), text("x" * 30_000)])
+
+
+class Echo(Broker):
+    sasl = True
+    said = ""
+
+    def sasl_authenticate(self, _: Request) -> bytes:
+        return struct.pack(">h", 58) + text(self.said) + struct.pack(">iq", 0, 0)
+
+
+for _form, _said in {
+    "plain": SECRET,
+    "base64": base64.b64encode(f"\0reader\0{SECRET}".encode()).decode(),
+    "URL-quoted": quote(SECRET, safe=""),
+    "hex": SECRET.encode().hex(),
+    "in part": SECRET[4:],
+}.items():
+    case(
+        f"secret echoed, {_form}",
+        "11",
+        f"the broker repeats the password, {_form}",
+        settings=SASL,
+        errors=("SaslAuthenticationFailedError",),
+        secrets=(_said, _said[2:-2]),
+    )(type(f"Echo_{_form}", (Echo,), {"said": f"refused: {_said}."}))
+
+
+@case(
+    "a token for 10^400 seconds",
+    "11",
+    "expires_in: 10^400",
+    settings={"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_plain_without_tls": True},
+    token_life=400,
+    errors=("AuthenticationError",),
+)
+class Token(Broker):
+    sasl = True
+
+
+# -- scarce resources
+
+
+@case(
+    "no files left",
+    "4",
+    "EMFILE: not one descriptor more, from the start",
+    limits={"RLIMIT_NOFILE": 0},
+    errors=("TransportError",),
+    may_raise=TRANSPORT,
+    seconds=1.0,
+)
+class NoFiles(Broker):
+    pass
+
+
+@case(
+    "few files left",
+    "4",
+    "room for the consumer's own descriptors and one connection",
+    limits={"RLIMIT_NOFILE": 5},
+    flows=(0, 1, 2),
+    may_raise=TRANSPORT,
+)
+class FewFiles(Broker):
+    pass
+
+
+@case(
+    "no threads left",
+    "4",
+    "no thread can be started",
+    no_threads=True,
+    host="localhost",
+    errors=("TransportError",),
+    may_raise=TRANSPORT,
+)
+class NoThreads(Broker):
+    pass
+
+
+@case(
+    "no threads for names",
+    "4",
+    "no further thread can be started, and names are to be looked up",
+    no_threads=True,
+    limit_later=True,
+    host="localhost",
+    may_raise=TRANSPORT,
+    seconds=3.0,
+)
+class NoThreadsForNames(Broker):
+    pass
+
+
+@case(
+    "little memory",
+    "4",
+    "400 MiB of addresses, and compressible lines of 50 partitions",
+    assign=50,
+    flows=(0, 49),
+    values=False,
+    limits={"RLIMIT_AS": 400 << 20},
+    may_raise=(*TRANSPORT, "CorruptRecordError"),
+    settings={"max_poll_records": 500},
+    seconds=3.0,
+)
+class LittleMemory(LogLines):
+    pass
+
+
+# -- a damaging network
+
+for _damage in ("flipped", "cut", "late", "twice"):
+    case(
+        f"network, {_damage}",
+        "5",
+        f"a tenth of what is received is {_damage}",
+        damage=_damage,
+        seconds=6.0,
+        flows=(0, 1, 2) if _damage != "flipped" else (),
+        enough=1,
+        # Flipped bits of names, numbers and error codes are within what a broker may say: TLS is what tells them apart.
+        values=_damage != "flipped",
+        gapless=_damage != "flipped",
+        may_raise=(
+            *TRANSPORT,
+            *(
+                (
+                    "CorruptRecordError",
+                    "BrokerResponseError",
+                    "UnknownTopicOrPartitionError",
+                    "OffsetOutOfRangeError",
+                    "InvalidTopicError",
+                    "UnsupportedVersionError",
+                    "TopicAuthorizationFailedError",
+                )
+                if _damage == "flipped"
+                else ()
+            ),
+        ),
+        requests=2000,
+    )(type(f"Network_{_damage}", (Broker,), {}))
