@@ -100,7 +100,7 @@ def _quietly(read: Callable[[bytes], object], *kinds: type[KafkaError]) -> Targe
 def _scram(data: bytes) -> None:
     mechanism = Scram(ScramCredentials("SCRAM-SHA-256", "u", "p"), nonce="n")
     for part in data.split(b"\0", 1):
-        mechanism.answer(part)
+        mechanism.response(part)
 
 
 TARGETS: Final[dict[str, Target]] = {
@@ -111,5 +111,5 @@ TARGETS: Final[dict[str, Target]] = {
     "subscription": _quietly(read_subscription, ProtocolError),
     "assignment": _quietly(read_assignment, ProtocolError),
     "SCRAM": _quietly(_scram, AuthenticationError),
-    "OAUTHBEARER": _quietly(OAuthBearer(OAuthToken(value="t")).answer, AuthenticationError),
+    "OAUTHBEARER": _quietly(OAuthBearer(OAuthToken(value="t")).response, AuthenticationError),
 }
