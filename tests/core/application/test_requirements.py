@@ -32,3 +32,20 @@ def test_a_delay_may_be_asked_for_as_often_as_the_work_needs(script: Script) -> 
     assert script.take_posted(CompleteRevoke) == []
     script.poll()
     assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]
+
+
+@pytest.mark.requirement("KIP-983/1")
+@pytest.mark.rule("21")
+def test_the_poll_after_a_hold_returns_what_is_kept_at_once(script: Script) -> None:
+    """The revoke completes meanwhile."""
+    script.assigned(0, 1)
+    script.poll()
+    script.asked_for(0)
+    script.poll()
+    script.delay(0)
+    script.poll()
+    script.fetched(1, 0, 5)
+    before = script.now
+    assert script.poll(timeout=10.0) == [(1, 0, 5)]
+    assert script.now == before
+    assert [event.partitions for event in script.take_posted(CompleteRevoke)] == [epochs(0)]

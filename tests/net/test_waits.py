@@ -1,0 +1,204 @@
+"""Rule 21 for the threads: no event waits for a time-out, and a wait ends when it is to end. The clock, the socket's
+selector and the token are scripted, so nothing here takes time."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from queue import Empty
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import instride.net.mailbox
+import instride.net.thread
+from instride import Consumer, TopicPartition
+from instride.config import ConsumerConfig
+from instride.core.events import Polled, Wakeup
+from instride.net.mailbox import Mailbox
+from instride.net.thread import NetworkThread
+
+pytestmark = pytest.mark.rule("21")
+
+
+@dataclass(slots=True)
+class Clock:
+    at: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(instride.net.mailbox, "now", made)
+    monkeypatch.setattr(instride.net.thread, "now", made)
+    return made
+
+
+@dataclass(slots=True)
+class Tokens:
+    """The mailbox's token: a wait for one that nobody leaves takes all of its time."""
+
+    clock: Clock
+    left: int = 0
+    waits: list[float] = field(default_factory=list)
+
+    def empty(self) -> bool:
+        return self.left == 0
+
+    def put(self, _: None) -> None:
+        self.left += 1
+
+    def get(self, *, timeout: float) -> None:
+        self.waits.append(timeout)
+        if not self.left:
+            self.clock.at += timeout
+            raise Empty
+        self.left -= 1
+
+
+@pytest.fixture
+def mailbox(clock: Clock) -> Mailbox:
+    made = Mailbox()
+    made._tokens = Tokens(clock)  # type: ignore[assignment]  # scripted
+    return made
+
+
+def test_a_wait_ends_at_its_time(mailbox: Mailbox, clock: Clock) -> None:
+    mailbox.wait(clock.at + 5.0)
+    assert clock.at == 1005.0
+
+
+def test_what_is_delivered_leaves_a_token_for_whoever_waits(mailbox: Mailbox, clock: Clock) -> None:
+    mailbox.deliver([Wakeup()])
+    waiting = mailbox.queue
+    mailbox.queue = deque()  # as it was at the look, before the delivery
+
+    def get(*, timeout: float) -> None:
+        Tokens.get(tokens, timeout=timeout)
+        mailbox.queue = waiting
+
+    tokens: Any = mailbox._tokens
+    mailbox._tokens = SimpleNamespace(get=get)  # type: ignore[assignment]  # scripted
+    mailbox.wait(clock.at + 5.0)
+    assert clock.at == 1000.0
+
+
+class Machine:
+    """A network machine that has nothing to do before its deadline."""
+
+    def __init__(self) -> None:
+        self.handled: list[tuple[object, float]] = []
+        self.at = float("inf")
+
+    def handle(self, event: object, now: float) -> None:
+        self.handled.append((event, now))
+
+    def tick(self, now: float) -> list[Any]:
+        return []
+
+    def deadline(self) -> float:
+        return self.at
+
+
+@dataclass(slots=True)
+class Selector:
+    """Ends at once where the thread was woken; else it takes its time-out. meanwhile: what another thread does."""
+
+    clock: Clock
+    wake: socket.socket
+    meanwhile: Any = None
+    waits: list[float] = field(default_factory=list)
+
+    def select(self, timeout: float) -> list[tuple[Any, int]]:
+        self.waits.append(timeout)
+        if self.meanwhile is not None:
+            self.meanwhile()
+        if select.select([self.wake], [], [], 0)[0]:
+            return [(SimpleNamespace(data=None), 1)]
+        self.clock.at += timeout
+        return []
+
+
+@dataclass(slots=True)
+class Turns:
+    thread: NetworkThread
+    machine: Machine
+    selector: Selector
+
+
+@pytest.fixture
+def turns(clock: Clock) -> Iterator[Turns]:
+    """A network thread whose turns the test takes itself."""
+    machine = Machine()
+    config = ConsumerConfig(bootstrap_servers="test:9092", group_id="g")
+    thread = NetworkThread(config, machine, Mailbox())  # type: ignore[arg-type]  # scripted
+    thread._wake_in, thread._wake_out = socket.socketpair()
+    for each in (thread._wake_in, thread._wake_out):
+        each.setblocking(False)
+    selector = Selector(clock, thread._wake_in)
+    thread._selector = selector  # type: ignore[assignment]  # scripted
+    yield Turns(thread, machine, selector)
+    thread._wake_in.close()
+    thread._wake_out.close()
+
+
+def test_a_turn_waits_until_the_machines_deadline(turns: Turns, clock: Clock) -> None:
+    turns.machine.at = clock.at + 5.0
+    turns.thread._turn()
+    assert clock.at == 1005.0
+
+
+def test_what_is_queued_before_the_wait_is_not_waited_for(turns: Turns, clock: Clock) -> None:
+    turns.thread.events.append(Polled())
+    turns.thread.wake()
+    turns.thread._turn()
+    turns.thread._turn()
+    assert (turns.machine.handled, clock.at) == ([(Polled(), 1000.0)], 1060.0)
+    assert turns.selector.waits == [60.0, 60.0]
+
+
+def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:
+    def post() -> None:
+        turns.selector.meanwhile = None
+        turns.thread.events.append(Polled())
+        turns.thread.wake()
+
+    turns.selector.meanwhile = post
+    turns.thread._turn()
+    turns.thread._turn()
+    assert turns.machine.handled == [(Polled(), 1000.0)], "a lost wake-up: the event waited for a time-out"
+
+
+def test_a_wake_up_is_taken_once(turns: Turns) -> None:
+    """Else the loop would spin."""
+    turns.thread.wake()
+    turns.thread._turn()
+    assert select.select([turns.thread._wake_in], [], [], 0)[0] == []
+
+
+def test_each_verb_that_says_something_wakes_the_network_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[int] = []
+    monkeypatch.setattr(NetworkThread, "start", lambda thread: None)
+    monkeypatch.setattr(NetworkThread, "wake", lambda thread: woken.append(len(thread.events)))
+    consumer = Consumer(bootstrap_servers="test:9092", group_id="g")
+    tp = TopicPartition("t", 0)
+    verbs = (
+        lambda: consumer.assign([tp]),
+        lambda: consumer.pause(tp),
+        lambda: consumer.resume(tp),
+        lambda: consumer.seek(tp, 3),
+        lambda: consumer.commit_async({tp: 3}),
+        lambda: consumer.poll(timeout=0),
+    )
+    for verb in verbs:
+        woken.clear()
+        verb()
+        assert woken, "the network thread sleeps on"
+        assert woken[-1] == len(consumer._driver._thread.events), "something came after the last wake-up"
