@@ -40,7 +40,7 @@ def test_the_poll_after_a_hold_returns_what_is_kept_at_once(script: Script) -> N
     """The revoke completes meanwhile."""
     script.assigned(0, 1)
     script.poll()
-    script.asked_for(0)
+    script.revocation_requested(0)
     script.poll()
     script.delay(0)
     script.poll()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Lost, Pause, Polled, Resume, RevokeRequested
+from instride.core.events import Lost, Pause, Polled, Resume, RevocationRequested
 from instride.wire import api
 
 pytestmark = pytest.mark.rule("21")
@@ -50,7 +50,7 @@ def test_an_assignment_is_looked_up_and_fetched_at_once() -> None:
 def test_a_fetch_follows_the_one_before_at_once() -> None:
     script = member(0)
     for _ in range(5):
-        script.answer(api.Fetch, api.FetchAnswer())
+        script.response(api.Fetch, api.FetchResponse())
         assert "Fetch" in script.waits()
 
 
@@ -78,7 +78,7 @@ def test_what_is_resumed_is_fetched_at_once() -> None:
     script = member(0)
     epoch = script.epoch(0)
     script.do(Pause(partition=tp(0), epoch=epoch))
-    script.answer(api.Fetch, api.FetchAnswer())
+    script.response(api.Fetch, api.FetchResponse())
     assert "Fetch" not in script.waits()
     script.do(Resume(partition=tp(0), epoch=epoch))
     assert "Fetch" in script.waits()
@@ -88,7 +88,7 @@ def test_the_end_of_a_hold_is_told_at_once() -> None:
     script = member(0, 1)
     script.heartbeat(error=REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    assert [set(each.partitions) for each in script.take(RevokeRequested)] == [{tp(1)}]
+    assert [set(each.partitions) for each in script.take(RevocationRequested)] == [{tp(1)}]
     script.complete(1)
     assert "JoinGroup" in script.waits()
 
@@ -109,7 +109,7 @@ def test_heartbeats_come_at_their_interval() -> None:
     script = member(0)
     for _ in range(4):
         assert seconds_until(script, waits_for(script, "Heartbeat")) == pytest.approx(6.0, abs=MOMENT)
-        script.answer(api.Heartbeat, api.HeartbeatAnswer())
+        script.response(api.Heartbeat, api.HeartbeatResponse())
 
 
 def test_a_heartbeat_ends_after_the_smaller_of_its_bounds() -> None:
@@ -148,7 +148,7 @@ def test_a_member_fences_itself_a_session_after_its_last_heartbeat() -> None:
     seconds_until(script, waits_for(script, "Heartbeat"))
     sent = script.now
     script.now += 1.0
-    script.answer(api.Heartbeat, api.HeartbeatAnswer())
+    script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.lease.expires == pytest.approx(sent + 20.0, abs=MOMENT)
 
 
@@ -164,7 +164,7 @@ def test_a_delay_ends_a_commit_budget_before_max_poll_interval() -> None:
     script = member(0, 1)
     script.heartbeat(error=REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (asked,) = script.take(RevokeRequested)
+    (asked,) = script.take(RevocationRequested)
     assert asked.deadline == pytest.approx(script.now + 60.0 - 1.0, abs=MOMENT)
     script.do(Polled())
     beats_on(script, 58.9)
@@ -180,4 +180,4 @@ def beats_on(script: NetworkScript, seconds: float) -> None:
     while script.now < end:
         script.pass_time(min(0.05, end - script.now))
         if "Heartbeat" in script.waits():
-            script.answer(api.Heartbeat, api.HeartbeatAnswer())
+            script.response(api.Heartbeat, api.HeartbeatResponse())
