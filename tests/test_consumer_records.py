@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from instride.consumer_records import Changes, ConsumerRecords
+import pytest
+
+from instride.consumer_records import Changes, ConsumerRecords, Stretch
 from instride.core.application.partition import Delivery
 from instride.core.network.ranges import RangeChunk
 from instride.records import TopicPartition
@@ -10,13 +12,16 @@ from instride.records import TopicPartition
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def delivery(partition: TopicPartition, start: int, end: int, *, epoch: int = 1, seek_number: int = 0) -> Delivery:
+def delivery(
+    partition: TopicPartition, start: int, end: int, *, epoch: int = 1, seek_number: int = 0, after: int = -1
+) -> Delivery:
     chunk = RangeChunk(topic="t", partition=partition.partition, first_offset=start, next_offset=end)
     return Delivery(
         partition=partition,
         chunk=chunk,  # type: ignore[arg-type]  # its record is a range
         epoch=epoch,
         seek_number=seek_number,
+        start=after,
     )
 
 
@@ -46,6 +51,28 @@ def test_records_come_in_the_order_of_the_poll_and_by_partition() -> None:
 def test_next_offsets_are_behind_the_last_record_of_each_partition() -> None:
     records = ConsumerRecords([delivery(P1, 5, 8), delivery(P0, 0, 2), delivery(P1, 8, 9)])
     assert records.next_offsets() == {P1: 9, P0: 2}
+
+
+@pytest.mark.rule("14")
+def test_deliveries_that_join_up_are_one_stretch() -> None:
+    records = ConsumerRecords(
+        [
+            delivery(P0, 5, 8, after=3),
+            delivery(P0, 9, 12, after=8),
+            delivery(P0, 20, 22, after=15),
+            delivery(P0, 22, 23, after=22, seek_number=1),
+            delivery(P1, 23, 24, after=23, seek_number=1),
+            delivery(P0, 30, 31),
+        ]
+    )
+    assert records.stretches() == [
+        Stretch(3, 12, 6),
+        Stretch(15, 22, 2),
+        Stretch(22, 23, 1),
+        Stretch(23, 24, 1),
+        Stretch(-1, 31, 1),
+    ]
+    assert ConsumerRecords().stretches() == []
 
 
 def test_every_record_carries_the_epoch_and_seek_number_it_was_returned_in() -> None:

@@ -9,6 +9,10 @@ from weakref import ref
 import pytest
 
 from instride.commits import CommitEntry, CommitSnapshot
+from instride.consumer_records import ConsumerRecords, Stretch
+from instride.core.application.partition import Delivery
+from instride.core.network.ranges import RangeChunk
+from instride.errors import OffsetGapError
 from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.wire.decoder import ConsumerRecord
@@ -442,3 +446,113 @@ def test_a_pool_that_is_shut_down_leaves_its_queue_uncommitted() -> None:
     assert offsets(ledger.committable()) == {"flights-0": 1}
     settle(ledger.committable())
     assert ledger.uncommitted([P0]) == set()
+
+
+def tracked(
+    ledger: OffsetLedger, start: int, *numbers: int, until: int = -1, epoch: int = 1, seek: int = 0
+) -> list[ConsumerRecord]:
+    """Track one stretch, which ends right behind its last record unless `until` says more."""
+    stretch = Stretch(start, max(until, numbers[-1] + 1), len(numbers))
+    return ledger.track(records(*numbers, epoch=epoch, seek=seek), stretches=[stretch])
+
+
+def finish(ledger: OffsetLedger, batch: list[ConsumerRecord]) -> None:
+    for each in batch:
+        ledger.done(each)
+
+
+@pytest.mark.rule("14")
+def test_nothing_is_committed_beyond_records_that_were_polled_and_never_tracked() -> None:
+    ledger = OffsetLedger()
+    before = tracked(ledger, 0, 0, 1, 2)
+    behind = tracked(ledger, 8, 8, 9)
+    finish(ledger, behind + before)
+    assert offsets(ledger.committable()) == {"flights-0": 3}
+    finish(ledger, tracked(ledger, 10, 10, 11))
+    assert offsets(ledger.committable()) == {"flights-0": 3}
+    (gap,) = ledger.gaps()
+    assert (gap.topic, gap.partition, gap.start, gap.end) == ("flights", 0, 3, 8)
+
+
+@pytest.mark.rule("14")
+def test_a_gap_that_the_log_has_holds_nothing() -> None:
+    ledger = OffsetLedger()
+    finish(ledger, tracked(ledger, 0, 2, 3, until=6))  # 4 and 5 are a control batch
+    finish(ledger, tracked(ledger, 6, 9, 12))
+    assert offsets(ledger.committable()) == {"flights-0": 13}
+    assert ledger.gaps() == []
+    ledger.check()
+
+
+@pytest.mark.rule("14")
+def test_check_names_a_gap_once_and_says_what_to_do() -> None:
+    ledger = OffsetLedger()
+    tracked(ledger, 0, 0)
+    tracked(ledger, 5, 5)
+    tracked(ledger, 9, 9)
+    with pytest.raises(OffsetGapError, match=r"^flights-0: offsets 1 to 4 .* seek to 1 .* `forget`") as caught:
+        ledger.check()
+    assert not caught.value.retriable
+    assert not hasattr(caught.value, "__notes__")
+    ledger.check()
+    assert ledger.gaps() == [caught.value]
+
+
+@pytest.mark.rule("14")
+@pytest.mark.parametrize("how", ["forget", "epoch", "seek"])
+def test_a_gap_ends_with_a_newer_epoch_or_seek_number_or_when_it_is_forgotten(how: str) -> None:
+    ledger = OffsetLedger()
+    tracked(ledger, 0, 0)
+    tracked(ledger, 5, 5)
+    if how == "forget":
+        ledger.forget([P0])
+    after = tracked(ledger, 9, 9, epoch=1 + (how == "epoch"), seek=int(how == "seek"))
+    finish(ledger, after)
+    assert offsets(ledger.committable()) == {"flights-0": 10}
+    assert ledger.gaps() == []
+    ledger.check()
+
+
+@pytest.mark.rule("14")
+def test_a_partition_is_worth_a_delay_only_for_what_is_before_a_gap() -> None:
+    ledger = OffsetLedger()
+    before = tracked(ledger, 0, 0, 1)
+    behind = tracked(ledger, 5, 5, 6)
+    assert ledger.uncommitted([P0]) == {P0}
+    assert ledger.oldest(P0) is before[0]
+    finish(ledger, before)
+    assert ledger.uncommitted([P0]) == {P0}, "finished, and not committed"
+    settle(ledger.committable())
+    assert ledger.in_flight(P0) == 2
+    assert ledger.uncommitted([P0]) == set(), "waiting commits nothing more"
+    assert ledger.oldest(P0) is None
+    ledger.fail(behind[0], ValueError("bad"))
+    assert [each for each, _ in ledger.failures()] == [behind[0]]
+
+
+@pytest.mark.rule("14")
+def test_what_is_not_known_to_be_missing_holds_nothing() -> None:
+    ledger = OffsetLedger()
+    finish(ledger, tracked(ledger, 0, 0))
+    finish(ledger, ledger.track(records(7)))
+    finish(ledger, tracked(ledger, 20, 20))
+    assert offsets(ledger.committable()) == {"flights-0": 21}
+
+
+def test_stretches_must_tell_of_the_records() -> None:
+    ledger = OffsetLedger()
+    with pytest.raises(ValueError, match="they do not tell of these 2 records"):
+        ledger.track(records(0, 1), stretches=[Stretch(0, 1, 1)])
+    assert ledger.in_flight() == 0
+
+
+@pytest.mark.rule("14")
+def test_what_a_poll_returns_says_by_itself_where_its_stretches_begin() -> None:
+    ledger = OffsetLedger()
+    for start, end in ((0, 1), (4, 5)):
+        chunk = RangeChunk(topic="flights", partition=0, first_offset=start, next_offset=end)
+        delivery = Delivery(partition=P0, chunk=chunk, epoch=1, seek_number=0, start=start)  # type: ignore[arg-type]
+        for each in ledger.track(ConsumerRecords([delivery])):
+            ledger.done(each)
+    assert offsets(ledger.committable()) == {"flights-0": 1}
+    assert [(each.start, each.end) for each in ledger.gaps()] == [(1, 4)]

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from instride.commits import CommitEntry, CommitSnapshot
+from instride.consumer_records import Stretch
+from instride.errors import OffsetGapError
 from instride.ledger import OffsetLedger
 from instride.records import OffsetRange, TopicPartition
 from instride.wire.decoder import ConsumerRecord
@@ -29,6 +31,7 @@ class Modelled:
     state: str = "under way"
     error: Exception | None = None
     raised: bool = False
+    behind_gap: bool = False
 
 
 @dataclass
@@ -39,11 +42,14 @@ class ModelPartition:
     records: list[Modelled] = field(default_factory=list)
     committed: int = -1
     stale: bool = False
+    gap: tuple[int, int] | None = None
+    gap_raised: bool = False
+    known_to: int = -1
 
     def finished_to(self) -> int:
         end = -1
         for each in self.records:
-            if each.state != "finished":
+            if each.state != "finished" or each.behind_gap:
                 break
             end = each.end
         return end
@@ -88,18 +94,38 @@ class LedgerMachine(RuleBasedStateMachine):
         gaps=st.lists(st.integers(1, 3), min_size=1, max_size=5),
         as_range=st.booleans(),
         leader_epoch=st.integers(0, 1),
+        known=st.booleans(),
+        missing=st.sampled_from([0, 0, 0, 2]),
     )
-    def poll(self, partition: TopicPartition, gaps: list[int], as_range: bool, leader_epoch: int) -> None:
+    def poll(
+        self,
+        partition: TopicPartition,
+        gaps: list[int],
+        as_range: bool,
+        leader_epoch: int,
+        known: bool,
+        missing: int,
+    ) -> None:
+        """missing: so many offsets were polled before, and not tracked; known: whether the ledger can tell."""
         if partition in self.current:
-            self._deliver(partition, gaps, as_range=as_range, leader_epoch=leader_epoch)
+            self.current[partition].position += missing
+            self._deliver(partition, gaps, as_range=as_range, leader_epoch=leader_epoch, known=known)
 
-    def _deliver(self, partition: TopicPartition, gaps: list[int], *, as_range: bool, leader_epoch: int) -> None:
-        model, batch = self.current[partition], []
+    def _deliver(
+        self, partition: TopicPartition, gaps: list[int], *, as_range: bool, leader_epoch: int, known: bool = True
+    ) -> None:
+        model, batch, start = self.current[partition], [], self.current[partition].position
+        if known and model.gap is None and -1 < model.known_to < start:
+            model.gap = (model.known_to, start)
         for gap in gaps:
             offset, size = model.position + gap, gap if as_range else 1
-            batch.append(Modelled(_record(partition, model, offset, size, leader_epoch, as_range), offset + size))
+            record = _record(partition, model, offset, size, leader_epoch, as_range)
+            batch.append(Modelled(record, offset + size, behind_gap=model.gap is not None))
             model.position = offset + size
-        assert self.ledger.track(each.record for each in batch) == [each.record for each in batch]
+        model.known_to = model.position if known else -1
+        stretches = [Stretch(start, model.position, len(batch))] if known else None
+        taken = self.ledger.track((each.record for each in batch), stretches=stretches)
+        assert taken == [each.record for each in batch]
         model.records += batch
         self.everything += batch
 
@@ -181,8 +207,12 @@ class LedgerMachine(RuleBasedStateMachine):
         except ValueError as error:
             (found,) = [one for one in waiting if one.error is error]
             found.raised = True
+        except OffsetGapError as gap:
+            model = self.current[TopicPartition(gap.topic, gap.partition)]
+            (model.gap_raised,) = {True} if model.gap and not model.gap_raised else set()
         else:
             assert waiting == []
+            assert all(model.gap is None or model.gap_raised for model in self.current.values())
 
     def _all(self) -> list[Modelled]:
         return [each for model in self.current.values() for each in model.records]
@@ -203,7 +233,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_worth_a_delay_is_as_the_model_says(self) -> None:
-        under_way = {p for p, m in self.current.items() if any(each.state == "under way" for each in m.records)}
+        under_way = {
+            partition
+            for partition, model in self.current.items()
+            if any(each.state == "under way" and not each.behind_gap for each in model.records)
+        }
         ahead = {p for p, m in self.current.items() if m.ahead()}
         assert self.ledger.uncommitted(PARTITIONS) == under_way | ahead
 
@@ -214,8 +248,15 @@ class LedgerMachine(RuleBasedStateMachine):
         assert len(self.ledger.failures()) == states.count("failed")
         for partition in PARTITIONS:
             model = self.current.get(partition)
-            open_ones = [each.record for each in model.records if each.state != "finished"] if model else []
+            open_ones = (
+                [each.record for each in model.records if each.state != "finished" and not each.behind_gap]
+                if model
+                else []
+            )
             assert self.ledger.oldest(partition) == (open_ones[0] if open_ones else None)
+        assert {(each.topic, each.partition): (each.start, each.end) for each in self.ledger.gaps()} == {
+            partition: model.gap for partition, model in self.current.items() if model.gap is not None
+        }
 
 
 def _record(

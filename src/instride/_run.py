@@ -8,18 +8,21 @@ Laws
    delivery. Offsets have gaps (compaction, transactions), so nothing is ever counted up to.
 4. A finished record is let go of at once, its block once all in it are finished. A byte of state and a place in a
    list is all that a record costs until then.
+5. A stretch that begins beyond the end of the one before leaves a gap that the log does not have: `next_offset` stays
+   before the first such gap. Where a start or an end is not known there is no gap.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 from operator import attrgetter, lt
 from typing import Any, Final
 
 from instride.commits import CommitEntry
+from instride.errors import OffsetGapError
 from instride.records import OffsetRange, TopicPartition
 
 __all__ = ["CANCELLED", "FAILED", "FINISHED", "UNDER_WAY", "Block", "Run"]
@@ -36,9 +39,12 @@ Offsets = Sequence[int]
 
 
 class Block:
-    """Consecutive deliveries of one leader epoch. `offsets` is a range where they have no gaps."""
+    """Consecutive deliveries of one leader epoch. `offsets` is a range where they have no gaps.
 
-    __slots__ = ("ends", "head", "leader_epoch", "offsets", "records", "states")
+    start: the position before it; until: the end of its stretch. -1 where that is not known.
+    """
+
+    __slots__ = ("ends", "head", "leader_epoch", "offsets", "records", "start", "states", "until")
 
     def __init__(self, records: list[Any]) -> None:
         """Raises ValueError where the offsets do not rise."""
@@ -46,6 +52,8 @@ class Block:
         self.leader_epoch: int = records[0].leader_epoch
         self.states = bytearray(len(records))
         self.head = 0
+        self.start = -1
+        self.until = -1
         self.ends: array[int] | None = None
         if isinstance(records[0], OffsetRange):
             self.offsets = _rising(array("q", [each.start for each in records]))
@@ -118,12 +126,14 @@ class Run:
         "committed",
         "epoch",
         "failures",
+        "gap",
         "last_offset",
         "next_offset",
         "partition",
         "seek_number",
         "stale",
         "under_way",
+        "until",
     )
 
     def __init__(self, partition: TopicPartition, epoch: int, seek_number: int) -> None:
@@ -135,6 +145,8 @@ class Run:
         self.committed = -1
         self.under_way = 0
         self.stale = False
+        self.until = -1
+        self.gap: OffsetGapError | None = None
         self.failures: dict[int, BaseException] = {}
         self._leader_epoch = -1
         self._blocks: list[Block] = []
@@ -146,7 +158,12 @@ class Run:
         """Append deliveries, all under way. Their offsets must be beyond `last_offset`."""
         self.under_way += len(block.states)
         self.last_offset = block.last_offset
-        if self._blocks and self._blocks[-1].takes(block):
+        opens_gap = self.gap is None and -1 < self.until < block.start
+        if opens_gap:
+            topic, number = self.partition
+            self.gap = OffsetGapError(topic=topic, partition=number, start=self.until, end=block.start)
+        self.until = block.until
+        if self._blocks and not opens_gap and self._blocks[-1].takes(block):
             self._blocks[-1].extend(block)
         else:
             self._blocks.append(block)
@@ -173,7 +190,7 @@ class Run:
         return True
 
     def _advance(self) -> None:
-        while self._blocks:
+        while self._blocks and self._is_before_gap(self._blocks[0]):
             block = self._blocks[0]
             whole = block.advance()
             if block.head:
@@ -182,6 +199,15 @@ class Run:
             if not whole:
                 return
             del self._blocks[0]
+
+    def _is_before_gap(self, block: Block) -> bool:
+        return self.gap is None or block.offsets[0] < self.gap.end
+
+    def is_worth_a_delay(self) -> bool:
+        """Whether there is something to commit, or may be once what is under way ends."""
+        if self.is_ahead() or self.gap is None:
+            return self.is_ahead() or self.under_way > 0
+        return next(self.records_before_gap(UNDER_WAY), None) is not None
 
     def is_ahead(self) -> bool:
         """Whether something is finished that was not committed and can be."""
@@ -197,14 +223,22 @@ class Run:
 
     def records(self, *states: int) -> Iterator[Any]:
         """The records in these states, in order of delivery. (Finished ones are gone.)"""
-        for block in self._blocks:
-            for place in range(block.head, len(block.states)):
-                if block.states[place] in states:
-                    yield block.records[place]
+        return _in_states(self._blocks, states)
+
+    def records_before_gap(self, *states: int) -> Iterator[Any]:
+        """The same, of those that may be committed: all, where there is no gap."""
+        return _in_states(takewhile(self._is_before_gap, self._blocks), states)
 
     def record_at(self, offset: int) -> Any:
         block = self._blocks[bisect_right(self._blocks, offset, key=_first) - 1]
         return block.records[block.find(offset)]
+
+
+def _in_states(blocks: Iterable[Block], states: tuple[int, ...]) -> Iterator[Any]:
+    for block in blocks:
+        for place in range(block.head, len(block.states)):
+            if block.states[place] in states:
+                yield block.records[place]
 
 
 def _first(block: Block) -> int:

@@ -4,13 +4,14 @@ Laws
 1. A record object is made when somebody asks for it, not before; `to_arrow` makes none. A poll that deserializes asks
    for all of them.
 2. Order: partition by partition as the poll took them, offsets rising within each.
+3. Within a stretch no offset is missing that the log has and a poll may return.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from instride import arguments
 from instride.core.application.partition import Delivery
@@ -21,7 +22,19 @@ if TYPE_CHECKING:
 
     from instride.wire.decoder import ConsumerRecord
 
-__all__ = ["Changes", "ConsumerRecords"]
+__all__ = ["Changes", "ConsumerRecords", "Stretch", "stretches_of"]
+
+
+class Stretch(NamedTuple):
+    """Consecutive records of one partition, epoch and seek number: `records` says how many, in the offsets [start, end).
+
+    start: the position before them, or -1 where it is not known. What lies between it and the first record is not to
+    be returned (control and aborted batches, compaction).
+    """
+
+    start: int
+    end: int
+    records: int
 
 
 class ConsumerRecords:
@@ -72,9 +85,36 @@ class ConsumerRecords:
         """The position of each partition after these records."""
         return {delivery.partition: delivery.chunk.next_offset for delivery in self._deliveries}
 
+    def stretches(self) -> list[Stretch]:
+        """Where the records lie in their logs, in the order of the records. Makes no record."""
+        found: list[Stretch] = []
+        before: Delivery | None = None
+        for each in self._deliveries:
+            start = each.start
+            if before is not None and _continues(each, before):
+                start, _, count = found.pop()
+            else:
+                count = 0
+            found.append(Stretch(start, each.chunk.next_offset, count + len(each.chunk)))
+            before = each
+        return found
+
     def __repr__(self) -> str:
         parts = ", ".join(str(partition) for partition in self.partitions())
         return f"ConsumerRecords({len(self)} of {parts or 'no partition'})"
+
+
+def stretches_of(records: object) -> list[Stretch] | None:
+    """Of what a poll returned; None for any other records."""
+    return records.stretches() if isinstance(records, ConsumerRecords) else None
+
+
+def _continues(delivery: Delivery, before: Delivery) -> bool:
+    return (
+        delivery.partition == before.partition
+        and (delivery.epoch, delivery.seek_number) == (before.epoch, before.seek_number)
+        and delivery.start == before.chunk.next_offset
+    )
 
 
 def _records(delivery: Delivery) -> Sequence[ConsumerRecord]:

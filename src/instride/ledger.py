@@ -9,13 +9,15 @@ Laws
    all (`done`, or a new `watch`), or forgotten.
 4. What is finished stays uncommitted until the broker has said that it is committed, and is offered until then. To
    offer again what is on its way is harmless: a commit is a place, not a step.
-5. One lock guards all, and nothing of the user's is called under it. Every method may be called from any thread.
+5. Of two stretches that do not join up, offsets between them were returned by a poll and never tracked: nothing behind
+   such a gap is committed, and `check` names it, once. A gap that the log has (compaction, transactions) is none.
+6. One lock guards all, and nothing of the user's is called under it. Every method may be called from any thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -24,6 +26,8 @@ from typing import Any, Final, Protocol, TypeVar
 from instride import arguments
 from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
+from instride.consumer_records import Stretch, stretches_of
+from instride.errors import OffsetGapError
 from instride.records import OffsetRange, TopicPartition
 
 __all__ = ["OffsetLedger", "TrackedRecord", "WatchedFuture"]
@@ -65,17 +69,23 @@ class OffsetLedger:
         self._lock = threading.RLock()
         self._runs: dict[tuple[str, int], Run] = {}
         self._ahead: dict[tuple[str, int], Run] = {}
+        self._gaps: dict[tuple[str, int], OffsetGapError] = {}
         self._unraised: dict[tuple[tuple[str, int], int], BaseException] = {}
         self._under_way = 0
 
-    def track(self, records: Iterable[R]) -> list[R]:
+    def track(self, records: Iterable[R], *, stretches: Sequence[Stretch] | None = None) -> list[R]:
         """Register all of a poll's records as under way, then give them back in the same order.
 
         A record of an epoch or seek number that is over is given back as well, and not registered. Raises
         ValueError, with nothing registered, where a partition's offsets do not rise (a record tracked twice).
+
+        stretches: `ConsumerRecords.stretches` of the poll, where its records come as something else; by them a gap
+        that the log does not have is known (law 5). They must tell of just these records, in this order.
         """
         batch = list(records)
-        blocks = [Block(list(group)) for _, group in groupby(batch, _stretch)]
+        if stretches is None:
+            stretches = stretches_of(records) or [Stretch(-1, -1, len(batch))]
+        blocks = _blocks(batch, stretches)
         with self._lock:
             for run, block in self._plan(blocks):
                 self._add(run, block)
@@ -110,13 +120,17 @@ class OffsetLedger:
             self._runs[run.partition] = run
         self._under_way += len(block.states)
         run.add(block)
+        if run.gap is not None and run.partition not in self._gaps:
+            self._gaps[run.partition] = run.gap
+            self._unraised[run.partition, run.gap.start] = run.gap
 
     def _drop(self, key: tuple[str, int]) -> Run | None:
         run = self._runs.pop(key, None)
         if run is not None:
             self._under_way -= run.under_way
             self._ahead.pop(key, None)
-            for offset in run.failures:
+            gap = self._gaps.pop(key, None)
+            for offset in [*run.failures, *([] if gap is None else [gap.start])]:
                 self._unraised.pop((key, offset), None)
         return run
 
@@ -195,28 +209,34 @@ class OffsetLedger:
     def uncommitted(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
         """Those of the partitions that are worth a delay: with records under way, or finished and not committed.
 
-        Left out are those whose other records all failed or were cancelled, or are finished behind such a one:
-        these will never be committed by waiting.
+        Left out are those whose other records all failed or were cancelled, or are finished behind such a one, or are
+        behind a gap (law 5): these will never be committed by waiting.
         """
         named = arguments.partitions("uncommitted", partitions)
         with self._lock:
             runs = [self._runs.get(partition) for partition in named]
-            return {run.partition for run in runs if run is not None and (run.under_way or run.is_ahead())}
+            return {run.partition for run in runs if run is not None and run.is_worth_a_delay()}
 
     def check(self) -> None:
-        """Raise the error of a failed record, the oldest first, each once; nothing where none is left.
+        """Raise the error of a failed record, or an OffsetGapError, the oldest first, each once; nothing where none is.
 
-        An error is passed over when its record was meanwhile finished, tried again or forgotten. The error that
-        is raised is the handler's own, with a note that names the record.
+        An error is passed over when its record was meanwhile finished, tried again or forgotten, and a gap when its
+        partition was. The error of a record is the handler's own, with a note that names the record.
         """
         with self._lock:
             if not self._unraised:
                 return
             where = next(iter(self._unraised))
             error = self._unraised.pop(where)
-        (topic, number), offset = where
-        error.add_note(f"while handling {topic}-{number} at offset {offset}")
+        if not isinstance(error, OffsetGapError):
+            (topic, number), offset = where
+            error.add_note(f"while handling {topic}-{number} at offset {offset}")
         raise error
+
+    def gaps(self) -> list[OffsetGapError]:
+        """The first gap of each partition whose commits one holds (law 5), whether raised or not."""
+        with self._lock:
+            return list(self._gaps.values())
 
     def failures(self) -> list[tuple[Any, BaseException]]:
         """The records that failed and hold their partitions, each with its error, whether raised or not."""
@@ -233,14 +253,31 @@ class OffsetLedger:
             return 0 if run is None else run.under_way
 
     def oldest(self, partition: tuple[str, int]) -> Any:
-        """The record that the partition's next commit waits for: the first that is not finished, or None."""
+        """The record that the partition's next commit waits for: the first that is not finished, or None.
+
+        None also where it waits for records that were never tracked (`gaps`).
+        """
         with self._lock:
             run = self._runs.get(arguments.partition("oldest", partition))
-            return None if run is None else next(run.records(UNDER_WAY, FAILED, CANCELLED), None)
+            return None if run is None else next(run.records_before_gap(UNDER_WAY, FAILED, CANCELLED), None)
 
     def __repr__(self) -> str:
         with self._lock:
             return f"OffsetLedger({self._under_way} under way in {len(self._runs)} partitions)"
+
+
+def _blocks(batch: list[Any], stretches: Sequence[Stretch]) -> list[Block]:
+    if sum(stretch.records for stretch in stretches) != len(batch):
+        raise ValueError(f"stretches: they do not tell of these {len(batch)} records")
+    blocks: list[Block] = []
+    place = 0
+    for start, end, count in stretches:
+        found = [Block(list(group)) for _, group in groupby(batch[place : place + count], _stretch)]
+        for number, block in enumerate(found):
+            block.start, block.until = -1 if number else start, end
+        blocks += found
+        place += count
+    return blocks
 
 
 def _offset(record: Any) -> int:

@@ -6,7 +6,8 @@ import pytest
 from processing_help import P0, P1, commit, offsets, records, tp
 
 from instride import ConsumerRecord, OffsetRange
-from instride.errors import IllegalStateError
+from instride.consumer_records import Stretch
+from instride.errors import IllegalStateError, OffsetGapError
 from instride.processing.partition_queues import PartitionQueues, Task
 
 Queues = PartitionQueues[ConsumerRecord]
@@ -323,3 +324,28 @@ def test_what_comes_and_goes_while_all_workers_are_busy_leaves_nothing() -> None
     for epoch in range(1, 50):
         found.submit(records(P0, 0, epoch=epoch), lost=[P0])
     assert len(found._turns) == 1
+
+
+@pytest.mark.rule("14")
+def test_records_that_were_never_submitted_hold_the_commits_and_no_hand_over() -> None:
+    found = queues()
+    found.submit(records(P0, 0), stretches=[Stretch(0, 1, 1)])
+    found.submit(records(P0, 5, 6), stretches=[Stretch(5, 7, 2)])
+    for task in take(found, 3):
+        found.end(task)
+    assert commit(found.ledger.committable()) == {P0: 1}
+    gap = found.next_error()
+    assert isinstance(gap, OffsetGapError)
+    assert (gap.start, gap.end) == (1, 5)
+    assert found.next_error() is None, "once"
+    assert found.hold([P0]) == set()
+    assert found.ledger.gaps() == []
+
+
+@pytest.mark.rule("14")
+def test_a_gap_of_an_assignment_that_is_over_is_not_raised() -> None:
+    found = queues()
+    found.submit(records(P0, 0), stretches=[Stretch(0, 1, 1)])
+    found.submit(records(P0, 5), stretches=[Stretch(5, 6, 1)])
+    found.submit([], lost=[P0])
+    assert found.next_error() is None

@@ -31,6 +31,7 @@
     ├── NoOffsetForPartitionError              no committed offset, and auto_offset_reset="none"
     ├── AssignorError                          a user's assignor returned what is no assignment
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
+    ├── OffsetGapError                         a ledger was not told of records that the log has
     ├── DeserializationError                   a key or value deserializer raised; names the record
     ├── SinkError                              the pipeline's output could not be written, committed or read
     │   ├── NotASinkError                      the folder holds something else, or a newer format
@@ -135,7 +136,7 @@ from instride.errors.connection import (
 from instride.errors.deserialization import (
     DeserializationError,
 )
-from instride.errors.offsets import LogTruncationError, TopicRecreatedError
+from instride.errors.offsets import LogTruncationError, OffsetGapError, TopicRecreatedError
 from instride.errors.pipeline import (
     CorruptManifestError,
     MissingDataError,
@@ -218,6 +219,7 @@ __all__ = [
     "NotLeaderOrFollowerError",
     "OffsetMetadataTooLargeError",
     "OffsetNotAvailableError",
+    "OffsetGapError",
     "OffsetOutOfRangeError",
     "OffsetsGoneError",
     "PipelineError",

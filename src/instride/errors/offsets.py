@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instride.errors.base import KafkaError
 from instride.errors.broker import OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-__all__ = ["LogTruncationError", "TopicRecreatedError"]
+__all__ = ["LogTruncationError", "OffsetGapError", "TopicRecreatedError"]
 
 
 class LogTruncationError(OffsetOutOfRangeError):
@@ -25,6 +26,25 @@ class LogTruncationError(OffsetOutOfRangeError):
         self.partition = partition
         self.offset = offset
         self.divergent_offset = divergent_offset
+
+
+class OffsetGapError(KafkaError):
+    """An `OffsetLedger` was not told of records that the log has, so it commits nothing behind them.
+
+    A poll returned them and they never came to `OffsetLedger.track`: an exception came between the two, say.
+    topic, partition: where. start, end: the offsets that are missing, the end exclusive.
+    """
+
+    def __init__(self, *, topic: str, partition: int, start: int, end: int) -> None:
+        super().__init__(
+            f"{topic}-{partition}: offsets {start} to {end - 1} were never tracked, so nothing is committed beyond "
+            f"{start}. To handle them, seek to {start} once the records before it are committed; to leave them out, "
+            "give the partition to `forget`, and track what is polled from then on"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.start = start
+        self.end = end
 
 
 class TopicRecreatedError(OffsetOutOfRangeError):

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from instride import arguments
 from instride.commits import CommitSnapshot
+from instride.consumer_records import stretches_of
 from instride.errors import IllegalStateError
 from instride.ledger import TrackedRecord
 from instride.processing.partition_queues import PartitionQueues, Task
@@ -105,10 +106,11 @@ class PartitionExecutor(Generic[R]):
         after `drain`, or where a partition that `hold` had released goes on; then no record was taken.
         """
         batch = list(records)
+        stretches = stretches_of(records)
         with self._work:
             if self._draining:
                 raise IllegalStateError("submit: this PartitionExecutor was drained; make another one")
-            self._queues.submit(batch, lost)
+            self._queues.submit(batch, lost, stretches)
             self._wake()
 
     def committable(self) -> CommitSnapshot:
@@ -148,7 +150,8 @@ class PartitionExecutor(Generic[R]):
     def check(self) -> None:
         """Raise the error of a failed record, the oldest first, each once; nothing where none is left.
 
-        It is the handler's own, with a note that names the record. Passed over is what was settled by `done` or
+        OffsetGapError where records that a poll returned were never submitted: see `OffsetLedger`, law 5. Any other
+        is the handler's own, with a note that names the record. Passed over is what was settled by `done` or
         `retry` meanwhile, and what was lost.
         """
         with self._work:

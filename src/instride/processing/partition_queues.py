@@ -17,13 +17,14 @@ Laws (rule 16 of docs/rebalance.md)
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from instride import arguments
+from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 from instride.ledger import OffsetLedger, TrackedRecord
 from instride.records import OffsetRange, TopicPartition
@@ -55,6 +56,7 @@ class PartitionQueue(Generic[R]):
     __slots__ = (
         "epoch",
         "failed",
+        "gap_raised",
         "held",
         "highest_finished",
         "partition",
@@ -76,6 +78,7 @@ class PartitionQueue(Generic[R]):
         self.retries: list[Task[R]] = []
         self.started: dict[int, Task[R]] = {}
         self.failed: dict[int, tuple[Task[R], BaseException]] = {}
+        self.gap_raised = False
         self.highest_finished = -1
         self.records = 0
         self.size = 0
@@ -134,8 +137,13 @@ class PartitionQueues(Generic[R]):
 
     # -- what a poll brings
 
-    def submit(self, records: Iterable[R], lost: Iterable[tuple[str, int]] = ()) -> None:
-        """Forget the lost partitions, then queue the records."""
+    def submit(
+        self,
+        records: Iterable[R],
+        lost: Iterable[tuple[str, int]] = (),
+        stretches: Sequence[Stretch] | None = None,
+    ) -> None:
+        """Forget the lost partitions, then queue the records. stretches: as for `OffsetLedger.track`."""
         gone = set(arguments.partitions("submit", lost))
         runs = [(run, list(group)) for run, group in groupby(records, _run)]
         self._refuse_released(run for run, _ in runs if (run[0], run[1]) not in gone)
@@ -143,7 +151,7 @@ class PartitionQueues(Generic[R]):
         for partition in gone:
             self._drop(partition)
         self.ledger.forget(gone)
-        self.ledger.track(record for _, group in runs for record in group)
+        self.ledger.track((record for _, group in runs for record in group), stretches=stretches)
         for run, group in runs:
             self._add(run, group)
 
@@ -267,13 +275,20 @@ class PartitionQueues(Generic[R]):
     # -- records that failed
 
     def next_error(self) -> BaseException | None:
-        """The oldest error that was not given out before and whose record is failed still; with a note."""
+        """The oldest error that was not given out before and whose record is failed still, with a note; else a gap."""
         while self._errors:
             task, error = self._errors.popleft()
             if task.queue.failed.get(task.offset) == (task, error):
                 error.add_note(f"while handling {task.queue.partition} at offset {task.offset}")
                 return error
-        return None
+        return next(self._new_gaps(), None)
+
+    def _new_gaps(self) -> Iterator[BaseException]:
+        for gap in self.ledger.gaps():
+            queue = self._queues.get((gap.topic, gap.partition))
+            if queue is not None and not queue.gap_raised:
+                queue.gap_raised = True
+                yield gap
 
     def failures(self) -> list[tuple[R, BaseException]]:
         found = [failed for queue in self._failed.values() for failed in queue.failed.values()]
