@@ -26,7 +26,7 @@ __all__ = ["Changes", "ConsumerRecords", "Stretch", "stretches_of"]
 
 
 class Stretch(NamedTuple):
-    """Consecutive records of one partition, epoch and seek number: `records` says how many, in the offsets [start, end).
+    """Consecutive records of one partition, epoch and seek number, in the offsets [start, end). records: how many.
 
     start: the position before them, or -1 where it is not known. What lies between it and the first record is not to
     be returned (control and aborted batches, compaction).
