@@ -21,6 +21,7 @@ from instride.core.network import commits as commits_module
 from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.commits import Commits
+from instride.core.network.fetcher import Fetcher
 from instride.core.network.heartbeats import Heartbeats
 from instride.ledger import OffsetLedger
 from instride.testing.simulation import check, plan_for, run
@@ -156,6 +157,10 @@ def _no_heartbeat_while_the_application_works(patch: pytest.MonkeyPatch) -> None
         return beat(heartbeats, now) if now - heartbeats._membership.last_polled < 1.0 else now + 0.5
 
     patch.setattr(Heartbeats, "poll", some)
+
+
+def _fetches_do_not_wait_for_records(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fetcher, "_wait", lambda fetcher, lane, partitions: 0.0)
 
 
 def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:

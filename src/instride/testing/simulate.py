@@ -20,6 +20,7 @@ from instride.testing.simulation.cluster import run
 from instride.testing.simulation.corpus import decode, encode
 from instride.testing.simulation.coverage import never_taken
 from instride.testing.simulation.plan import Plan
+from instride.testing.simulation.planning_harsh import HARSH
 from instride.testing.simulation.planning_unruly import MEANS
 from instride.testing.simulation.shrinking import shrink
 from instride.testing.simulation.transcript import transcript
@@ -50,10 +51,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="MEANS",
         help=f"unruly users ({','.join(MEANS)})",
     )
+    parser.add_argument(
+        "--harsh",
+        nargs="?",
+        const=",".join(HARSH),
+        default="",
+        metavar="MEANS",
+        help=f"brokers that refuse for a while, or have a lot ({','.join(HARSH)})",
+    )
     chosen = parser.parse_args(arguments)
-    means = frozenset(chosen.unruly.split(",")) - {""}
-    if means - set(MEANS):
+    unruly, harsh = (frozenset(each.split(",")) - {""} for each in (chosen.unruly, chosen.harsh))
+    if unruly - set(MEANS):
         parser.error(f"--unruly takes some of {', '.join(MEANS)}")
+    if harsh - set(HARSH):
+        parser.error(f"--harsh takes some of {', '.join(HARSH)}")
+    means = unruly | harsh
     if chosen.histories < 1 or chosen.jobs < 1:
         parser.error("--histories and --jobs are numbers from 1 on")
     if chosen.write is not None:
@@ -153,7 +165,8 @@ def _fail(seed: int, means: frozenset[str]) -> None:
     short = shrink(plan)
     _say(_transcript(short))
     _say(f"\n{encode(short)}\n")
-    again = f" --unruly {','.join(sorted(means))}" if means else ""
+    unruly, harsh = (",".join(each for each in all_of if each in means) for all_of in (MEANS, HARSH))
+    again = (f" --unruly {unruly}" if unruly else "") + (f" --harsh {harsh}" if harsh else "")
     _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1{again}")
 
 

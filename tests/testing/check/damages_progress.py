@@ -116,9 +116,21 @@ def _more_and_more_requests(history: History) -> Iterator[History]:
     grown, number = list(history), 0
     for at, event in said(history, "load"):
         number += 1
-        grown[at] = event._replace(detail=(*event.detail[:3], number, event.detail[4]))
+        grown[at] = event._replace(detail=(*event.detail[:3], number, *event.detail[4:]))
     if number > 60:
         yield grown
+
+
+@damage("R1")
+def _a_thread_spins(history: History) -> Iterator[History]:
+    for at, event in said(history, "load"):
+        yield with_events(history, at, event._replace(detail=(*event.detail[:5], 5000, event.detail[6])), instead=True)
+
+
+@damage("R1")
+def _requests_without_end(history: History) -> Iterator[History]:
+    for at, event in said(history, "load"):
+        yield with_events(history, at, event._replace(detail=(*event.detail[:6], 5000)), instead=True)
 
 
 # -- what docs/rebalance.md promises besides

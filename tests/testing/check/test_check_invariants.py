@@ -22,8 +22,10 @@ def sample(megabytes: int, files: int = 30, threads: int = 9, buffered: int = 0)
     return ("A", "sample", megabytes << 20, files, threads, buffered, 1000)
 
 
-def load(buffered: int = 0, queued: int = 3, requests: int = 2, connections: int = 4) -> Say:
-    return ("A", "load", buffered, 1000, queued, requests, connections)
+def load(
+    buffered: int = 0, queued: int = 3, requests: int = 2, connections: int = 4, turns: int = 60, sent: int = 20
+) -> Say:
+    return ("A", "load", buffered, 1000, queued, requests, connections, turns, sent)
 
 
 def beats(count: int) -> list[Say | float]:
@@ -237,6 +239,8 @@ BROKEN: list[Broken] = [
     ("R1", "little is under way", [*STARTED, load(queued=201)], {}),
     ("R1", "little is under way", [*STARTED, load(requests=41)], {}),
     ("R1", "little is under way", [*STARTED, load(connections=21)], {}),
+    ("R1", "little is under way", [*STARTED, load(turns=601)], {}),
+    ("R1", "little is under way", [*STARTED, load(sent=151)], {}),
     ("R1", "resources stay flat", [*STARTED, *(load(queued=each) for each in range(120)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(load(requests=each // 4) for each in range(120)), OVER], {}),
     ("R1", "resources stay flat", [*STARTED, *(load(connections=each // 8) for each in range(120)), OVER], {}),

@@ -193,6 +193,14 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "blind": _kind(),
     "stored": _kind(offsets=_OFFSETS),
     # resources
-    "load": _kind(buffered=_offset, cap=_offset, queued=_offset, requests=_offset, connections=_offset),
+    "load": _kind(
+        buffered=_offset,
+        cap=_offset,
+        queued=_offset,
+        requests=_offset,
+        connections=_offset,
+        turns=_offset,
+        sent=_offset,
+    ),
     "sample": _kind(rss=_offset, files=_offset, threads=_offset, buffered=_offset, cap=_or_null(_offset)),
 }

@@ -6,7 +6,8 @@ Laws
 2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group answers
    COORDINATOR_LOAD_IN_PROGRESS, and NONE to heartbeats, as Kafka does.
 3. A node that is down serves nothing; the cluster calls `cut` on its connections.
-4. What is "produced", and where there is a "hole", is written down as a reader of committed records sees it: the holes
+4. What is refused for a while (`refusals`) is refused by every node, the present coordinator for the group.
+5. What is "produced", and where there is a "hole", is written down as a reader of committed records sees it: the holes
    of a transaction before the end of the log that has them.
 """
 
@@ -16,12 +17,14 @@ from bisect import bisect_right
 from dataclasses import replace
 from functools import partial
 
+from instride.errors import CorruptRecordError
 from instride.records import TopicPartition
 from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedChunk
 from instride.testing.simulation.coordinator_model import GroupModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Reply
 from instride.testing.simulation.log_model import Found, LogModel
+from instride.testing.simulation.refusals import RESPONSE_LOST, UNANSWERED, Refusals
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.session_model import Asked, SessionModel
 from instride.wire import api
@@ -62,6 +65,7 @@ class BrokerModel:
     ) -> None:
         self._scheduler = scheduler
         self._history = history
+        self.refusals = Refusals(scheduler)
         self._polls: list[_LongPoll] = []
         self._nodes = tuple(range(1, nodes + 1))
         self._sessions = {node: SessionModel(node * 1_000_000) for node in self._nodes}
@@ -100,7 +104,7 @@ class BrokerModel:
             self._history.add(BROKER, "hole", tp, offset, offset)
 
     def _appended(self, tp: TopicPartition) -> None:
-        """Law 4."""
+        """Law 5."""
         self._history.add(BROKER, "produced", tp, self.logs[tp].stable)
         self._answer_those_due()
 
@@ -157,7 +161,20 @@ class BrokerModel:
             if blind:
                 self._history.add(who, "blind")
             reply(_refusal(request, 0 if blind else _LOAD_IN_PROGRESS))
-        elif isinstance(request, api.OffsetCommit):
+        elif code := self.refusals.of_request(request):
+            self._refuse(who, request, code, reply)
+        else:
+            self._serve_member(who, request, reply)
+
+    def _refuse(self, who: str, request: api.Request, code: int, reply: Reply) -> None:
+        """Law 4."""
+        if code == RESPONSE_LOST:
+            self._serve_member(who, request, lambda _response: None)
+        elif code != UNANSWERED:
+            reply(_refusal(request, code))
+
+    def _serve_member(self, who: str, request: api.Request, reply: Reply) -> None:
+        if isinstance(request, api.OffsetCommit):
             self._commit(who, request, reply)
         else:
             self.group.handle(who, request, reply)
@@ -179,9 +196,19 @@ class BrokerModel:
     def _find_coordinator(self) -> api.FindCoordinatorResponse:
         if self._scheduler.now < self._loading_until and self._scheduler.random.random() < 0.3:
             return api.FindCoordinatorResponse(error=_NOT_AVAILABLE)
+        if code := self.refusals.of_coordinator():
+            return api.FindCoordinatorResponse(error=code)
         return api.FindCoordinatorResponse(node_id=self.coordinator, host=HOST, port=PORT + self.coordinator)
 
     def _describe(self, topics: tuple[str, ...] | None) -> api.MetadataResponse:
+        refused = {name: code for name in self._topics if (code := self.refusals.of_topic(name))}
+        found = self._describe_all(topics)
+        if not refused:
+            return found
+        told = (api.MetadataTopic(name=t.name, error=refused[t.name]) if t.name in refused else t for t in found.topics)
+        return replace(found, topics=tuple(told))
+
+    def _describe_all(self, topics: tuple[str, ...] | None) -> api.MetadataResponse:
         if topics not in self._metadata:
             self._metadata[topics] = api.MetadataResponse(
                 brokers=tuple(api.Broker(node_id=node, host=HOST, port=PORT + node) for node in self._nodes),
@@ -204,6 +231,8 @@ class BrokerModel:
         """epoch: the leader's as the client knows it, or -1. It is looked at first (KIP-320)."""
         if tp not in self.leaders:
             return _UNKNOWN_TOPIC
+        if code := self.refusals.of_partition(tp):
+            return code
         if epoch >= 0 and epoch != self.leader_epochs[tp]:
             return _FENCED_LEADER_EPOCH if epoch < self.leader_epochs[tp] else _UNKNOWN_LEADER_EPOCH
         return 0 if self.leaders[tp] == node else _NOT_LEADER
@@ -276,6 +305,11 @@ class BrokerModel:
         if error := self._fetch_error(poll.node, tp, asked):
             return api.FetchedPartition(error=error)
         found, log = self._read(poll, tp, asked), self.logs[tp]
+        if found.offsets and self.refusals.is_corrupt(tp):
+            corrupt = CorruptRecordError(f"{tp}: the batch at {asked.offset} is corrupt")
+            return api.FetchedPartition(
+                high_watermark=log.end, last_stable_offset=log.stable, next_offset=asked.offset, corrupt=corrupt
+            )
         return api.FetchedPartition(
             high_watermark=log.end,
             last_stable_offset=log.stable,

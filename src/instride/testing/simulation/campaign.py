@@ -18,7 +18,8 @@ from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import Rows, counted_transitions
 from instride.testing.simulation.plan import Plan
 from instride.testing.simulation.planning import plan_for
-from instride.testing.simulation.planning_unruly import with_unruly_users
+from instride.testing.simulation.planning_harsh import HARSH, with_harsh_brokers
+from instride.testing.simulation.planning_unruly import MEANS, with_unruly_users
 from instride.testing.simulation.verb_pairs import counted_verbs
 
 __all__ = ["Batch", "batches", "planned"]
@@ -38,9 +39,11 @@ class Batch:
 
 
 def planned(seed: int, means: frozenset[str] = frozenset()) -> Plan:
-    """means: of unruly users, where there are any; else the usual plan."""
+    """means: of unruly users and of harsh brokers, where there are any; else the usual plan."""
     plan = plan_for(seed)
-    return with_unruly_users(seed, plan, means) if means else plan
+    unruly, harsh = means & set(MEANS), means & set(HARSH)
+    plan = with_unruly_users(seed, plan, unruly) if unruly else plan
+    return with_harsh_brokers(seed, plan, harsh) if harsh else plan
 
 
 def simulate_batch(seeds: range, means: frozenset[str] = frozenset()) -> Batch:

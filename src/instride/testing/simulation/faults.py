@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from instride.testing.simulation.broker_model import BrokerModel
-from instride.testing.simulation.history import History
+from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.member import Member
 from instride.testing.simulation.network import EVERY_NODE, Network
 from instride.testing.simulation.plan import Fault, FaultKind, Plan
@@ -45,6 +45,11 @@ class Faults:
             "move leader": lambda fault: brokers.move_leader(plan.partition(fault.member % plan.partitions)),
             "down": lambda fault: network.take_down(self._node(fault), fault.seconds, self._processes()),
             "slow node": lambda fault: network.slow_down(self._node(fault), fault.seconds),
+            "refuse leaves": lambda fault: brokers.refusals.refuse_leaves(fault.code, self._end_of(fault)),
+            "refuse commits": lambda fault: brokers.refusals.refuse_commits(fault.code, self._end_of(fault)),
+            "refuse group": lambda fault: brokers.refusals.refuse_group(fault.code, self._end_of(fault)),
+            "refuse partition": self._refuse_partition,
+            "refuse topic": self._refuse_topic,
         }
         self._of_members: dict[FaultKind, Callable[[Member, Fault], None]] = {
             "cut": lambda member, fault: member.process.cut(fault.role),
@@ -67,11 +72,25 @@ class Faults:
 
     def strike(self, fault: Fault) -> None:
         if fault.kind in self._of_nodes:
+            if fault.code:
+                self._history.add(BROKER, fault.kind, fault.code, round(self._end_of(fault), 3))
             self._of_nodes[fault.kind](fault)
             return
         member = self._members.get(self._plan.members[fault.member].name)
         if member is not None and member.process.running:
             self._of_members[fault.kind](member, fault)
+
+    def _end_of(self, fault: Fault) -> float:
+        """What ends by itself ends before the quiet time."""
+        return min(self._scheduler.now + fault.seconds, self._plan.quiet_after)
+
+    def _refuse_partition(self, fault: Fault) -> None:
+        tp = self._plan.partition(fault.member % self._plan.partitions)
+        self._brokers.refusals.refuse_partition(tp, fault.code, self._end_of(fault))
+
+    def _refuse_topic(self, fault: Fault) -> None:
+        topic = self._plan.partition(fault.member % self._plan.partitions).topic
+        self._brokers.refusals.refuse_topic(topic, fault.code, self._end_of(fault))
 
     def _node(self, fault: Fault) -> int:
         return 1 + fault.member % self._plan.nodes

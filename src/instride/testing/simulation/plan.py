@@ -39,6 +39,11 @@ FaultKind = Literal[
     "narrow",
     "resubscribe",
     "resubscribe in haste",
+    "refuse leaves",
+    "refuse commits",
+    "refuse group",
+    "refuse partition",
+    "refuse topic",
 ]
 HistoryKind = Literal["calm", "storm", "slow", "faults"]
 
@@ -82,13 +87,15 @@ class MemberPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """member: its place in the plan. seconds: how long it lasts. role: of the connection concerned."""
+    """member: its place in the plan, or a partition's number. seconds: how long it lasts. role: of the connection
+    concerned. code: what is said in a refusal (`refusals`)."""
 
     time: float
     kind: FaultKind
     member: int = 0
     seconds: float = 0.0
     role: Role = Role.DATA
+    code: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from instride.core.network.machine import NetworkMachine
 from instride.errors import FencedInstanceIdError, TransportError
 from instride.records import TopicPartition
 from instride.telemetry import TelemetryEvent
+from instride.testing.simulation.busiest import Busiest
 from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.load import load
@@ -119,6 +120,7 @@ class Process:
         self._second = 0
         self._turns = 0
         self._sample_at = 0.0
+        self._busiest = Busiest()
 
     # -- the world's side
 
@@ -202,6 +204,7 @@ class Process:
             return
         try:
             self._guard_against_spinning(now)
+            self._busiest.turn(now)
             self._turn(now)
         except Exception as error:  # noqa: BLE001 - law 4
             self._died("network thread", error)
@@ -215,7 +218,7 @@ class Process:
     def _sample(self) -> None:
         queues = (self._queue, self._events, self._inputs)
         found = load(self._config, self.machine, self.application, self._queue, queues, len(self.links))
-        self.history.add(self.name, "load", *found)
+        self.history.add(self.name, "load", *found, *self._busiest.take())
 
     def _sleep(self, now: float) -> None:
         if self._events or self._inputs:
@@ -269,6 +272,7 @@ class Process:
                     link = self.links.get(action.key)
                     if link is not None:
                         self._tap.sent(action.key, action.request_id, action.request, now)
+                        self._busiest.sent()
                         link.transmit(action.request_id, action.request)
                 case OpenConnection():
                     self._open(action)

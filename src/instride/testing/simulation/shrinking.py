@@ -22,7 +22,17 @@ __all__ = ["shrink"]
 T = TypeVar("T")
 _CHANCES: Final = 12
 """Law 2: how many numbers."""
-_OF_NODES: Final = ("move coordinator", "move leader", "down", "slow node")
+_OF_NODES: Final = (
+    "move coordinator",
+    "move leader",
+    "down",
+    "slow node",
+    "refuse leaves",
+    "refuse commits",
+    "refuse group",
+    "refuse partition",
+    "refuse topic",
+)
 
 
 def shrink(plan: Plan, *, most: int = 1500, judge: Callable[[Plan], Sequence[Violation]] | None = None) -> Plan:

@@ -9,6 +9,8 @@ from instride.testing.check.steps import Commit
 __all__ = ["FOLDS"]
 
 _FENCED_INSTANCE_ID = 82
+_REFUSED_FOR_GOOD = (29, 30)
+"""Not authorized: the user is told, and what the commit spoke of may come again."""
 
 
 def _sends(state: HistoryState, event: Event) -> None:
@@ -28,6 +30,9 @@ def _answered(state: HistoryState, event: Event) -> None:
             fenced.excused = True
     state.in_flight[event.who].pop(number, None)
     for partition, offset, code in offsets:
+        refused = state.last.get((event.who, partition))
+        if code in _REFUSED_FOR_GOOD and refused is not None:
+            refused.excused = True
         each = state.live[event.who].get(partition)
         if code and each is not None:
             each.failed_at = event.time

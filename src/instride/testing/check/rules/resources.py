@@ -19,9 +19,9 @@ _ALLOWANCE: Final = {"rss": 16 << 20, "files": 4, "threads": 2}
 """What the last quarter may have above the second one, in bytes, files and threads; of rss a tenth at least."""
 
 
-_FEW: Final = {"queued": 200, "requests": 40, "connections": 20}
-"""The most of each that a member of the simulation has at any time: two to four times what is seen of three brokers and
-seven partitions."""
+_FEW: Final = {"queued": 200, "requests": 40, "connections": 20, "turns": 600, "sent": 150}
+"""The most of each that a member of the simulation has at any time, or does within a second: two to four times what is
+seen of three brokers and seven partitions."""
 _DRIFT: Final = {"queued": 40, "requests": 10, "connections": 6}
 """The same as _ALLOWANCE, for what is counted in a simulation."""
 
@@ -40,8 +40,9 @@ def r1_caps(event: Event, state: HistoryState) -> str | None:
 @rule("R1", "little is under way", "load")
 def r1_few(event: Event, state: HistoryState) -> str | None:
     """Where time is virtual everything can be counted: what waits in the queues between a member's threads, its
-    requests that wait or are in flight, and its connections are few, however long it lives. (It has no timers: its
-    machines name their one next deadline, and a thread that spins is L4.)"""
+    requests that wait or are in flight, and its connections are few, however long it lives; and so are the turns of its
+    network thread and the requests that it sends within a second, whatever comes in: a request without end is a spin
+    too. (It has no timers: its machines name their one next deadline. A thread that turns where nothing came is L4.)"""
     for name, value in zip(_FEW, event.detail[2:], strict=True):
         if value > _FEW[name]:
             return f"{event.who} has {value} {name}"
