@@ -10,6 +10,7 @@ from instride.core.network.actions import Action, ConnectionKey, OpenConnection,
 from instride.errors import CommitFailedError, TransportError
 from instride.wire import api
 
+NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22
 REBALANCE_IN_PROGRESS = 27
 
@@ -139,4 +140,33 @@ def test_a_member_that_is_cut_off_has_no_lease_though_its_join_is_pending() -> N
     script.pass_time(script.config.session_timeout - 0.5)
     assert script.lease.expires <= heard + script.config.session_timeout
     script.pass_time(10.0)
+    assert not script.lease.holds(script.now)
+
+
+@pytest.mark.rule("fence yourself")
+def test_a_join_that_is_on_no_connection_yet_renews_no_lease() -> None:
+    """S10: a commit went out although nobody could know whether the member still was one."""
+    script = SlowToConnect(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.asked(api.JoinGroup)
+    known = script.lease.expires
+    script.slow = True
+    script.machine.closed(ConnectionKey(Role.JOIN, 1), TransportError("cut"), script.now)
+    script.pass_time(1.5)
+    assert script.waits().count("JoinGroup") == 1, "the other Join waits for its connection"
+    assert script.lease.expires <= known
+
+
+@pytest.mark.rule("fence yourself")
+def test_a_heartbeat_that_is_refused_tells_of_no_membership_though_a_join_is_pending() -> None:
+    """A broker that says it is not the coordinator cannot know of the member either."""
+    script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.asked(api.JoinGroup)
+    heard = script.now
+    for _ in range(7):
+        script.heartbeat(NOT_COORDINATOR)
+    assert script.now > heard + script.config.session_timeout
     assert not script.lease.holds(script.now)

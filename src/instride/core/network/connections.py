@@ -149,6 +149,11 @@ class Connections:
         link = self._links.get(key)
         return link is not None and bool(link.waiting or link.in_flight)
 
+    def in_flight(self, key: ConnectionKey) -> bool:
+        """Whether a request was put on the connection and is not answered yet."""
+        link = self._links.get(key)
+        return link is not None and bool(link.in_flight)
+
     def close(self, key: ConnectionKey, error: Exception, now: float) -> None:
         """Drop a connection; its requests end with the error."""
         link = self._links.get(key)

@@ -122,6 +122,10 @@ class Coordinator:
         """On the connection that Join and Sync have for themselves."""
         self._send(Role.JOIN, request, on_done, now, timeout)
 
+    def join_in_flight(self) -> bool:
+        """Whether a Join or Sync is on its connection; else it waits for that."""
+        return self._context.connections.in_flight(ConnectionKey(Role.JOIN, self.node_id))
+
     def _send(self, role: Role, request: api.Request, on_done: OnDone, now: float, timeout: float | None) -> None:
         key = ConnectionKey(role, self.node_id)
         self._context.connections.send(key, self._address, request, on_done, now, timeout=timeout)

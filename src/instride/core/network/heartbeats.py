@@ -2,9 +2,10 @@
 
 Laws
 1. They go on in every state that has a generation, whatever the application does.
-2. The lease ends session_timeout after the *sending* of the last heartbeat that was answered. A join or sync that is
-   pending renews it, as long as this thread is never away for that long and heartbeats do not fail. An expired lease is
-   not a loss: the next answer decides. Without a membership there is no lease: its loss may not have been heard yet.
+2. The lease ends session_timeout after the *sending* of the last heartbeat that was answered well. A join or sync that
+   is pending at the broker renews it, as long as this thread is never away for that long and heartbeats neither fail
+   nor are refused. An expired lease is not a loss: the next answer decides. Without a membership there is no lease: its
+   loss may not have been heard yet.
 3. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none. What
    else one that was overtaken is refused for is not believed: the next one, of the present generation, decides.
 4. How often: `pace` (docs/rebalance.md, rule 19). A throttle time is obeyed (KIP-219).
@@ -102,12 +103,12 @@ class Heartbeats:
             return
         if not isinstance(result, api.HeartbeatResponse) or stamp[0] != member.number:
             return
-        member.unheard = False
         self._due = max(self._due, now + result.throttle_time)
         error = result.error
         overtaken = stamp[1] != member.generation
         harmless = error == ILLEGAL_GENERATION and (member.rebalancing or overtaken)
-        if error in (0, REBALANCE_IN_PROGRESS) or harmless:
+        member.unheard = not (error in (0, REBALANCE_IN_PROGRESS) or harmless)
+        if not member.unheard:
             member.alive_at = max(member.alive_at, sent)
         if error == 0:
             member.well_at = max(member.well_at, sent)
@@ -137,9 +138,11 @@ class Heartbeats:
         suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
         member = self._membership
         before = self._lease.expires
+        unsent = member.requesting and not self._coordinator.join_in_flight()
+        pending = member.request_pending and not unsent
         if member.generation < 0:
             self._lease.expires = float("-inf")
-        elif member.request_pending and not member.unheard and self._lease.holds(now):
+        elif pending and not member.unheard and self._lease.holds(now):
             self._lease.expires = now + self._config.session_timeout
         else:
             self._lease.expires = member.alive_at + self._config.session_timeout

@@ -19,7 +19,7 @@ class Membership:
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
     requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
     alive_at: when the last heartbeat that was answered was sent. well_at: the same, of those answered without a word of
-    a rebalance. unheard: the last one had no answer.
+    a rebalance. unheard: the last one had no answer, or a refusal.
     """
 
     def __init__(self, context: Context) -> None:
