@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from instride import TopicPartition
-from instride.demo.recorded import finish, recorder
+from instride.demo.recorded import finish, ownerless, recorder
 
 P = TopicPartition("flights", 0)
 
@@ -21,3 +21,14 @@ def test_what_all_processes_wrote_is_judged_as_one(tmp_path: Path) -> None:
             member.closed()
     assert finish(tmp_path, "flights", {0: 10}) == []
     assert [each.number for each in finish(tmp_path, "flights", {0: 11})] == ["L3"]
+
+
+def test_the_time_without_an_owner_is_between_what_two_processes_wrote(tmp_path: Path) -> None:
+    with recorder(tmp_path, "flights", "A") as history:
+        a = history.peer("A", finishes="told", commits=True)
+        a.turn({P: range(5)}, [P])
+        a.turn({}, [])
+    with recorder(tmp_path, "flights", "B") as history:
+        history.peer("B", finishes="told", commits=True).turn({P: range(5, 10)}, [P])
+    (found,) = ownerless(tmp_path)
+    assert (found.partition, found.released_by, found.taken_by) == (P, "A", "B")

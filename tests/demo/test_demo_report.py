@@ -14,7 +14,8 @@ from instride.demo.report import Result, figures, handover_rows, print_report
 from instride.demo.series import bin_times, rate, worked_by
 from instride.demo.timeline import draw, save_png, to_svg
 from instride.demo.verdict import Fault, Verdict
-from instride.testing.check import Violation
+from instride.records import TopicPartition
+from instride.testing.check import Violation, WithoutOwner
 
 
 def change(t: float, app: str, what: Change, *partitions: int) -> Event:
@@ -56,8 +57,18 @@ BAD = Verdict(
     foreign=Fault(),
 )
 TWICE = Violation(number="S1", law="exactly once", time=104.0, text="offset 7", lines=(3, 9))
+ALONE = tuple(
+    WithoutOwner(
+        partition=TopicPartition("t", number),
+        released_by="A",
+        released_at=10.0,
+        taken_by="B",
+        first_fetch_at=10.0 + length,
+    )
+    for number, length in ((2, 0.25), (3, 0.5))
+)
 RESULTS = [
-    Result(name="ours", run=history(STORY), verdict=GOOD, ours=True),
+    Result(name="ours", run=history(STORY), verdict=GOOD, ours=True, ownerless=ALONE),
     Result(name="<theirs>", run=history(STORY), verdict=BAD, violations=(TWICE,)),
 ]
 
@@ -71,6 +82,8 @@ def test_the_figures_of_all_runs_stand_side_by_side() -> None:
     assert texts["hand-overs"][0] == "2"
     assert texts["hand-overs delayed by 1 s or more"][0] == "1"
     assert texts["longest delay of a hand-over"][0] == "7.2 s, partition 3, by A's job <1> (partition 3 offsets 10-19)"
+
+    assert texts["longest time without an owner"] == ("0.50 s, partition 3, of 2", "none")
 
 
 def test_hand_overs_that_went_alike_share_a_row() -> None:

@@ -19,7 +19,8 @@ from instride.demo.partitioner import partition_of
 from instride.demo.scenario import Plan, slow_flight
 from instride.testing.check import Event, check, read_histories
 
-QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "3", "--stay", "2", "--only", "confluent")
+QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
+"""Heartbeats have their default of 3 s: the slow flight is still at work when B's joining is heard of."""
 
 
 @contextmanager

@@ -215,7 +215,6 @@ def _consumer_settings(settings: MemberSettings) -> dict[str, str | int | bool]:
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
         "session.timeout.ms": 10_000,
-        "heartbeat.interval.ms": 500,
     }
 
 

@@ -118,7 +118,6 @@ def _pipeline(settings: MemberSettings, spark: SparkSession, log: _Log) -> Pipel
         telemetry=log.hear,
         max_range_records=MOST_ROWS,
         session_timeout=10.0,
-        heartbeat_interval=0.5,
     )
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from instride.records import TopicPartition
-from instride.testing.check import Violation
+from instride.testing.check import Violation, WithoutOwner, read_histories, without_owner
 from instride.testing.recording import Recorder
 
-__all__ = ["finish", "recorder"]
+__all__ = ["finish", "ownerless", "recorder"]
 
 _SUFFIX: Final = ".history.jsonl"
 
@@ -33,3 +33,8 @@ def finish(folder: Path, topic: str, ends: Mapping[int, int]) -> list[Violation]
             last.produced(TopicPartition(topic, partition), end)
         last.end(drained=True)
     return last.check(sorted(path for path in folder.glob(f"*{_SUFFIX}") if path != last.path))
+
+
+def ownerless(folder: Path) -> list[WithoutOwner]:
+    """Every time without an owner in a run's history, in the order in which they ended."""
+    return without_owner(each.event for each in read_histories(sorted(folder.glob(f"*{_SUFFIX}"))))

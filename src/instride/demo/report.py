@@ -17,7 +17,7 @@ from rich.table import Table
 from instride.demo.gaps import Gap, longest_gap
 from instride.demo.history import Handover, History
 from instride.demo.verdict import Verdict
-from instride.testing.check import Violation
+from instride.testing.check import Violation, WithoutOwner
 
 __all__ = ["Figure", "Result", "figures", "handover_rows", "print_report"]
 
@@ -26,12 +26,13 @@ LONG_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One run: who, what happened, and what came out. violations: of its history. ours: see `scenario.Contender`."""
+    """One run: who, what happened, and what came out. violations, ownerless: of its history. ours: see `Contender`."""
 
     name: str
     run: History
     verdict: Verdict
     violations: tuple[Violation, ...] = ()
+    ownerless: tuple[WithoutOwner, ...] = ()
     ours: bool = False
 
     @property
@@ -77,6 +78,7 @@ def figures(results: Sequence[Result]) -> list[Figure]:
         "hand-overs": lambda r: str(len(r.handovers)),
         f"hand-overs delayed by {LONG_SECONDS:.0f} s or more": lambda r: str(len(_long(r))),
         "longest delay of a hand-over": _longest_delay,
+        "longest time without an owner": _ownerless,
     }
     return [
         Figure(label=label, texts=tuple(measure(result) for result in results)) for label, measure in measures.items()
@@ -105,6 +107,13 @@ def _longest_delay(result: Result) -> str:
     if longest is None:
         return "none"
     return f"{longest.delay or 0.0:.1f} s, partition {longest.partition}, by {_cause(longest)}"
+
+
+def _ownerless(result: Result) -> str:
+    longest = max(result.ownerless, key=lambda each: each.seconds, default=None)
+    if longest is None:
+        return "none"
+    return f"{longest.seconds:.2f} s, partition {longest.partition.partition}, of {len(result.ownerless)}"
 
 
 def _cause(handover: Handover) -> str:

@@ -26,7 +26,7 @@ from instride.demo.events import read_events
 from instride.demo.flights import SCHEMA, source_table
 from instride.demo.history import history
 from instride.demo.page import page
-from instride.demo.recorded import finish
+from instride.demo.recorded import finish, ownerless
 from instride.demo.report import Result, print_report
 from instride.demo.scenario import Contender, Plan, Stage, play
 from instride.demo.timeline import draw, save_png, to_svg
@@ -131,6 +131,7 @@ def _result(plan: Plan, contender: Contender, stage: Stage) -> Result:
         name=contender.name,
         run=run,
         violations=tuple(finish(stage.events, stage.topic, run.ends)),
+        ownerless=tuple(ownerless(stage.events)),
         verdict=judge(written, source_table().slice(0, plan.rows)),
         ours=contender.ours,
     )
