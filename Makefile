@@ -57,6 +57,7 @@ check: $(COMPILED)
 
 simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
+	@$(BIN)/python -m instride.testing.simulate --harsh leaves,errors --histories 200 --jobs $(JOBS)
 
 explore: $(COMPILED)
 	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)
