@@ -1,11 +1,11 @@
-"""Draws the two-step revoke into docs/rebalance.md: the ownership table, and stories that walk through it.
+"""Draws the two-step revoke into docs/rebalance-in-pictures.md: the ownership table, and stories that walk through it.
 
     python tools/draw_stories.py          # write
     python tools/draw_stories.py --check  # exit status 1 where the page is not what the code says
 
 Laws
-1. A story says who tells whom what, and which input of the ownership table that is. The states beside it are the
-   table's answers; a story that the table does not have is an error here, not a picture.
+1. A story says who sends what to whom, and which input of the ownership table that is. The table gives the states
+   beside it; a story that the table does not have is an error here, not a picture.
 2. What is between the markers belongs to this tool.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["STORIES", "Step", "Story", "drawn", "main"]
 
 BEGIN = "<!-- drawn by tools/draw_stories.py: begin -->"
 END = "<!-- drawn by tools/draw_stories.py: end -->"
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "rebalance.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "rebalance-in-pictures.md"
 
 _TABLE: Final = TRANSITIONS[RebalanceProtocol.COOPERATIVE]
 _I = OwnershipInput
@@ -50,42 +50,42 @@ class Story:
     steps: Sequence[Step]
 
 
-_ASKED: Final = (
-    Step("group", "net", "sync: p is to go to another member"),
+_REQUESTED: Final = (
+    Step("group", "net", "Sync response: p is no longer assigned to this member"),
     Step("net", "app", "RevocationRequested, with its deadline", _I.REVOCATION_REQUESTED),
     Step("app", "you", "poll returns at once, without records of p"),
     Step("you", "app", "to_be_revoked_partitions(): p"),
 )
 _DELAYED: Final = (
-    Step("you", "app", "work on p is not finished: delay_revoke(p) is True", _I.DELAYED),
+    Step("you", "app", "work on p is not finished: delay_revoke(p) returns True", _I.DELAYED),
     Step("you", "app", "poll", _I.POLL_STARTED),
     Step("app", "you", "records of all other partitions"),
 )
 _AGAIN: Final = Step("you", "app", "still at work: delay_revoke(p) again", _I.DELAYED)
-_LET_GO: Final = (
+_RELEASED: Final = (
     Step("you", "app", "commit_async: all work on p is finished"),
     Step("app", "net", "Commit"),
     Step("you", "app", "poll, without a delay", _I.POLL_STARTED),
     Step("app", "net", "CompleteRevoke"),
-    Step("net", "group", "the commit"),
-    Step("group", "net", "it is taken", _I.COMPLETED),
-    Step("net", "group", "join, without p: the next owner gets it"),
+    Step("net", "group", "OffsetCommit of p"),
+    Step("group", "net", "OffsetCommit response: accepted", _I.COMPLETED),
+    Step("net", "group", "JoinGroup, without p: the group assigns p to its next owner"),
 )
 
 STORIES: Final = (
     Story(
         "A partition moves when its work is finished",
-        "The group asks for p, and is answered two polls later. No other partition notices.",
-        (*_ASKED, *_DELAYED, *_LET_GO),
+        "The group requests the revocation of p; the consumer releases p two polls later. Others do not notice.",
+        (*_REQUESTED, *_DELAYED, *_RELEASED),
     ),
     Story(
-        "A partition is given back",
-        "While p is delayed the member leaves that it was meant for: p goes on where it was, in the same epoch.",
+        "A partition is reassigned",
+        "While p is delayed, its next owner leaves the group. The group assigns p to this member again; it goes on.",
         (
-            *_ASKED,
+            *_REQUESTED,
             *_DELAYED,
             _AGAIN,
-            Step("group", "net", "the peer has left, sync: p stays here"),
+            Step("group", "net", "the next owner has left; Sync response: p is assigned here"),
             Step("you", "app", "poll", _I.POLL_STARTED),
             Step("net", "app", "Reassigned", _I.REASSIGNED),
             Step("app", "you", "records of p again, after the last one that was returned"),
@@ -93,16 +93,16 @@ STORIES: Final = (
     ),
     Story(
         "A delay meets its deadline",
-        "Past `revoke_deadline(p)` the consumer gives p up itself, and keeps the rest.",
+        "When `revoke_deadline(p)` has passed, the consumer gives up p itself and keeps every other partition.",
         (
-            *_ASKED,
+            *_REQUESTED,
             *_DELAYED,
             _AGAIN,
-            Step("net", "group", "the deadline is here: join, without p"),
+            Step("net", "group", "the deadline has passed: JoinGroup, without p"),
             Step("you", "app", "poll"),
             Step("net", "app", "Lost", _I.LOST),
-            Step("app", "you", "lost_partitions(): p. Nothing of it is committed any more"),
-            Step("you", "app", "delay_revoke(p) is False"),
+            Step("app", "you", "lost_partitions(): p. No commit of it is sent any more"),
+            Step("you", "app", "delay_revoke(p) returns False"),
         ),
     ),
 )

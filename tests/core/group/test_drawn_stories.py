@@ -1,4 +1,4 @@
-"""docs/rebalance.md tells the two-step revoke as the ownership table has it."""
+"""docs/rebalance-in-pictures.md tells the two-step revoke as the ownership table has it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_story_that_the_table_does_not_have_is_refused() -> None:
 def test_a_page_that_is_out_of_date_is_found_and_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "rebalance.md"
+    page = tmp_path / "rebalance-in-pictures.md"
     page.write_text(FRAME, encoding="utf-8")
     monkeypatch.setattr(draw_stories, "PAGE", page)
     assert main(["--check"]) == 1
