@@ -22,7 +22,7 @@ from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.commits import Commits
 from instride.core.network.fetcher import Fetcher
-from instride.core.network.heartbeats import Heartbeats
+from instride.core.network.group import Heartbeats
 from instride.ledger import OffsetLedger
 from instride.testing.simulation import check, plan_for, run
 

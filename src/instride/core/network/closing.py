@@ -3,8 +3,8 @@
 Laws
 1. Commits that were handed over are awaited first, held ones too (a pending sync is awaited), until the deadline.
 2. Then the group is left, where it is to be left. The answer is awaited, until the deadline, through a move of the
-   coordinator too (`leaving`). When the deadline comes first nothing is aborted: what was sent still arrives; and the
-   caller and the log hear that the group was not left.
+   coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still arrives; and
+   the caller and the log hear that the group was not left.
 3. The caller is answered in any case. A close answers everything that is open still, then its caller; `Stop` follows.
 """
 

@@ -22,8 +22,8 @@ Laws
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from instride.commits import CommitEntry
 from instride.core.events import Commit
@@ -33,12 +33,13 @@ from instride.core.network.commit_waiters import Waiter, Waiters, told
 from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.group import Membership
 from instride.core.network.refused_commits import abandoned, final_error
 from instride.errors import KafkaError, KafkaTimeoutError, RebalanceInProgressError, error_for_code
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["CommitGroup", "Commits"]
+__all__ = ["Commits"]
 
 _REDISCOVER = frozenset({7, 15, 16})
 _UNKNOWN_TOPIC_ID = 100
@@ -48,27 +49,6 @@ _NOTHING_KNOWN = api.CommittedOffset(error=-1)
 _ELSEWHERE = "committed by another"
 _NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
 _RETRY = frozenset({3, 7, 14, 15, 16, _UNKNOWN_TOPIC_ID})
-
-
-class CommitGroup(Protocol):
-    """What commits must know of the group, and tell it."""
-
-    @property
-    def generation(self) -> int: ...
-    @property
-    def member_id(self) -> str: ...
-    @property
-    def syncs(self) -> int: ...
-    @property
-    def sync_pending(self) -> bool: ...
-    @property
-    def rebalancing(self) -> bool: ...
-    def may_commit(self, now: float) -> bool: ...
-    def commit_refused(self, code: int, now: float) -> None: ...
-
-
-class CommitAssignment(Protocol):
-    def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -94,12 +74,28 @@ class _InFlightCommit:
 
 
 class Commits:
-    """Not thread-safe: the network machine owns it."""
+    """Not thread-safe: the network machine owns it.
 
-    def __init__(self, context: Context, cluster: Cluster, coordinator: Coordinator) -> None:
+    holds: whether what speaks of this partition, epoch and seek number may be committed.
+    group_refused: hears of an error code by which the group's coordinator refused a commit, and when.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        *,
+        membership: Membership,
+        holds: Callable[[TopicPartition, int, int], bool],
+        group_refused: Callable[[int, float], None],
+    ) -> None:
         self._context = context
         self._cluster = cluster
         self._coordinator = coordinator
+        self._membership = membership
+        self._holds = holds
+        self._group_refused = group_refused
         self._backoff = context.backoff()
         self._queued: dict[TopicPartition, _Entry] = {}
         # Law 9: until it is known that nothing else was committed of the partition, nor waits.
@@ -112,8 +108,6 @@ class Commits:
         self._unknown_since: dict[TopicPartition, float] = {}
         # Held until more syncs than these were answered (law 4).
         self._deferred_until = -1
-        self.group: CommitGroup
-        self.assignment: CommitAssignment
 
     # -- what others ask
 
@@ -135,7 +129,7 @@ class Commits:
 
     def _waits_for_sync(self) -> bool:
         """Without a membership (by assign, say, after a subscription that ended) there is no sync to wait for."""
-        return self._deferred_until >= self.group.syncs and self.group.generation >= 0
+        return self._deferred_until >= self._membership.syncs and self._membership.generation >= 0
 
     def abandon(self, partition: TopicPartition, why: str) -> None:
         """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
@@ -155,14 +149,14 @@ class Commits:
         waiter = self._waiters.add(event)
         for tp, commit in event.entries.items():
             self._queue(tp, commit, waiter)
-        if not event.carry_over and self.group.sync_pending:
+        if not event.carry_over and self._membership.sync_pending:
             self._refuse(waiter, "a rebalance is under way")
         self._waiters.answer_done(waiter)
         self._context.touch()
 
     def _queue(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
         event = waiter.event
-        if not self.assignment.holds(tp, commit.epoch, commit.seek_number):
+        if not self._holds(tp, commit.epoch, commit.seek_number):
             self._waiters.settle(waiter, tp, abandoned(tp, commit, _NOT_HELD))
             return
         in_flight, queued = self._in_flight(tp), self._queued.get(tp)
@@ -205,7 +199,7 @@ class Commits:
         if not self._coordinator.need():
             if self._coordinator.refused is not None:
                 self._settle_all(self._coordinator.refused)
-        elif not self._waits_for_sync() and self.group.may_commit(now):
+        elif not self._waits_for_sync() and self._membership.may_commit(now):
             if not self._backoff.ready(now):
                 return self._backoff.ready_at
             self._send(now)
@@ -213,14 +207,14 @@ class Commits:
 
     def _send(self, now: float) -> None:
         entries, self._queued = self._queued, {}
-        sent = _InFlightCommit(entries=entries, generation=self.group.generation, syncs=self.group.syncs)
+        sent = _InFlightCommit(entries=entries, generation=self._membership.generation, syncs=self._membership.syncs)
         self._flight = sent
         request = api.OffsetCommit(
             group_id=self._context.config.group_id or "",
             generation=sent.generation,
-            member_id=self.group.member_id,
+            member_id=self._membership.member_id,
             # Not without a member id (KAFKA-14201): there is no membership then.
-            group_instance_id=self._context.config.group_instance_id if self.group.member_id else None,
+            group_instance_id=self._context.config.group_instance_id if self._membership.member_id else None,
             offsets={
                 tp: api.OffsetToCommit(
                     offset=entry.commit.offset,
@@ -242,8 +236,8 @@ class Commits:
         """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of
         it be lost."""
         entries = sent.entries.items()
-        assigned = all(self.assignment.holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
-        return assigned and self._same(sent) and self.group.may_commit(now)
+        assigned = all(self._holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
+        return assigned and self._same(sent) and self._membership.may_commit(now)
 
     def _queue_starts(self) -> None:
         """Law 9, while nothing is under way."""
@@ -306,7 +300,7 @@ class Commits:
         """What is not held any more, and what lies behind what the broker accepted (law 2)."""
         for tp, entry in list(self._queued.items()):
             accepted = self._accepted.get(tp)
-            if not self.assignment.holds(tp, entry.commit.epoch, entry.commit.seek_number):
+            if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
                 self.abandon(tp, _NOT_HELD)
             elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
                 self._settle_accepted(tp, self._queued.pop(tp), accepted)
@@ -362,9 +356,9 @@ class Commits:
         elif self._means_not_yet(code, sent):
             self._deferred_until = max(self._deferred_until, sent.syncs)
             if self._same(sent):
-                self.group.commit_refused(REBALANCE_IN_PROGRESS, now)
+                self._group_refused(REBALANCE_IN_PROGRESS, now)
         elif code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) and self._same(sent):
-            self.group.commit_refused(code, now)
+            self._group_refused(code, now)
 
     def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
         entry, gone = sent.entries[tp], self._is_gone(tp, code, now)
@@ -402,16 +396,16 @@ class Commits:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
         if code == REBALANCE_IN_PROGRESS:
             return True
-        return code == ILLEGAL_GENERATION and (self.group.rebalancing or not self._same(sent))
+        return code == ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
 
     def _same(self, sent: _InFlightCommit) -> bool:
-        return sent.generation == self.group.generation and sent.syncs == self.group.syncs
+        return sent.generation == self._membership.generation and sent.syncs == self._membership.syncs
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
         """Law 2: what was handed over meanwhile is the newer."""
         if not entry.waiters:
             return  # everybody who wanted it gave up
-        if not self.assignment.holds(tp, entry.commit.epoch, entry.commit.seek_number):
+        if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
             self._abandon(tp, entry, _NOT_HELD)
             return
         queued = self._queued.get(tp)
@@ -434,14 +428,14 @@ class Commits:
 
     def _expire(self, now: float) -> None:
         for waiter in self._waiters.due(now):
-            if self.group.sync_pending or self.deferred():
+            if self._membership.sync_pending or self.deferred():
                 self._refuse(waiter, "the rebalance did not end within the commit's timeout")
             else:
                 self._give_up(waiter, KafkaTimeoutError("the commit was not answered within its timeout"))
 
     def _refuse_the_impatient(self) -> None:
         """Who does not wait for a rebalance hears of it at once, unless its commit is on its way already."""
-        if not (self.group.sync_pending or self.deferred()):
+        if not (self._membership.sync_pending or self.deferred()):
             return
         for waiter in self._waiters.impatient():
             queued = [self._queued[tp] for tp in waiter.waiting if tp in self._queued]

@@ -48,7 +48,7 @@ from instride.core.network.commits import Commits
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.fetcher import Fetcher
-from instride.core.network.group import Group
+from instride.core.network.group import Group, Membership
 from instride.core.network.lookups import Lookups
 from instride.core.network.monitor import Monitor
 from instride.core.network.out_of_range import OutOfRange
@@ -86,12 +86,26 @@ class NetworkMachine:
         self._context = Context(config, random, wall_clock)
         self._cluster = Cluster(self._context)
         self._coordinator = Coordinator(self._context, self._cluster)
-        self._commits = Commits(self._context, self._cluster, self._coordinator)
-        self._group = Group(self._context, self._cluster, self._coordinator, assignors, self.protocol, lease)
-        self._assignment = MemberAssignment(self._context, self.protocol, self._commits, self._group.rejoin)
-        self._commits.group = self._group
-        self._commits.assignment = self._assignment
-        self._group.connect(self._assignment, self._commits.deferred)
+        membership = Membership(self._context, self._coordinator, lease)
+        self._commits = Commits(
+            self._context,
+            self._cluster,
+            self._coordinator,
+            membership=membership,
+            holds=self._holds,
+            group_refused=self._group_refused,
+        )
+        self._assignment = MemberAssignment(self._context, self.protocol, self._commits, membership.rejoin)
+        self._group = Group(
+            self._context,
+            self._cluster,
+            self._coordinator,
+            membership=membership,
+            assignment=self._assignment,
+            commits_deferred=self._commits.deferred,
+            assignors=assignors,
+            protocol=self.protocol,
+        )
         assigned = self._held_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, assigned)
         self._validation = Validation(self._context, self._cluster, self._positions, assigned)
@@ -215,6 +229,14 @@ class NetworkMachine:
     def _own_topics(self) -> frozenset[str]:
         """What the user asked for, and not only a fellow member, or one call, which gets its own answer."""
         return self._group.topics | frozenset(tp.topic for tp in self._assignment.partitions)
+
+    # What commits ask and tell of parts that are made after them.
+
+    def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
+        return self._assignment.holds(partition, epoch, seek_number)
+
+    def _group_refused(self, code: int, now: float) -> None:
+        self._group.commit_refused(code, now)
 
     def _held_partitions(self) -> dict[TopicPartition, AssignedPartition]:
         return self._assignment.partitions
