@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Unsubscribe
+from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.actions import ConnectionKey, Role
 from instride.errors import AssignorError, BrokerResponseError, TransportError
@@ -267,3 +267,16 @@ def test_a_join_goes_on_where_the_same_coordinator_only_said_no_for_a_moment() -
     script.response(api.Heartbeat, api.HeartbeatResponse(error=16))
     script.run(1.0)
     assert pending in script.waiting
+
+
+def test_a_response_says_nothing_of_a_topic_that_its_request_did_not_name() -> None:
+    """The subscription comes while a request for other topics is under way, and then nobody answers for a while."""
+    script = NetworkScript(topics={"t": 4, "u": 1})
+    script.hold_metadata = True
+    script.do(Subscribe(topics=frozenset({"t"})))
+    named = script.asked(api.Metadata)
+    script.do(Subscribe(topics=frozenset({"t", "u"})))
+    script.response(api.Metadata, script.metadata(named))
+    script.pass_time(5.0)
+    assert [each.error for each in script.take(ErrorRaised)] == []
+    assert set(script.asked(api.Metadata).topics or ()) == {"t", "u"}

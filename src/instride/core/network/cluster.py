@@ -212,18 +212,27 @@ class Cluster:
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
         key, address = self.any_node(now)
         everything = self._everything
-        request = api.Metadata(topics=None if everything else tuple(sorted(self._interest)))
+        requested = None if everything else frozenset(self._interest)
+        request = api.Metadata(topics=None if requested is None else tuple(sorted(requested)))
 
         def done(result: api.Response | Exception, then: float) -> None:
             self._asking = False
-            self._on_response(key, address, result, then, everything=everything)
+            self._on_response(key, address, result, then, requested=requested)
 
         self._context.connections.send(key, address, request, done, now)
         return float("inf")
 
     def _on_response(
-        self, key: ConnectionKey, address: Address, result: api.Response | Exception, now: float, *, everything: bool
+        self,
+        key: ConnectionKey,
+        address: Address,
+        result: api.Response | Exception,
+        now: float,
+        *,
+        requested: frozenset[str] | None,
     ) -> None:
+        """requested: the topics that the request named; None where it asked for all."""
+        everything = requested is None
         self._context.touch()
         if isinstance(result, api.MetadataResponse) and result.error == _REBOOTSTRAP_REQUIRED:
             self._start_anew(key, now)
@@ -247,7 +256,7 @@ class Cluster:
         self.version += 1
         self._due_at = now + self._context.config.metadata_max_age
         self._not_before = now + self._context.config.retry_backoff
-        if self._look_for_trouble(result, now):
+        if self._look_for_trouble(result, requested, now):
             self._due_at = 0.0
             self._backoff.failed(now)
         else:
@@ -285,11 +294,14 @@ class Cluster:
                 if broker is not None:
                     yield TopicPartition(name, each.partition), (broker, each.leader_epoch)
 
-    def _look_for_trouble(self, response: api.MetadataResponse, now: float) -> bool:
-        """Whether something is missing that a later answer may have."""
+    def _look_for_trouble(self, response: api.MetadataResponse, requested: frozenset[str] | None, now: float) -> bool:
+        """Whether something is missing that a later response may have."""
         trouble = False
         answered = {topic.name: topic for topic in response.topics}
         for name in self._interest:
+            if requested is not None and name not in requested:
+                trouble = True  # it became of interest after the request was sent: this response says nothing of it
+                continue
             topic = answered.get(name)
             error = topic.error if topic is not None else UNKNOWN_TOPIC
             if error == 0 and topic is not None:
