@@ -169,6 +169,13 @@ def test_a_long_list_of_partitions_is_cut() -> None:
     assert "t-20" not in line
 
 
+def test_the_loss_of_so_many_that_their_own_lines_are_bounded_is_a_warning() -> None:
+    many = tuple(TopicPartition("t", number) for number in range(21))
+    level, _ = words(OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=many))
+    fewer, _ = words(OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=many[1:]))
+    assert (level, fewer) == (logging.WARNING, logging.DEBUG)
+
+
 def test_something_else_has_no_line() -> None:
     with pytest.raises(TypeError, match="not an event of telemetry"):
         words("x")  # type: ignore[arg-type]

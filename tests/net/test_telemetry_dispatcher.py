@@ -9,7 +9,14 @@ import pytest
 
 from instride import Consumer, ConsumerConfig, KafkaError, TopicPartition
 from instride.net.telemetry_dispatcher import TelemetryDispatcher
-from instride.telemetry import DelayAtRisk, OwnershipChange, OwnershipChanged, RebalanceStarted, TelemetryEvent
+from instride.telemetry import (
+    DelayAtRisk,
+    HandedOver,
+    OwnershipChange,
+    OwnershipChanged,
+    RebalanceStarted,
+    TelemetryEvent,
+)
 
 STARTED = RebalanceStarted(at=1.0, generation=1, reason="first")
 NEXT = RebalanceStarted(at=2.0, generation=2, reason="next")
@@ -91,6 +98,22 @@ def test_lines_name_the_client_and_are_not_said_twice(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.DEBUG, logger="instride.telemetry"):
         dispatcher(Source(STARTED, risk), None).tell()
     assert [record.getMessage() for record in caplog.records] == ["me: a rebalance began after generation 1: first"]
+
+
+@pytest.mark.rule("20")
+def test_a_loss_of_many_partitions_is_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+    lost = tuple(TopicPartition("t", p) for p in range(300))
+    events: list[TelemetryEvent] = [
+        OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=lost),
+        *(HandedOver(at=1.0, partition=tp, epoch=1, how=OwnershipChange.LOST, since=0.0) for tp in lost),
+    ]
+    heard: list[TelemetryEvent] = []
+    dispatcher(Source(*events), heard.append).tell()
+    assert heard == events
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 21
+    assert lines[0].startswith("me: lost: t-0, t-1, ")
+    assert lines[0].endswith("t-19 and 280 more")
 
 
 def test_a_consumer_tells_its_listener_which_may_use_it() -> None:

@@ -47,7 +47,10 @@ def _words(event: object) -> tuple[int, str]:
 
 @_words.register
 def _changed(event: OwnershipChanged) -> tuple[int, str]:
-    return logging.DEBUG, f"{event.change.value.replace('_', ' ')}: {_names(event.partitions)}"
+    # The lines of so many hand-overs are bounded: this one tells of them all.
+    many = event.change is OwnershipChange.LOST and len(event.partitions) > _MOST_NAMED
+    level = logging.WARNING if many else logging.DEBUG
+    return level, f"{event.change.value.replace('_', ' ')}: {_names(event.partitions)}"
 
 
 @_words.register

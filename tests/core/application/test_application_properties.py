@@ -15,7 +15,7 @@ from instride.errors import KafkaTimeoutError
 
 PARTITIONS = 2
 LENGTH = 50
-STEPS = ("assign", "fetch", "fetch", "ask", "give back", "lose", "poll", "poll", "delay", "hold", "seek", "pause")
+STEPS = ("assign", "fetch", "fetch", "ask", "reassign", "lose", "poll", "poll", "delay", "hold", "seek", "pause")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from instride.core.application.inbox import Change, Completion, Data
@@ -30,6 +31,7 @@ from instride.core.events import (
     SubscriptionMatched,
     Wakeup,
 )
+from instride.records import TopicPartition
 
 __all__ = ["apply_early", "drain"]
 
@@ -41,7 +43,7 @@ def drain(state: ApplicationState) -> None:
     of a signal may call the consumer meanwhile, and so drain the event itself.
     """
     if state.inbox.early:
-        apply_early(state)
+        apply_early(state, tuple(state.inbox.early))
     while state.queue:
         event = state.queue[0]
         writes = _apply(state, event)
@@ -94,13 +96,17 @@ def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> Writ
             assert_never(event)
 
 
-def apply_early(state: ApplicationState) -> None:
-    """Data that came before its assignment was taken."""
-    newest, early = state.lists.newest, state.inbox.early
-    for key in [key for key in early if key[1] <= newest.get(key[0], -1)]:
-        while early[key]:
-            at_once([*_data(state, early[key][0]), (early[key].popleft,)])
-        del early[key]
+def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -> None:
+    """Data of these that came before their assignment was taken."""
+    inbox = state.inbox
+    for tp in partitions:
+        for epoch in inbox.early_epochs(tp, state.lists.newest.get(tp, -1)):
+            waiting = inbox.early[tp][epoch]
+            while waiting:
+                at_once([*_data(state, waiting[0]), (waiting.popleft,)])
+            del inbox.early[tp][epoch]
+        if not inbox.early.get(tp, True):
+            del inbox.early[tp]  # the last of its epochs was taken
 
 
 def _data(state: ApplicationState, event: Data) -> list[Write]:

@@ -49,10 +49,11 @@ class Inbox:
         self.losses: deque[Lost] = deque()
         self.changes: deque[Change] = deque()
         self.completions: deque[Completion] = deque()
-        self.early: dict[tuple[TopicPartition, int], deque[Data]] = {}
+        # By epoch.
+        self.early: dict[TopicPartition, dict[int, deque[Data]]] = {}
 
     def keeping_early(self, data: Data) -> Write:
-        return (self.early.setdefault((data.partition, data.epoch), deque()).append, data)
+        return (self._early_of(data).append, data)
 
     def released(self) -> set[tuple[TopicPartition, int]]:
         """What the group may have given to others already, though no poll has taken it yet."""
@@ -63,20 +64,34 @@ class Inbox:
         """All that waits and speaks of an assignment."""
         return self.changes, self.completions, self.losses, self.early
 
+    def _early_of(self, data: Data) -> deque[Data]:
+        by_epoch = self.early.setdefault(data.partition, {data.epoch: deque()})
+        return by_epoch.setdefault(data.epoch, deque())
+
+    def early_epochs(self, partition: TopicPartition, newest: int) -> list[int]:
+        """Of these epochs, and none newer, data of the partition came early."""
+        return [epoch for epoch in self.early.get(partition, ()) if epoch <= newest]
+
     def forgetting(self, lost: Epochs) -> list[Write]:
         """Of these epochs and older ones: what waits for them. They were lost before it was taken."""
-        early = [key for key in self.early if key[1] <= lost.get(key[0], -1)]
+        early = [write for tp, epoch in lost.items() for write in self._forgetting_early(tp, epoch)]
         changes = deque(after for before in self.changes if (after := _without(before, lost)) is not None)
-        return [(setattr, self, "changes", changes), *[(self.early.pop, key) for key in early]]
+        return [(setattr, self, "changes", changes), *early]
+
+    def _forgetting_early(self, partition: TopicPartition, newest: int) -> list[Write]:
+        gone, known = self.early_epochs(partition, newest), self.early.get(partition, {})
+        if len(gone) == len(known):
+            return [(self.early.pop, partition, None)]
+        return [(known.pop, epoch) for epoch in gone]
 
     def next_change(self, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Write] | None:
         """The first of which a part may be taken now (law 4): that part, and how to take it out."""
         for place, change in enumerate(self.changes):
             now, later = _split(change, deferred)
-            if now.partitions or later is None:
-                rest = list(self.changes)
-                rest[place : place + 1] = [] if later is None else [later]
-                return now, (setattr, self, "changes", deque(rest))
+            if later is None:
+                return now, (self.changes.__delitem__, place)
+            if now.partitions:
+                return now, (self.changes.__setitem__, place, later)
         return None
 
 

@@ -65,10 +65,10 @@ class RevokeLists:
             raise ValueError(f"delay_revoke: the group did not ask for {names}")
         accepted = True
         gone = {part for loss in losses for part in loss.partitions.items()}
-        pending = {tp: owned for tp, owned in self.owned.items() if (tp, owned.epoch) not in gone}
         for tp in wanted:
-            owned = pending.get(tp)
-            if owned is None or owned.state is Ownership.COMPLETING or owned.epoch != self._revocation_requested[tp]:
+            epoch = self._revocation_requested[tp]
+            owned = None if (tp, epoch) in gone else self.owned.get(tp)
+            if owned is None or owned.state is Ownership.COMPLETING or owned.epoch != epoch:
                 accepted = False
             else:
                 at_once(self._move(owned, OwnershipInput.DELAYED))

@@ -92,14 +92,14 @@ class ApplicationMachine:
         self._at(now)
         if state.subscribed:
             raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
-        wanted = [TopicPartition(*tp) for tp in partitions]
+        wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
         owned = state.lists.owned
-        gone = [tp for tp in owned if tp not in set(wanted)]
+        gone = [tp for tp in owned if tp not in wanted]
         committing.commit_before_release(
             state, state.holdings.now, gone
         )  # no revoke and no later poll will (as in Java)
-        kept = {tp: each.epoch for tp, each in owned.items() if tp not in gone}
-        new = [tp for tp in dict.fromkeys(wanted) if tp not in kept]
+        kept = {tp: each.epoch for tp, each in owned.items() if tp in wanted}
+        new = [tp for tp in wanted if tp not in kept]
         epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
         state.write(
             [

@@ -137,12 +137,13 @@ class OwnershipView:
         self.now = 0.0
         self.meter = ApplicationMeter()
         self._held: dict[TopicPartition, _Held] = {}
-        self._network: dict[tuple[TopicPartition, int], _Network] = {}
+        # By epoch.
+        self._network: dict[TopicPartition, dict[int, _Network]] = {}
         self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}
         self._out: list[TelemetryEvent] = []
         self._changed_at = 0.0
         self._changed: list[tuple[OwnershipChange, set[TopicPartition]]] = []
-        self._handed_over: list[HandedOver] = []
+        self._handed_over: dict[TopicPartition, HandedOver] = {}
         # Moves of ownership that were written and are to be told.
         self._moves: deque[_Move] = deque()
         # Since the last rebalance ended: what it brought.
@@ -193,8 +194,8 @@ class OwnershipView:
 
     def arrived(self, event: Moved) -> None:
         """An event of ownership came up; its effect follows when a poll takes it."""
-        for each in event.partitions.items():
-            times = self._network.setdefault(each, _Network())
+        for tp, epoch in event.partitions.items():
+            times = self._network.setdefault(tp, {}).setdefault(epoch, _Network())
             match event:
                 case Assigned():
                     times.generation = event.generation
@@ -262,12 +263,12 @@ class OwnershipView:
             self._changes(held, change)
 
     def _begin(self, owned: OwnedPartition) -> _Held:
-        if any(each.partition == owned.partition for each in self._handed_over):
+        tp, epoch = owned.partition, owned.epoch
+        if tp in self._handed_over:
             self._flush()  # its hand-over is told before its next assignment
-        key = (owned.partition, owned.epoch)
-        for old in [each for each in self._network if each[0] == key[0] and each[1] < key[1]]:
-            del self._network[old]
-        held = self._held[owned.partition] = _Held(owned, self.now, self._network.setdefault(key, _Network()))
+        known = {each: times for each, times in self._network.get(tp, {}).items() if each >= epoch}
+        self._network[tp] = known
+        held = self._held[tp] = _Held(owned, self.now, known.setdefault(epoch, _Network()))
         return held
 
     def _changes(self, held: _Held, change: OwnershipChange) -> None:
@@ -292,7 +293,7 @@ class OwnershipView:
     def _end(self, held: _Held, how: OwnershipChange) -> None:
         owned, released = held.owned, held.network.released_at
         self._held.pop(owned.partition, None)
-        self._network.pop((owned.partition, owned.epoch), None)
+        self._forget_times(owned.partition, owned.epoch)
         if how is _C.REVOKED and held.requested_at() is None:
             return  # by assign: nobody gets it from us
         handed_over = HandedOver(
@@ -309,8 +310,14 @@ class OwnershipView:
             blocker=held.blocker,
             abandoned=held.uncommitted,
         )
-        self._handed_over.append(handed_over)
+        self._handed_over[owned.partition] = handed_over
         self.meter.handed(handed_over)
+
+    def _forget_times(self, partition: TopicPartition, epoch: int) -> None:
+        known = self._network.get(partition, {})
+        known.pop(epoch, None)
+        if not known:
+            self._network.pop(partition, None)
 
     def dropping(self, partitions: Iterable[OwnedPartition], *, lost: bool) -> list[Write]:
         """These are held no more, though no row of the table says so: another assign, or the end of a close."""
@@ -364,7 +371,7 @@ class OwnershipView:
         for change, group in self._changed:
             self._out.append(OwnershipChanged(at=self._changed_at, change=change, partitions=tuple(sorted(group))))
         self._changed.clear()
-        self._out += self._handed_over
+        self._out += self._handed_over.values()
         self._handed_over.clear()
 
 

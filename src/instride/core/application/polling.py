@@ -251,24 +251,24 @@ class Poller:
         generation = (setattr, state, "generation", change.generation)
         member_id = (setattr, state, "member_id", change.member_id)
         state.write([taken, *state.lists.assigned(change.partitions), generation, member_id, told])
-        apply_early(state)
+        apply_early(state, change.partitions)
 
     def _awaited_are_settled(self) -> bool:
         """Immediate mode: what was asked for together is told to the listener in one call, as C does."""
+        if not self._awaited:
+            return True
         inbox = self._state.inbox
         if not self._awaited.keys() <= {tp for event in inbox.completions for tp in event.partitions}:
             return False
-        if self._awaited:
-            settled = [event for event in inbox.completions if isinstance(event, CommitsSettled)]
-            together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
-            others = [event for event in inbox.completions if not isinstance(event, CommitsSettled)]
-            inbox.completions = deque([CommitsSettled(partitions=together), *others] if together else others)
+        settled = [event for event in inbox.completions if isinstance(event, CommitsSettled)]
+        together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
+        others = [event for event in inbox.completions if not isinstance(event, CommitsSettled)]
+        inbox.completions = deque([CommitsSettled(partitions=together), *others] if together else others)
+        self._awaited = {}  # all of them are taken before anything else
         return True
 
     def _take_completion(self, event: Completion) -> None:
-        state = self._state
-        awaited = {tp: epoch for tp, epoch in self._awaited.items() if tp not in event.partitions}
-        state.write([*completed(state, event), (setattr, self, "_awaited", awaited)])
+        self._state.write(completed(self._state, event))
 
     # -- records
 

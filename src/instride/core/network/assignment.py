@@ -42,6 +42,7 @@ __all__ = ["MemberAssignment", "OutstandingCommits"]
 
 
 _GATHERED_FOR = 0.4
+_NAMED = 20
 
 
 class OutstandingCommits(Protocol):
@@ -186,8 +187,7 @@ class MemberAssignment:
                 self._context.touch()
         late = [assigned for assigned in self.partitions.values() if self._is_late(assigned, now)]
         if late:
-            names = ", ".join(str(assigned.partition) for assigned in late)
-            self._context.log(logging.WARNING, f"revoke of {names} was not complete at its deadline: lost")
+            self._context.log(logging.WARNING, f"revoke of {_named(late)} was not complete at its deadline: lost")
             self._lose(late, now)
             self._on_released("a delayed revoke reached its deadline")
         settled: dict[TopicPartition, int] = {}
@@ -315,3 +315,8 @@ class MemberAssignment:
     def _move(self, assigned: AssignedPartition, event: OwnershipInput) -> None:
         assigned.state = next_ownership(self._protocol, assigned.state, event)
         self._context.touch()
+
+
+def _named(partitions: list[AssignedPartition]) -> str:
+    names = ", ".join(str(assigned.partition) for assigned in partitions[:_NAMED])
+    return names if len(partitions) <= _NAMED else f"{names} and {len(partitions) - _NAMED} more"

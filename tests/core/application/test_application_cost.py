@@ -1,0 +1,163 @@
+"""The application side's work grows with the partitions, and no faster: twice as many, twice the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from application_script import RecordingListener, Script, epochs, tp
+
+from instride.core.events import CommitsSettled, RevocationRequested, Revoked
+from step_counter import steps
+
+pytestmark = pytest.mark.rule("20")
+
+FEW = 150
+
+
+class Hashed(int):
+    """A number of a partition; counts how often a table looks for it, which happens in C."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Hashed.looks += 1
+        return int(self)
+
+
+def member(many: int, *, immediate: bool = False) -> Script:
+    script = Script()
+    script.immediate = immediate
+    script.subscribe(RecordingListener())
+    script.assigned(*range(many))
+    script.poll()
+    return script
+
+
+def revoked(script: Script, many: int) -> None:
+    script.up(*(Revoked(partitions=epochs(p)) for p in range(many)))
+    script.poll()
+
+
+def assign(many: int) -> Callable[[], object]:
+    return lambda: member(many)
+
+
+def assign_one_by_one_with_early_data(many: int) -> Callable[[], object]:
+    script = Script()
+    script.subscribe()
+    for p in range(many):
+        script.fetched(p, 0, 1)
+    for p in range(many):
+        script.assigned(p)
+    return script.poll
+
+
+def idle(many: int) -> Callable[[], object]:
+    script = member(many)
+    return lambda: script.poll(timeout=0.5)
+
+
+def lose_with_early_data(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.assigned(*range(many), epoch=2)
+    for p in range(many):
+        script.fetched(p, 0, 1, epoch=2)
+    script.up(RevocationRequested(partitions=epochs(*range(many)), deadline=400.0))
+    script.lost(*range(many), epoch=2)
+    return script.poll
+
+
+def lose_one_by_one(many: int) -> Callable[[], object]:
+    script = member(many)
+    for p in range(many):
+        script.lost(p)
+    return lambda: (script.poll(), script.machine.telemetry())
+
+
+def delay_one_by_one(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.revocation_requested(*range(many))
+    script.poll()
+    return lambda: [script.delay(p) for p in range(many)]
+
+
+def reassign(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.revocation_requested(*range(many))
+    script.poll()
+    script.delay(*range(many))
+    script.reassigned(*range(many))
+    return lambda: (script.poll(), script.machine.telemetry())
+
+
+def revoke_one_by_one(many: int) -> Callable[[], object]:
+    script = member(many)
+    for p in range(many):
+        script.revocation_requested(p)
+    script.poll()
+    script.poll()
+    return lambda: revoked(script, many)
+
+
+def revoke_at_once(many: int) -> Callable[[], object]:
+    script = member(many, immediate=True)
+    script.revocation_requested(*range(many))
+    script.poll()
+    return lambda: revoked(script, many)
+
+
+def revoke_at_once_and_commit(many: int) -> Callable[[], object]:
+    script = member(many, immediate=True)
+    script.revocation_requested(*range(many))
+    script.poll()
+    script.up(*(CommitsSettled(partitions=epochs(p)) for p in range(many)))
+    return script.poll
+
+
+def assign_after_a_release(many: int) -> Callable[[], object]:
+    """The hand-overs of some are not told yet while the others are assigned."""
+    script = member(2 * many)
+    script.lost(*range(many, 2 * many))
+    script.assigned(*range(many), epoch=2)
+    return script.poll
+
+
+def assign_by_hand(many: int) -> Callable[[], object]:
+    script = Script()
+    script.machine.assign([tp(p) for p in range(many)])
+    return lambda: script.machine.assign([tp(p) for p in range(many // 2, many + many // 2)])
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        assign,
+        assign_one_by_one_with_early_data,
+        idle,
+        lose_with_early_data,
+        lose_one_by_one,
+        delay_one_by_one,
+        reassign,
+        revoke_one_by_one,
+        revoke_at_once,
+        revoke_at_once_and_commit,
+        assign_after_a_release,
+        assign_by_hand,
+    ],
+)
+def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Callable[[], object]]) -> None:
+    few, many = steps(situation(FEW)), steps(situation(2 * FEW))
+    assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
+
+
+def test_another_assign_looks_at_each_partition_a_few_times() -> None:
+    def looks(many: int) -> int:
+        script = Script()
+        script.machine.assign([tp(Hashed(p)) for p in range(many)])
+        wanted = [tp(Hashed(p)) for p in range(many // 2)]
+        Hashed.looks = 0
+        script.machine.assign(wanted)
+        return Hashed.looks
+
+    assert looks(2 * FEW) <= 2.1 * looks(FEW)

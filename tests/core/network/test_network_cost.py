@@ -1,0 +1,90 @@
+"""The network side's work grows with the partitions, and no faster: twice as many, twice the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from network_script import NetworkScript, tp
+
+from instride.commits import CommitEntry
+from instride.core.events import Commit, Lost, Polled
+from instride.wire import api
+from step_counter import steps
+
+pytestmark = pytest.mark.rule("20")
+
+FEW = 100
+REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 27, 25
+
+
+def member(many: int) -> NetworkScript:
+    script = NetworkScript(topics={"t": many})
+    script.member_of(1, *range(many))
+    return script
+
+
+def assign(many: int) -> Callable[[], object]:
+    return lambda: member(many)
+
+
+def request_revocation(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    return lambda: script.rebalance(2)
+
+
+def complete(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2)
+    return lambda: script.complete(*range(many))
+
+
+def reassign(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    return lambda: script.rebalance(3, *range(many))
+
+
+def lose(many: int) -> Callable[[], object]:
+    script = member(many)
+    script.commit(dict.fromkeys(range(many), 1))
+    return lambda: script.heartbeat(UNKNOWN_MEMBER_ID)
+
+
+def commit_one_by_one(many: int) -> Callable[[], object]:
+    script = member(many)
+    epoch = script.epoch(0)
+
+    def commit() -> None:
+        for p in range(many):
+            entries = {tp(p): CommitEntry(offset=1, epoch=epoch + p, seek_number=0)}
+            script.machine.handle(Commit(call=p + 1, deadline=script.now + 60, entries=entries), script.now)
+        script.settle()
+        script.committed()
+
+    return commit
+
+
+@pytest.mark.parametrize("situation", [assign, request_revocation, complete, reassign, lose, commit_one_by_one])
+def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Callable[[], object]]) -> None:
+    few, many = steps(situation(FEW)), steps(situation(2 * FEW))
+    assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
+
+
+def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:
+    script = member(50)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2)
+    while not script.take(Lost):
+        script.pass_time(script.config.heartbeat_interval)
+        script.do(Polled())
+        for request in script.waits():
+            if request == "Heartbeat":
+                script.response(api.Heartbeat, api.HeartbeatResponse(error=0))
+    told = [line for line in script.logs if "was not complete at its deadline" in line]
+    assert len(told) == 1
+    assert "t-19 and 30 more" in told[0]
