@@ -48,9 +48,9 @@ class NetworkMeter:
         self.fetch_records = Stat()
         self.throttled = Stat()
         self.resets = Stat()
-        self.replicas: Mapping[TopicPartition, int] = {}
-        self.released_at: Mapping[TopicPartition, float] = {}
-        self.first_fetch_at: Mapping[TopicPartition, float] = {}
+        self.replicas: dict[TopicPartition, int] = {}
+        self.released_at: dict[TopicPartition, float] = {}
+        self.first_fetch_at: dict[TopicPartition, float] = {}
         self.rebalances = Stat()
         self.failed_rebalances = Stat()
         self.last_heartbeat = float("-inf")
@@ -97,18 +97,18 @@ class NetworkMeter:
 
     def read_from(self, partition: TopicPartition, follower: int | None) -> None:
         """Which node has just answered for it; None: its leader."""
-        if self.replicas.get(partition) != follower:
-            others = {each: node for each, node in self.replicas.items() if each != partition}
-            # Replaced, since another thread may be reading it.
-            self.replicas = others if follower is None else {**others, partition: follower}
+        if follower is None:
+            self.replicas.pop(partition, None)
+        else:
+            self.replicas[partition] = follower
 
-    # Replaced, since another thread may be reading them. Each happens once for an assignment.
+    # Written in place, so that thousands of partitions cost no copy each: another thread copies them before it walks.
 
     def released(self, partition: TopicPartition, wall_clock: float) -> None:
-        self.released_at = {**self.released_at, partition: wall_clock}
+        self.released_at[partition] = wall_clock
 
     def fetch_began(self, partition: TopicPartition, wall_clock: float) -> None:
-        self.first_fetch_at = {**self.first_fetch_at, partition: wall_clock}
+        self.first_fetch_at[partition] = wall_clock
 
     def reset(self, event: PositionReset) -> None:
         self.resets.record(max(0, event.count), event.at)

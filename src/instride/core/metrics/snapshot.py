@@ -133,7 +133,7 @@ def _handover(application: ApplicationMeter, holds: Mapping[TopicPartition, Hold
 
 
 def _without_owner(network: NetworkMeter) -> Iterator[_Value]:
-    for name, times in (("released-at", network.released_at), ("first-fetch-at", network.first_fetch_at)):
+    for name, times in (("released-at", network.released_at.copy()), ("first-fetch-at", network.first_fetch_at.copy())):
         for tp, at in times.items():
             yield _Value(HANDOVER, name, at, (("partition", str(tp.partition)), ("topic", tp.topic)))
 
