@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -474,8 +475,18 @@ def test_a_poll_without_records_ends_at_its_timeout(kafka_topic: Topic, open_con
     consumer.assign(tps(kafka_topic(), 0))
     assert not consumer.poll(timeout=0)
     assert len(consumer.poll(timeout=0.05)) == 0
-    with pytest.raises(KafkaTimeoutError):
-        consumer.position(*tps(sorted(consumer.assignment())[0].topic, 0), timeout=0)
+
+
+@pytest.mark.requirement("threading/24")
+def test_a_position_that_no_broker_tells_ends_at_its_timeout() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        Consumer(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}") as consumer,
+    ):
+        consumer.assign([TopicPartition("t", 0)])
+        with pytest.raises(KafkaTimeoutError):
+            consumer.position(TopicPartition("t", 0), timeout=0)
+        consumer.close(timeout=0)
 
 
 @pytest.mark.requirement("surface/use-after-close")
