@@ -72,7 +72,7 @@ for turn in range(200):
     if not fetches:
         break
     request = fetches[0].request
-    script.answer(api.Fetch, decode_fetch(body(request), 12, request))
+    script.response(api.Fetch, decode_fetch(body(request), 12, request))
     most = max(most, memory())
     for event in script.take(Fetched):
         if event.chunk is not None:

@@ -47,7 +47,8 @@
         ├── JavaNotFoundError                  no Java that can run a broker
         ├── KafkaNotFoundError                 no Apache Kafka here, and none could be fetched
         ├── ChecksumMismatchError              what was fetched is not what is pinned
-        └── BrokerStartError                   a broker ended while it was to start
+        ├── BrokerStartError                   a broker ended while it was to start
+        └── LocalKafkaTimeoutError             (also KafkaTimeoutError) it was not ready in time
 
 Laws
 1. Whether trying again can help is data: ``retriable``. Whether the consumer can go on at all: ``fatal``.
@@ -155,6 +156,7 @@ from instride.errors.testing import (
     JavaNotFoundError,
     KafkaNotFoundError,
     LocalKafkaError,
+    LocalKafkaTimeoutError,
 )
 
 __all__ = [
@@ -206,6 +208,7 @@ __all__ = [
     "KafkaTimeoutError",
     "LeaderNotAvailableError",
     "LocalKafkaError",
+    "LocalKafkaTimeoutError",
     "MemberIdRequiredError",
     "LogTruncationError",
     "MissingDataError",

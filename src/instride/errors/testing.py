@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from instride.errors.base import KafkaError
+from instride.errors.base import KafkaError, KafkaTimeoutError
 
 __all__ = [
     "BrokerStartError",
@@ -11,6 +11,7 @@ __all__ = [
     "JavaNotFoundError",
     "KafkaNotFoundError",
     "LocalKafkaError",
+    "LocalKafkaTimeoutError",
 ]
 
 
@@ -23,6 +24,10 @@ class LocalKafkaError(KafkaError):
 
     # The end of a log, and lists of places that were looked at, have lines.
     __str__ = Exception.__str__
+
+
+class LocalKafkaTimeoutError(LocalKafkaError, KafkaTimeoutError):
+    """LocalKafka, or a topic of it, was not ready in time. The message has the ends of the brokers' logs."""
 
 
 class JavaNotFoundError(LocalKafkaError):

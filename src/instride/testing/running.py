@@ -22,8 +22,8 @@ from instride.errors import (
     BrokerResponseError,
     BrokerStartError,
     KafkaError,
-    KafkaTimeoutError,
     LocalKafkaError,
+    LocalKafkaTimeoutError,
     TransportError,
 )
 from instride.testing.jvm import Jvm
@@ -226,7 +226,7 @@ class Running:
             except (TransportError, BrokerResponseError) as error:
                 last = error
             if time.monotonic() > deadline:
-                raise KafkaTimeoutError(f"{what} within {self._timeout:g} s{self._ends_of_logs(needed)}") from last
+                raise LocalKafkaTimeoutError(f"{what} within {self._timeout:g} s{self._ends_of_logs(needed)}") from last
             time.sleep(_POLL_SECONDS)
 
     def _check_alive(self, number: int) -> None:
