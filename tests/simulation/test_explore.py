@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from instride.core.application.partition import OwnedPartition
@@ -105,3 +108,23 @@ def test_what_is_no_number_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
         with pytest.raises(SystemExit):
             main(wrong)
     assert "numbers from 1 on" in capsys.readouterr().err
+
+
+def test_several_processes_explore_what_one_does() -> None:
+    """As `make explore` starts it: a spawned process does not import a package's `__main__`."""
+    command = [
+        sys.executable,
+        "-m",
+        "instride.testing.explore",
+        "--depth",
+        "1",
+        "--scene",
+        "owned",
+        "--scene",
+        "joining",
+    ]
+    totals = [
+        subprocess.run([*command, "--jobs", jobs], capture_output=True, text=True, check=True, timeout=200).stdout
+        for jobs in ("1", "2")
+    ]
+    assert totals[0].splitlines()[-1] == totals[1].splitlines()[-1]

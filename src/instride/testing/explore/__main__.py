@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Sequence
 
+from instride.testing.explore.processes import reports
 from instride.testing.explore.scenes import SCENES
-from instride.testing.explore.search import Found, Report, explore, replay
+from instride.testing.explore.search import Found, Report, replay
 from instride.testing.simulation.transcript import transcript
 
 __all__ = ["main"]
@@ -35,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--depth and --jobs are numbers from 1 on, --seconds is more than 0")
     names = tuple(chosen.scene or SCENES)
     wrong, total = 0, Report(depth=chosen.depth)
-    for name, report in _reports(names, chosen.depth, chosen.seconds * chosen.jobs / len(names), chosen.jobs):
+    for name, report in reports(names, chosen.depth, chosen.seconds * chosen.jobs / len(names), chosen.jobs):
         _say(f"{report.states:9} states, {report.moves:9} moves, depth {_depth(report)}: {name}")
         for found in report.found[:1]:
             _tell(name, found)
@@ -44,20 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         total.depth = min(total.depth, report.depth)
     _say(f"{total.states} states, {total.moves} moves; everywhere to depth {total.depth}; {wrong} scenes wrong")
     return 1 if wrong else 0
-
-
-def _reports(names: Sequence[str], depth: int, seconds: float, jobs: int) -> Iterator[tuple[str, Report]]:
-    """seconds: for each."""
-    one = partial(_explored, depth=depth, seconds=seconds)
-    if jobs == 1:
-        yield from map(one, names)
-        return
-    with get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
-        yield from pool.imap_unordered(one, names)
-
-
-def _explored(name: str, *, depth: int, seconds: float) -> tuple[str, Report]:
-    return name, explore(SCENES[name], depth=depth, until=time.monotonic() + seconds)
 
 
 def _depth(report: Report) -> str:
