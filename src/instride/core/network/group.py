@@ -919,9 +919,10 @@ class LeaderAssignment:
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
-    4. Each assignment carries a notice for members of ours: the group's size, and how many partitions are withheld
-       until their owners have released them (docs/rebalance.md, rule 19). Other clients do not read user data of this
-       kind.
+    4. While partitions are withheld until their owners have released them, each assignment carries a notice for members
+       of ours: the group's size, and how many are withheld (docs/rebalance.md, rule 19). Other clients do not read user
+       data of this kind. Else there is none: a broker does not let a KIP-848 member into a classic group whose
+       assignments have user data, since it takes them for a custom assignor's.
     5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
     6. What an assignor returns is checked before it is written: it may be the user's own code, and any type.
 
@@ -953,9 +954,9 @@ class LeaderAssignment:
         places = {member: place for place, member in enumerate(sorted(made))}
         notices = {
             member: write_notice(GroupNotice(members=len(places), place=place, withheld=withheld))
-            for member, place in places.items()
+            for member, place in (places.items() if withheld else ())
         }
-        return {member: _written(assignor.name, member, parts, notices[member]) for member, parts in made.items()}
+        return {member: _written(assignor.name, member, parts, notices.get(member)) for member, parts in made.items()}
 
     def _checked(self, assignor: Assignor, view: ClusterView) -> dict[str, tuple[TopicPartition, ...]]:
         """Law 6."""
@@ -985,7 +986,7 @@ def _listed(assignor: str, member: object, partitions: object, known: AbstractSe
         raise _no_partitions(assignor, member, partitions, error) from error
 
 
-def _written(assignor: str, member: str, partitions: tuple[TopicPartition, ...], notice: bytes) -> bytes:
+def _written(assignor: str, member: str, partitions: tuple[TopicPartition, ...], notice: bytes | None) -> bytes:
     try:
         return write_assignment(Assignment(partitions=partitions, userdata=notice))
     except (TypeError, ValueError, AttributeError, struct.error) as error:
@@ -1133,8 +1134,9 @@ class Pace:
        assignment the interval doubles with each heartbeat, up to the default.
     2. A group sends at most 500 a second: in one so large that this needs it, the fast interval is longer, and each
        member begins at its own place in it. Small groups begin together, so that they hear of a rebalance together.
-    3. A leader of another client says nothing. Then a cooperative member takes it that a hand-over may be pending for 5
-       s, and that there are no more members with partitions than partitions; one that has none heartbeats every second.
+    3. A leader of another client says nothing, nor does one of ours where nothing is withheld. Then a cooperative
+       member takes it that a hand-over may be pending for 5 s, and that there are no more members with partitions than
+       partitions; one that has none heartbeats every second.
     4. An interval of the user's that is shorter is kept. What a broker's throttle time asks for is kept as well.
     """
 
