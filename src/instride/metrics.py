@@ -144,7 +144,16 @@ _COUNTERS: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
     },
 }
 
-_NOT_JAVAS: Final = frozenset({"request-latency-avg", "request-latency-max", "failed-partitions"})
+_NOT_JAVAS: Final = frozenset(
+    {
+        "request-latency-avg",
+        "request-latency-max",
+        "failed-partitions",
+        "offsets-skipped-total",
+        "position-reset-rate",
+        "position-reset-total",
+    }
+)
 """Java has the first two of each node, in another group."""
 
 _PER_TOPIC: Final = (
