@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import signal
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
@@ -26,7 +27,9 @@ def read(servers: str, part: OffsetRange) -> int:
         while consumer.position(part.topic_partition) < part.end:
             for record in consumer.poll(timeout=1.0):
                 if record.offset < part.end:
-                    print(record.partition, record.offset, flush=True)
+                    # One write: several processes share this output.
+                    sys.stdout.write(f"{record.partition} {record.offset}\n")
+                    sys.stdout.flush()
                     count += 1
     return count
 

@@ -206,7 +206,7 @@ def test_listener_may_commit_in_revoked_and_the_next_owner_goes_on_there(
 
     class Commits(RebalanceListener):
         def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-            a.consumer.commit(dict.fromkeys(partitions, 10))
+            a.consumer.commit({each: a.consumer.position(each) for each in partitions})
 
     a = join("a", topic, listener=Commits(), commits=False)
     drive(a, until=lambda: len(a.records) == 20)

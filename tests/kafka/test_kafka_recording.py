@@ -81,7 +81,11 @@ def test_a_client_that_begins_elsewhere_is_found(
     topic = kafka_topic(1)
     fill(kafka, topic, {0: 10})
     found: Any = Positions._found
-    monkeypatch.setattr(Positions, "_found", lambda self, held, offset, epoch: found(self, held, offset + 3, epoch))
+
+    def elsewhere(self: Positions, assigned: Any, offset: int, *rest: Any, **named: Any) -> None:
+        found(self, assigned, offset + 3, *rest, **named)
+
+    monkeypatch.setattr(Positions, "_found", elsewhere)
     consumer = open_consumer(group_id=group)
     recorder.watch(consumer, "a", finishes="delivered")
     consumer.subscribe([topic])

@@ -434,7 +434,8 @@ def _fetched_with(response: api.FetchResponse) -> str:
 def _records(fetched: api.FetchedPartition) -> str:
     if fetched.error:
         return _name(fetched.error)
-    chunk: Any = fetched.chunk
+    piece = None if fetched.undecoded is None else fetched.undecoded.decode(1 << 20, 1 << 20, alone=True)
+    chunk: Any = fetched.chunk if piece is None else piece.chunk
     what = f"{chunk.first_offset} to {chunk.last_offset}" if chunk else "nothing"
     return f"{what} of {fetched.log_start_offset} to {fetched.high_watermark}"
 

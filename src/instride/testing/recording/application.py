@@ -57,8 +57,7 @@ class WatchedApplication:
             raise
         asked, lost = self._machine.to_be_revoked(), self._machine.lost()
         stretches = [stretch for each in result.deliveries for stretch in self._stretches(each)]
-        if self._holes:
-            self._tell_passed()
+        self._tell_passed()
         beats = self._beats()
         if stretches or asked or lost or beats > self._beats_told:
             self._beats_told = beats
@@ -82,7 +81,10 @@ class WatchedApplication:
         return found
 
     def _tell_passed(self) -> None:
-        """Positions move over control records at a log's end without a delivery."""
+        """Positions move over control records at a log's end without a delivery, and between two polls too."""
+        if not self._holes:
+            return
+        self._machine.assignment()  # takes what has come
         for tp, held in self._machine._state.lists.owned.items():
             due = self._next.get((tp, held.epoch, held.seek_number))
             if due is not None and held.position is not None and due < held.position:
@@ -120,6 +122,7 @@ class WatchedApplication:
         self._say("seek", TopicPartition(*partition))
 
     def commit(self, now: float, offsets: Any, *arguments: Any, **named: Any) -> Call[CommitResult]:
+        self._tell_passed()
         self._tell_own(offsets)
         try:
             return (yield from self._machine.commit(now, offsets, *arguments, **named))
@@ -130,6 +133,7 @@ class WatchedApplication:
             raise
 
     def commit_async(self, now: float, offsets: Any = None, **named: Any) -> int:
+        self._tell_passed()
         self._tell_own(offsets)
         return self._machine.commit_async(now, offsets, **named)
 
