@@ -19,7 +19,7 @@ _ALLOWANCE: Final = {"rss": 16 << 20, "files": 4, "threads": 2}
 """What the last quarter may have above the second one, in bytes, files and threads; of rss a tenth at least."""
 
 
-_FEW: Final = {"queued": 200, "requests": 40, "connections": 20, "turns": 600, "sent": 150}
+_FEW: Final = {"queued": 200, "requests": 40, "connections": 20, "turns": 1500, "sent": 400}
 """The most of each that a member of the simulation has at any time, or does within a second: two to four times what is
 seen of three brokers and seven partitions."""
 _DRIFT: Final = {"queued": 40, "requests": 10, "connections": 6}
