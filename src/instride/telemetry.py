@@ -45,7 +45,7 @@ class OwnershipChange(StrEnum):
 
     ASSIGNED: ours from now on. REVOKE_REQUESTED: the group asks for them; polls return nothing more of them.
     DELAYED: `delay_revoke` keeps them, told once for each request. COMPLETING: let go, the last commits are awaited.
-    REVOKED: handed over. LOST: gone without a hand-over. REASSIGNED: asked for, then left to us after all.
+    REVOKED: handed over. LOST: gone without a hand-over. REASSIGNED: to be revoked, then assigned to us again.
     """
 
     ASSIGNED = "assigned"

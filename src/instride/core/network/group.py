@@ -85,7 +85,7 @@ class Membership:
     """What this member is to its group at this moment: shared by the parts that join, beat and leave.
 
     Laws
-    1. `number` rises whenever a membership ends: an answer that was asked for under an older one is ignored.
+    1. `number` rises whenever a membership ends: a response to a request of an older membership is ignored.
     2. A need for a new join is kept until a join is sent; several needs share one.
     3. The lease ends session_timeout after the *sending* of the last heartbeat that was answered well. A join or sync
        that is pending at the broker renews it, as long as this thread is never away for that long and heartbeats
@@ -455,7 +455,7 @@ class Joining:
     Laws
     1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is held.
     2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
-    3. An answer that was sent for under an older membership is ignored.
+    3. A response to a request of an older membership is ignored.
     4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
        once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that is answered
        well before its Sync is refused is no success, but one more rebalance for the whole group.
