@@ -6,6 +6,8 @@ COMPILED := $(VENV)/.compiled
 CYTHON_SOURCES := $(wildcard $(addprefix src/instride/wire/,batch_reader.py record_index.py decoder.py))
 RESULTS := .test-results.xml
 JOBS := $(shell getconf _NPROCESSORS_ONLN)
+# One more than there are cores: tests at a real broker wait most of their time.
+TEST_JOBS := $(shell expr $(JOBS) + 1)
 FUZZ_SECONDS := 60
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
@@ -35,7 +37,7 @@ demo: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m instride.demo $(DEMO_ARGS)
 
 test: $(COMPILED)
-	@$(WITH_JAVA) $(BIN)/python -m pytest --junitxml=$(RESULTS) $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --junitxml=$(RESULTS) $(PYTEST_ARGS)
 
 # Of the newest `make test`: a row of docs/conformance.md counts only if a test of it passed in that run.
 conformance: $(COMPILED)

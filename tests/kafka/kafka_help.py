@@ -32,7 +32,7 @@ __all__ = [
     "tps",
 ]
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 """Seconds after which a state that did not come is a failure. Only a failing test waits that long."""
 
 QUICK: Final[dict[str, Any]] = {

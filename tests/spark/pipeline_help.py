@@ -21,7 +21,7 @@ from instride.testing import LocalKafka
 
 __all__ = ["PATIENCE", "QUICK", "QUICK_JVM", "Runner", "each_once", "fill", "keep", "seen", "wait_for"]
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = 180.0
 QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK: Final[dict[str, Any]] = {
     "session_timeout": 6.0,
