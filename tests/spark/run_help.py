@@ -18,7 +18,7 @@ from uuid import UUID
 from instride import RebalanceListener
 from instride.commits import CommitSnapshot
 from instride.errors import KafkaTimeoutError
-from instride.records import OffsetRange, PartitionInfo, TopicPartition
+from instride.records import OffsetRange, TopicPartition
 from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
@@ -54,11 +54,16 @@ def until(condition: Callable[[], object]) -> Script:
 
 
 class MemorySink:
-    """Compare and set, in memory. errors: raised by the next commits, one each."""
+    """Compare and set, in memory. errors: raised by the next commits, one each. slow: it tells nothing of these before
+    the event is set.
+    """
 
     def __init__(self, positions: Mapping[TopicPartition, int] | None = None) -> None:
         self.reached = dict(positions or {})
         self.topic_ids: Mapping[str, str] | None = None
+        self.slow: dict[TopicPartition, threading.Event] = {}
+        self.start_errors: list[Exception] = []
+        self.begun: list[tuple[TopicPartition, int, str]] = []
         self.jobs: list[str] = []
         self.errors: list[Exception] = []
         self.gate = threading.Event()
@@ -67,8 +72,17 @@ class MemorySink:
     def positions(
         self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
     ) -> dict[TopicPartition, int | None]:
+        partitions = list(partitions)
+        for each in partitions:
+            assert each not in self.slow or self.slow[each].wait(PATIENCE)
         self.topic_ids = topic_ids
         return {each: self.reached.get(each) for each in partitions}
+
+    def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        self.begun.append((partition, offset, topic_id))
+        return self.reached.setdefault(partition, offset)
 
     def writer(self) -> RangeWriter:
         raise NotImplementedError
@@ -88,6 +102,14 @@ class MemorySink:
         return CommitOutcome(status=CommitStatus.COMMITTED, position=wanted.end)
 
 
+class _Positions(dict[TopicPartition, int]):
+    """The consumer's, for scripts and as its method. It is known at once."""
+
+    def __call__(self, partition: TopicPartition, *, timeout: float) -> int:
+        assert timeout == 0
+        return self[partition]
+
+
 class FakeConsumer:
     """The group's side, moved by the script: `assign`, `ask`, `reassign`, `lose`, `offer`."""
 
@@ -96,14 +118,16 @@ class FakeConsumer:
         self.owned: set[TopicPartition] = set()
         self.asked: set[TopicPartition] = set()
         self.delayed: set[TopicPartition] = set()
-        self.position: dict[TopicPartition, int] = {}
+        self.position = _Positions()
+        self.paused: set[TopicPartition] = set()
         self.seek_number: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = {}
         self.delays: list[set[TopicPartition]] = []
         self.errors: list[Exception] = []
         self.closed = False
         self.topic_id: UUID | None = UUID(int=1)
-        self._ranges: list[OffsetRange] = []
+        self.lookups = 0
+        self._offered: list[tuple[TopicPartition, int]] = []
         self._listener: RebalanceListener | None = None
         self._due: list[Callable[[RebalanceListener], None]] = []
         self._woken = threading.Event()
@@ -113,25 +137,15 @@ class FakeConsumer:
     def assign(self, *partitions: int) -> None:
         chosen = [tp(each) for each in partitions]
         self.owned |= set(chosen)
+        self.paused |= set(chosen)  # so that a script can wait for what resumes them
         for each in chosen:
             self.position.setdefault(each, self.committed.get(each, 0))
             self.seek_number[each] = self.seek_number.get(each, 0)
         self._due.append(lambda listener: listener.on_partitions_assigned(chosen))
 
     def offer(self, partition: int, count: int) -> None:
-        where = tp(partition)
-        start = self.position[where]
-        self.position[where] = start + count
-        self._ranges.append(
-            OffsetRange(
-                topic=TOPIC,
-                partition=partition,
-                start=start,
-                end=start + count,
-                epoch=1,
-                seek_number=self.seek_number[where],
-            )
-        )
+        """The next poll in which the partition is not paused returns so many offsets."""
+        self._offered.append((tp(partition), count))
 
     def ask(self, *partitions: int) -> None:
         self.asked |= {tp(each) for each in partitions}
@@ -148,11 +162,13 @@ class FakeConsumer:
 
     # -- what the loop calls
 
-    def partitions_for(self, topic: str, *, timeout: float) -> list[PartitionInfo]:
+    def find_topic_id(self, topic: str) -> str:
+        """As `TopicIds` does, of which one is beside the member."""
         assert topic == TOPIC
+        self.lookups += 1
         if self.topic_id is None:
             raise KafkaTimeoutError("no broker answers")
-        return [PartitionInfo(topic=topic, partition=0, leader=None, topic_id=self.topic_id)]
+        return str(self.topic_id)
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener) -> None:
         assert list(topics) == [TOPIC]
@@ -173,11 +189,37 @@ class FakeConsumer:
         due, self._due = self._due, []
         for tell in due:
             tell(self._listener)
-        if not self._ranges:
+        ranges = self._ranges()
+        if not ranges:
             self._woken.wait(0.005)
             self._woken.clear()
-        ranges, self._ranges = self._ranges, []
         return ranges
+
+    def _ranges(self) -> list[OffsetRange]:
+        held = [each for each in self._offered if each[0] in self.paused]
+        given = [self._range(*each) for each in self._offered if each[0] not in self.paused]
+        self._offered = held
+        return given
+
+    def _range(self, where: TopicPartition, count: int) -> OffsetRange:
+        start = self.position[where]
+        self.position[where] = start + count
+        return OffsetRange(
+            topic=TOPIC,
+            partition=where.partition,
+            start=start,
+            end=start + count,
+            epoch=1,
+            seek_number=self.seek_number[where],
+        )
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        assert set(partitions) <= self.owned
+        self.paused |= set(partitions)
+
+    def resume(self, partition: TopicPartition) -> None:
+        assert partition in self.owned
+        self.paused.discard(partition)
 
     _known_asks: set[TopicPartition] = set()  # noqa: RUF012 - replaced, never changed
 
@@ -211,7 +253,7 @@ class FakeConsumer:
         assert partition in self.owned
         self.position[partition] = offset
         self.seek_number[partition] += 1
-        self._ranges = [each for each in self._ranges if each.topic_partition != partition]
+        self._offered = [each for each in self._offered if each[0] != partition or partition in self.paused]
 
     def commit_async(self, snapshot: CommitSnapshot) -> Future[None]:
         self.commit(snapshot)
@@ -293,6 +335,7 @@ class Stage:
             runner=cast(Any, self.runner),
             inbox=inbox,
             task=_task(),
+            topic_id=self.consumer.find_topic_id,
             on_event=self._tell,
         )
 
@@ -310,6 +353,11 @@ class Stage:
             return False
 
         self.loop.run(stopping)
+
+    def assigned(self, *partitions: int) -> Script:
+        """Assign, and wait until they have begun."""
+        self.consumer.assign(*partitions)
+        yield from until(lambda: not self.consumer.paused & {tp(each) for each in partitions})
 
     def until_started(self, jobs: int) -> Script:
         yield from until(lambda: len(self.runner.started) == jobs)

@@ -301,3 +301,24 @@ def test_topics_with_hidden_names_and_many_partitions_are_read_in_order(sink: Pa
         commit(sink, "a", write(sink, output, "a"))
     assert list(read_manifests(sink.folder)) == [(".a", 0), ("_x", 0), ("b", 2), ("b", 11)]
     assert len(read_files(sink.folder)) == 4
+
+
+def test_where_a_partition_begins_is_set_once_and_known_to_every_driver(sink: ParquetSink) -> None:
+    assert sink.begin(PARTITION, 7, topic_id="x") == 7
+    assert ParquetSink(sink.folder).begin(PARTITION, 90, topic_id="x") == 7
+    assert sink.positions([PARTITION]) == {PARTITION: 7}
+    assert read_table(sink.folder).num_rows == 0
+    with pytest.raises(WrongTopicError):
+        sink.begin(PARTITION, 7, topic_id="y")
+
+
+def test_what_follows_a_start_is_committed_once_and_meets_it(sink: ParquetSink) -> None:
+    sink.begin(PARTITION, 7)
+    elsewhere, here = span(8, 10), span(7, 10)
+    assert commit(sink, "a", write(sink, elsewhere, "a")).status is CommitStatus.CONFLICT
+    written = write(sink, here, "b")
+    assert commit(sink, "b", written).status is CommitStatus.COMMITTED
+    assert commit(sink, "b", written).status is CommitStatus.ALREADY
+    assert commit(sink, "c", write(sink, here, "c")).status is CommitStatus.CONFLICT
+    assert rows(sink.folder) == [(3, offset, "b") for offset in (7, 8, 9)]
+    assert sink.begin(PARTITION, 0) == 10

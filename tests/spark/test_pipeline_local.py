@@ -159,12 +159,7 @@ def test_a_topic_that_is_made_again_is_not_taken_for_the_old_one(
     values = fill(kafka, topic, {0: 20})
     with runner(topic) as running:
         running.until_rows(20)
-    kafka.delete_topic(topic)
-    with Consumer(bootstrap_servers=kafka.bootstrap_servers) as asking:
-        deadline = time.monotonic() + 60
-        while asking.partitions_for(topic):
-            assert time.monotonic() < deadline
-    kafka.create_topic(topic, 1)
+    _make_again(kafka, topic)
     fill(kafka, topic, {0: 40})
     with pytest.raises(WrongTopicError, match=f"{topic}.*made again"), runner(topic) as running:
         running.until(lambda: False, "it stops")
@@ -197,6 +192,60 @@ def test_a_failing_function_is_retried_then_stops_the_pipeline_with_nothing_skip
     with runner(topic, function=function) as running:
         running.until_rows(20)
     each_once(tmp_path / "out", values)
+
+
+def test_what_came_after_latest_is_not_lost_with_a_first_job_that_fails(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """It was: nothing kept where "latest" had been, and the next start began at the newer end (25 of 32 were lost)."""
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 5}, start=100)
+    function = partial(_fails_at_7, marker=str(tmp_path / "mended"))
+    sink = ParquetSink(tmp_path / "out")
+    first = runner(topic, function=function, retries=0, auto_offset_reset="latest")
+    values: list[str] = []
+    with pytest.raises(RangeFailedError), first:
+        _fill_and_wait(first, kafka, sink, TopicPartition(topic, 0), values)
+    (tmp_path / "mended").touch()
+    values += fill(kafka, topic, {0: 7}, start=25)
+    with runner(topic, function=function, auto_offset_reset="latest") as running:
+        running.until_rows(32)
+    each_once(tmp_path / "out", values)
+
+
+def _fill_and_wait(
+    running: Runner, kafka: LocalKafka, sink: ParquetSink, partition: TopicPartition, values: list[str]
+) -> None:
+    wait_for(lambda: sink.positions([partition]) == {partition: 5}, "the start")
+    values += fill(kafka, partition.topic, {partition.partition: 25})
+    running.until(lambda: False)
+
+
+def test_a_topic_that_is_made_again_between_planning_and_reading_is_not_read(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 20})
+    running = runner(topic, retries=0)
+
+    def make_again(event: Any) -> None:
+        running.events.append(event)
+        if isinstance(event, JobStarted):
+            _make_again(kafka, topic)
+            fill(kafka, topic, {0: 40}, start=1_000)
+
+    running.pipeline._on_event = make_again
+    with pytest.raises(RangeFailedError, match=r"WrongTopicError.*made again"), running:
+        running.until(lambda: False)
+    assert seen(tmp_path / "out") == []
+    assert ParquetSink(tmp_path / "out").positions([TopicPartition(topic, 0)]) == {(topic, 0): 0}
+
+
+def _make_again(kafka: LocalKafka, topic: str) -> None:
+    kafka.delete_topic(topic)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers) as asking:
+        wait_for(lambda: not asking.partitions_for(topic), "the topic's end")
+    kafka.create_topic(topic, 1)
 
 
 def _slow_in_0(batch: pa.RecordBatch, folder: str) -> pa.RecordBatch:

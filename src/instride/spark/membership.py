@@ -2,7 +2,7 @@
 
 Laws
 1. A newly assigned partition begins where the sink has reached; the group's committed offset counts only where the
-   sink holds nothing of it. A topic that was deleted and made again is known by its id: the sink refuses its offsets.
+   sink holds nothing of it (see `starting`).
 2. A partition that is asked for gets no new job from that moment. It is kept while a job of it is under way or its
    commit is not answered, and by nothing else.
 3. A lost partition's work is cancelled at once, and everything about it is forgotten.
@@ -10,23 +10,15 @@ Laws
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
 
 from instride import RebalanceListener
 from instride.consumer import RangeConsumer
-from instride.errors import KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.spark.events import PartitionChange, PartitionsChanged, PipelineEvent
-from instride.spark.sink import Sink
+from instride.spark.starting import Starts
 
 __all__ = ["Membership"]
-
-_log = logging.getLogger(__name__)
-
-_ASKING: Final = 10.0
-"""Seconds for a topic's id, which any broker tells."""
 
 
 class Membership(RebalanceListener):
@@ -35,16 +27,15 @@ class Membership(RebalanceListener):
     def __init__(
         self,
         consumer: RangeConsumer,
-        sink: Sink,
+        starts: Starts,
         *,
         emit: Callable[[PipelineEvent], None],
         forget: Callable[[Sequence[TopicPartition], bool], None],
     ) -> None:
         self._consumer = consumer
-        self._sink = sink
+        self._starts = starts
         self._emit = emit
         self._forget = forget
-        self.topic_ids: dict[str, str] = {}
         self._asked: set[TopicPartition] = set()
         self._delayed: set[TopicPartition] = set()
         self._completing: set[TopicPartition] = set()
@@ -58,22 +49,7 @@ class Membership(RebalanceListener):
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._tell(PartitionChange.ASSIGNED, partitions)
-        self._learn_topic_ids({partition.topic for partition in partitions})
-        for partition, position in self._sink.positions(partitions, topic_ids=self.topic_ids).items():
-            if position is not None:
-                self._consumer.seek(partition, position)
-
-    def _learn_topic_ids(self, topics: Iterable[str]) -> None:
-        """Anew with each assignment: between two of them a topic may have been made again."""
-        for topic in sorted(topics):
-            self.topic_ids.pop(topic, None)
-            try:
-                found = self._consumer.partitions_for(topic, timeout=_ASKING)
-            except KafkaTimeoutError as error:
-                _log.warning("whether %s is the topic that the sink knows was not found out: %s", topic, error)
-                continue
-            if found and found[0].topic_id is not None:
-                self.topic_ids[topic] = str(found[0].topic_id)
+        self._starts.begin(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         # One that no poll was asked for is given up by close: asked for and handed over at once.
@@ -88,6 +64,7 @@ class Membership(RebalanceListener):
     def _gone(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         for each in (self._asked, self._delayed, self._completing):
             each.difference_update(partitions)
+        self._starts.forget(partitions)
         self._forget(partitions, lost)
 
     # -- after each poll

@@ -22,6 +22,7 @@ from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import Sink
+from instride.spark.starting import TopicIds
 from instride.spark.task import BatchFormat, RangeTask, pickle_function
 from instride.telemetry import TelemetryListener
 
@@ -183,6 +184,7 @@ class Pipeline:
             raise IllegalStateError("this pipeline has run; build a new one to run again")
         self._started = True
         runner, task = self._prepared()
+        topic_ids = TopicIds(self._reader.consumer_settings)
         run = PipelineRun(
             self._settings,
             consumer=self._consumer,
@@ -190,9 +192,13 @@ class Pipeline:
             runner=runner,
             inbox=self._inbox,
             task=task,
+            topic_id=topic_ids,
             on_event=self._on_event,
         )
-        run.run(lambda: self._stopping)
+        try:
+            run.run(lambda: self._stopping)
+        finally:
+            topic_ids.close()
 
     def stop(self) -> None:
         """Ask `run` to end. From any thread or a signal handler; returns at once."""

@@ -6,7 +6,9 @@ Laws
 2. No group: the consumer only assigns. Where a range begins is the driver's to say, never a reset policy's.
 3. A worker process keeps its reader and the connections from task to task. A reader that failed is closed.
 4. Memory is bounded by what a consumer buffers, whatever the range's size: one batch is given out at a time.
-5. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
+5. Every record of a range is of the topic whose id the driver knew: an id is never used twice, so it is looked up
+   before the first record and, since a topic may be made again between that and the fetch, after the last one.
+6. Offsets that the log does not hold any more are an error that says so, unless told to pass over them.
 """
 
 from __future__ import annotations
@@ -17,10 +19,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from instride.config import IsolationLevel
 from instride.consumer import Consumer
-from instride.errors import KafkaTimeoutError, OffsetOutOfRangeError, OffsetsGoneError
+from instride.errors import (
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    OffsetsGoneError,
+    TopicRecreatedError,
+    UnknownTopicOrPartitionError,
+    WrongTopicError,
+)
 from instride.records import TopicPartition
 from instride.spark.sink import OutputRange
 
@@ -52,6 +62,11 @@ class ReaderSettings:
     fail_on_data_loss: bool = True
     security: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
+    @property
+    def consumer_settings(self) -> dict[str, Any]:
+        """Those of any consumer of the same brokers."""
+        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **dict(self.security)}
+
 
 class RangeReader:
     """A consumer without a group, for one range after another. Not thread-safe."""
@@ -59,8 +74,6 @@ class RangeReader:
     def __init__(self, settings: ReaderSettings) -> None:
         self._settings = settings
         self._consumer = Consumer(
-            bootstrap_servers=settings.bootstrap_servers,
-            client_id=settings.client_id,
             isolation_level=settings.isolation_level,
             auto_offset_reset="none",
             max_poll_records=-1,
@@ -68,19 +81,23 @@ class RangeReader:
             fetch_buffer_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_wait=0.02,
-            **dict(settings.security),  # checked by the pipeline
+            **settings.consumer_settings,  # security was checked by the pipeline
         )
 
     def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
         """The range's records, in order, columns as `ConsumerRecords.to_arrow` has them; no batch is empty.
 
-        Raises OffsetsGoneError (law 5), KafkaTimeoutError when nothing comes for too long, CorruptRecordError, and
-        other errors of the partition.
+        Raises WrongTopicError (law 5), OffsetsGoneError (law 6), KafkaTimeoutError when nothing comes for too long,
+        CorruptRecordError, and other errors of the partition.
         """
         partition = wanted.topic_partition
-        self._go_to(partition, wanted.start)
+        anew = self._go_to(partition, wanted.start)
+        if anew:
+            self._check_topic(wanted)
         try:
             yield from self._read(partition, wanted)
+            if anew:
+                self._check_topic(wanted)
         finally:
             if partition in self._consumer.assignment():
                 self._consumer.pause(partition)
@@ -88,22 +105,36 @@ class RangeReader:
     def close(self) -> None:
         self._consumer.close(timeout=1.0)
 
-    def _go_to(self, partition: TopicPartition, offset: int) -> None:
-        """What was fetched beyond the last range's end is used where this range begins there."""
+    def _check_topic(self, wanted: OutputRange) -> None:
+        """Law 5. From then on, for as long as the partition stays assigned, the consumer itself sees a change."""
+        if not wanted.topic_id:
+            return
+        found = self._consumer.partitions_for(wanted.topic, timeout=self._settings.timeout)
+        if not found:
+            raise UnknownTopicOrPartitionError(f"{wanted} cannot be read: the topic is not there any more")
+        if str(found[0].topic_id) != wanted.topic_id:
+            raise _other_topic(wanted, found[0].topic_id)
+
+    def _go_to(self, partition: TopicPartition, offset: int) -> bool:
+        """What was fetched beyond the last range's end is used where this range begins there. True: it is not so."""
         consumer = self._consumer
         if partition in consumer.assignment() and consumer.position(partition, timeout=0) == offset:
             consumer.resume(partition)
-            return
+            return False
         consumer.assign([])
         consumer.assign([partition])
         consumer.seek(partition, offset)
+        return True
 
     def _read(self, partition: TopicPartition, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
         position, last_progress = wanted.start, time.monotonic()
         while position < wanted.end:
             try:
                 records = self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
+            except TopicRecreatedError as error:
+                raise _other_topic(wanted, error.topic_id) from error
             except OffsetOutOfRangeError as error:
+                self._check_topic(wanted)
                 position = self._after_loss(wanted, position, error)
                 continue
             for batch in records.to_arrow():
@@ -120,7 +151,7 @@ class RangeReader:
                 )
 
     def _after_loss(self, wanted: OutputRange, position: int, error: OffsetOutOfRangeError) -> int:
-        """Law 5: where to go on."""
+        """Law 6: where to go on."""
         partition = wanted.topic_partition
         begin = self._consumer.beginning_offsets([partition])[partition]
         end = self._consumer.end_offsets([partition])[partition]
@@ -134,6 +165,13 @@ class RangeReader:
         _log.warning("offsets [%d, %d) of %s are gone and are passed over", position, target, partition)
         self._consumer.seek(partition, begin)
         return target
+
+
+def _other_topic(wanted: OutputRange, topic_id: UUID | None) -> WrongTopicError:
+    return WrongTopicError(
+        f"{wanted} is of the topic with id {wanted.topic_id}, but the id is now {topic_id}: the topic was deleted and "
+        "made again, so its offsets mean other records. Nothing of it is committed"
+    )
 
 
 def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:

@@ -33,6 +33,7 @@ from instride.spark.planning import Limits, Planner
 from instride.spark.report import JobEnded, JobMessage, RangeProblem, Reported
 from instride.spark.running_jobs import Job, RunningJob, output_range
 from instride.spark.sink import CommitStatus, Sink, new_job_id
+from instride.spark.starting import Started, Starts
 from instride.spark.task import RangeTask
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _POLL_SECONDS: Final = 0.1
 _CANCEL_AGAIN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 10.0
 
-Message = JobMessage | Committed | Failed
+Message = JobMessage | Committed | Failed | Started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,9 @@ class RunSettings:
 
 
 class PipelineRun:
-    """task: a template, to be given each job's name. inbox: what the runner tells comes through it."""
+    """task: a template, to be given each job's name. inbox: what the runner tells comes through it. topic_id: gives
+    Kafka's id of a topic; it is called on other threads.
+    """
 
     def __init__(
         self,
@@ -70,19 +73,21 @@ class PipelineRun:
         runner: JobRunner,
         inbox: queue.SimpleQueue[Message],
         task: RangeTask,
+        topic_id: Callable[[str], str],
         on_event: Callable[[PipelineEvent], None],
     ) -> None:
         self._settings = settings
         self._consumer = consumer
-        self._sink = sink
         self._runner = runner
         self._inbox = inbox
         self._task = task
         self._emit = on_event
         self._ledger = OffsetLedger()
         self._planner = Planner(settings.limits)
-        self._committer = Committer(sink, inbox_dispatcher(inbox, consumer))
-        self._membership = Membership(consumer, sink, emit=on_event, forget=self._forget)
+        tell = inbox_dispatcher(inbox, consumer)
+        self._committer = Committer(sink, tell)
+        self._starts = Starts(consumer, sink, topic_id=topic_id, tell=tell, fail=self._fail)
+        self._membership = Membership(consumer, self._starts, emit=on_event, forget=self._forget)
         self._jobs: dict[str, Job] = {}
         self._running_jobs: dict[TopicPartition, RunningJob] = {}
         self._tracked: dict[TopicPartition, OffsetRange] = {}
@@ -121,6 +126,7 @@ class PipelineRun:
     def _step(self) -> None:
         self._planner.offer(self._poll(), time.monotonic())
         self._membership.look()
+        self._starts.look()
         self._take_messages()
         self._commit()
         self._give_up_retries()
@@ -176,6 +182,8 @@ class PipelineRun:
                     self._answered(message)
                 case Failed():
                     self._failed(message.running_job, message.problem)
+                case Started():
+                    self._starts.take(message)
 
     # -- starting work
 
@@ -195,7 +203,7 @@ class PipelineRun:
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
         task = replace(self._task, job=job.name)
-        topic_ids = self._membership.topic_ids
+        topic_ids = self._starts.topic_ids
         self._runner.start(task, [output_range(each, topic_ids.get(each.topic, "")) for each in ranges])
 
     # -- what came of it
@@ -340,6 +348,7 @@ class PipelineRun:
         for running_job in self._running_jobs.values():
             running_job.cancelled = True
         self._committer.close()
+        self._starts.close()
         for job in [each for each in self._jobs.values() if not each.ended]:
             self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
         self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))

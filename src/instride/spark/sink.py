@@ -4,7 +4,8 @@ The contract, by numbered laws
 1. A sink holds, for every partition, *the offset reached*: the end of the last range that was committed.
 2. `Sink.commit` compares and sets, per partition, in one atomic step: "the offset reached is still this
    range's ``start``; it becomes its ``end``, with this range's output". Where the sink holds nothing of a
-   partition yet, any start is right.
+   partition yet, any start is right; the pipeline, though, calls `Sink.begin` before its first job, which sets the
+   offset reached where there is none, so that what a first job failed at is not passed over by the next start.
 3. Where another has moved the offset, nothing of the range becomes visible: CONFLICT. Where this very job
    has already committed this very range, nothing changes: ALREADY. So a commit may be repeated at will, by a
    caller that saw no answer, and a cancelled or forgotten job that commits late does no harm. (A sink that
@@ -22,10 +23,10 @@ The contract, by numbered laws
 A job's id is unique among all applications and all runs (`new_job_id`). A job that is tried again may keep
 its id or take a new one; both are safe.
 
-How a database does it: a table ``(topic_id, partition, reached, job)``; a writer puts rows into a staging
-table under the job's id and its attempt (`FileInfo.path` may be any name for them); `commit` runs per
-partition one transaction: update the row where ``reached = start``, move the staged rows of the named
-attempts into the target, commit. No row updated means ALREADY where its job and offset are this range's, and
+How a database does it: a table ``(topic_id, partition, reached, job)``, into which `begin` inserts if absent; a
+writer puts rows into a staging table under the job's id and its attempt (`FileInfo.path` may be any name for them);
+`commit` runs per partition one transaction: update the row where ``reached = start``, move the staged rows of the
+named attempts into the target, commit. No row updated means ALREADY where its job and offset are this range's, and
 CONFLICT otherwise.
 """
 
@@ -193,6 +194,13 @@ class Sink(Protocol):
 
         topic_ids: Kafka's ids by topic name, where known. Raises WrongTopicError where the sink holds a topic
         of that name with another id.
+        """
+        ...
+
+    def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
+        """Set the offset reached, where the sink holds nothing of the partition; the offset reached now.
+
+        Atomic and durable, as `commit`: of two callers both get the offset of the first. Raises as `positions`.
         """
         ...
 

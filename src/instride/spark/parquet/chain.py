@@ -69,7 +69,8 @@ class Chain:
         low, high = 1, last.sequence
         while low < high:
             middle = (low + high) // 2
-            if self._must_read(middle).start < start:
+            # By the end: an empty first manifest starts where the second one does.
+            if self._must_read(middle).end <= start:
                 low = middle + 1
             else:
                 high = middle

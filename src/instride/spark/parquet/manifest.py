@@ -4,6 +4,7 @@ Laws
 1. A manifest is immutable. Its key says topic, partition and sequence; its text says them again, and a
    checksum: a manifest that was copied, renamed, cut or edited is found out when it is read.
 2. Sequences count from 1 without a gap; each manifest starts at the offset where the one before it ends.
+3. The first may be empty, of no job: it says where the partition's output begins.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _build(body: dict[str, Any], key: str) -> Manifest:
 def _checked(manifest: Manifest, key: str) -> Manifest:
     if key_of(manifest.topic, manifest.partition, manifest.sequence) != key:
         raise CorruptManifestError(f"the manifest {key} is another's: it was copied or renamed")
-    if not 0 <= manifest.start < manifest.end:
+    if not 0 <= manifest.start <= manifest.end or (manifest.start == manifest.end and manifest.sequence > 1):
         raise CorruptManifestError(f"the manifest {key} holds no range: [{manifest.start}, {manifest.end})")
     return manifest
 

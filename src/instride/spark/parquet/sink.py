@@ -1,7 +1,8 @@
 """The driver's half: compare and set on the partitions' chains.
 
 Laws (those of `instride.spark.sink`, as this sink keeps them)
-1. The offset reached is the end of the chain's last manifest. A commit reads it, requires it to be the
+1. The offset reached is the end of the chain's last manifest; the first may be empty, and only says where the chain
+   begins. A commit reads it, requires it to be the
    range's start, and creates the next manifest only if it is absent. A manifest comes into being with its
    content, so there is no half commit.
 2. A manifest lists exactly the files that the job's successful attempts reported, and each was seen to be
@@ -69,6 +70,26 @@ class ParquetSink:
             found[partition] = None if last is None else last.end
         return found
 
+    def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
+        """Where the sink holds nothing of the partition, its chain begins with an empty manifest at this offset."""
+        first = Manifest(
+            topic=partition.topic,
+            topic_id=topic_id,
+            partition=partition.partition,
+            sequence=1,
+            start=offset,
+            end=offset,
+            job="",
+            files=(),
+        )
+        last = self._last(partition)
+        if last is None and self._chain(partition).append(first):
+            last = first
+            self._remember(partition, first)
+        last = last or self._shown(partition, None)
+        _check_topic_id(last, partition, topic_id)
+        return last.end
+
     def writer(self) -> ParquetWriter:
         """The executors' half, picklable. The folder is a sink from here on."""
         self._store()
@@ -103,6 +124,13 @@ class ParquetSink:
             self._remember(partition, last)
         return last
 
+    def _shown(self, partition: TopicPartition, last: Manifest | None) -> Manifest:
+        """The last manifest after another won the race. A store that says "taken" and shows nothing is broken."""
+        now = self._last(partition)
+        if now is None or (last is not None and now.sequence <= last.sequence):
+            raise SinkError(f"the manifest store refused a manifest of {partition} as present, but does not show it")
+        return now
+
     def _remember(self, partition: TopicPartition, last: Manifest) -> None:
         # Two threads may bring theirs in any order; an older one is not wrong, only slower to start from.
         with self._lock:
@@ -132,7 +160,7 @@ class _Commit:
             if self.sink._chain(partition).append(self._next(last)):
                 self.sink._remember(partition, self._next(last))
                 return CommitOutcome(status=CommitStatus.COMMITTED, position=self.range.end)
-            last = self._advanced(last)
+            last = self.sink._shown(partition, last)
         _check_topic_id(last, partition, self.range.topic_id)
         return self._refused(last)
 
@@ -147,15 +175,6 @@ class _Commit:
             job=self.job,
             files=self.written.files,
         )
-
-    def _advanced(self, last: Manifest | None) -> Manifest:
-        """The last manifest after another won the race. A store that says "taken" and shows nothing is
-        broken.
-        """
-        now = self.sink._last(self.range.topic_partition)
-        if now is None or (last is not None and now.sequence <= last.sequence):
-            raise SinkError(f"the manifest store refused a manifest of {self.range} as present, but does not show it")
-        return now
 
     def _refused(self, last: Manifest) -> CommitOutcome:
         """The chain is elsewhere: because this job was here before, or because another was."""

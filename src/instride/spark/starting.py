@@ -1,0 +1,214 @@
+"""Where an assigned partition begins: asked of the sink, and kept there, before the first job of the partition.
+
+Laws
+1. A partition is paused from its assignment until the sink has its start. So every job begins at an offset that the
+   sink knows: where "latest" began is not lost with a first job that fails, or a driver that is killed.
+2. Nothing of a sink or a broker is awaited on the thread that polls. A sink that is slow for one partition holds up
+   that partition.
+3. What the sink tells counts only for the assignment for which it was asked.
+4. What may pass (a broker that is away, a full disk) is tried again for as long as the partition is ours. Any other
+   error ends the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from instride.consumer import Consumer, RangeConsumer
+from instride.errors import KafkaError, KafkaTimeoutError, WakeupError
+from instride.records import TopicPartition
+from instride.spark.sink import Sink
+
+__all__ = ["Start", "Started", "Starts", "TopicIds"]
+
+_log = logging.getLogger(__name__)
+
+_THREADS: Final = 8
+_PAUSE: Final = 0.5
+_ASKING: Final = 10.0
+"""Seconds for a topic's id, which any broker tells."""
+
+
+class TopicIds:
+    """Kafka's ids of topics, by a consumer of its own: the member may be used only by the thread that polls.
+
+    Thread-safe.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+
+    def __call__(self, topic: str) -> str:
+        """The id as text; "" where the topic has none (Kafka before 2.8) or is not there. Raises KafkaTimeoutError."""
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = Consumer(**self._settings)
+            found = self._consumer.partitions_for(topic, timeout=_ASKING)
+        return str(found[0].topic_id) if found and found[0].topic_id is not None else ""
+
+    def close(self) -> None:
+        """A call under way ends with WakeupError."""
+        consumer = self._consumer
+        if consumer is not None:
+            consumer.wakeup()
+            with self._lock:
+                consumer.close(timeout=1.0)
+
+
+@dataclass(slots=True, eq=False)
+class Start:
+    """The start of one partition in one assignment. forgotten: it is not ours any more."""
+
+    partition: TopicPartition
+    topic_id: Callable[[str], str]
+    forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What the sink told. position: None where it holds nothing of the partition. error: it ends the run."""
+
+    start: Start
+    position: int | None = None
+    topic_id: str = ""
+    error: Exception | None = None
+
+
+class Starts:
+    """For the thread that polls. tell: hears `Started`, on other threads; `take` is then to be called with it.
+
+    fail: hears of the errors that end the run.
+    """
+
+    def __init__(
+        self,
+        consumer: RangeConsumer,
+        sink: Sink,
+        *,
+        topic_id: Callable[[str], str],
+        tell: Callable[[Started], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.topic_ids: dict[str, str] = {}
+        self._consumer = consumer
+        self._sink = sink
+        self._ask_topic_id = topic_id
+        self._tell = tell
+        self._fail = fail
+        self._starts: dict[TopicPartition, Start] = {}
+        self._unplaced: dict[TopicPartition, Start] = {}
+        self._closing = threading.Event()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="instride-start")
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """They were assigned. Topics are looked up anew: since the last time one may have been made again."""
+        chosen = sorted(partitions)
+        self.forget(chosen)
+        self._consumer.pause(chosen)
+        lookup = _Lookup(self._ask_topic_id)
+        for partition in chosen:
+            start = self._starts[partition] = Start(partition, lookup)
+            self._pool.submit(self._guarded, start, self._ask)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are not ours any more."""
+        for partition in partitions:
+            self._unplaced.pop(partition, None)
+            start = self._starts.pop(partition, None)
+            if start is not None:
+                start.forgotten = True
+
+    def take(self, message: Started) -> None:
+        """What the sink told."""
+        start = message.start
+        if start.forgotten:
+            return
+        if message.error is not None:
+            self._fail(message.error)
+            return
+        self.topic_ids[start.partition.topic] = message.topic_id
+        if message.position is None:
+            self._unplaced[start.partition] = start
+            self.look()
+            return
+        del self._starts[start.partition]
+        self._go_on(start.partition, message.position)
+
+    def look(self) -> None:
+        """Where the group, or a reset, has said by now where partitions begin, the sink is told so."""
+        for partition, start in list(self._unplaced.items()):
+            try:
+                position = self._consumer.position(partition, timeout=0)
+            except (KafkaTimeoutError, WakeupError):
+                continue
+            except KafkaError as error:
+                self._fail(error)
+                continue
+            del self._unplaced[partition]
+            self._pool.submit(self._guarded, start, lambda each, at=position: self._keep(each, at))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._closing.set()
+        self.forget(list(self._starts))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _go_on(self, partition: TopicPartition, position: int) -> None:
+        try:
+            moved = self._consumer.position(partition, timeout=0) != position
+        except (KafkaError, WakeupError):
+            moved = True
+        if moved:
+            self._consumer.seek(partition, position)
+        self._consumer.resume(partition)
+
+    # -- on the pool's threads
+
+    def _ask(self, start: Start) -> Started:
+        partition, topic_id = start.partition, start.topic_id(start.partition.topic)
+        known = {partition.topic: topic_id} if topic_id else {}
+        position = self._sink.positions([partition], topic_ids=known)[partition]
+        return Started(start=start, position=position, topic_id=topic_id)
+
+    def _keep(self, start: Start, position: int) -> Started:
+        topic_id = start.topic_id(start.partition.topic)
+        reached = self._sink.begin(start.partition, position, topic_id=topic_id)
+        return Started(start=start, position=reached, topic_id=topic_id)
+
+    def _guarded(self, start: Start, work: Callable[[Start], Started]) -> None:
+        while not start.forgotten:
+            try:
+                self._tell(work(start))
+                return
+            except Exception as error:  # noqa: BLE001 - a sink may be anybody's; the run ends with what it raised
+                if not _passes(error):
+                    self._tell(Started(start=start, error=error))
+                    return
+                _log.warning("where %s begins is not known yet: %s", start.partition, error)
+                self._closing.wait(_PAUSE)
+
+
+@dataclass(slots=True, eq=False)
+class _Lookup:
+    """The topics of one assignment: each is asked for once. Thread-safe."""
+
+    ask: Callable[[str], str]
+    _found: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, topic: str) -> str:
+        with self._lock:
+            if topic not in self._found:
+                self._found[topic] = self.ask(topic)
+            return self._found[topic]
+
+
+def _passes(error: Exception) -> bool:
+    return isinstance(error, KafkaTimeoutError | WakeupError) or (isinstance(error, KafkaError) and error.retriable)
