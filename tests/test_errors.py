@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from instride import errors
-from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, KafkaError, error_for_code
+from instride.errors import BROKER_ERRORS, BrokerResponseError, CommitFailedError, ErrorCode, KafkaError, error_for_code
 
 
 def subclasses(kind: type[KafkaError]) -> set[type[KafkaError]]:
@@ -24,6 +27,24 @@ def test_every_code_has_one_class() -> None:
     assert set(with_code) == {code for code in BROKER_ERRORS if code != -1}
     for code, kind in BROKER_ERRORS.items():
         assert kind.code == code
+
+
+def test_every_row_of_the_table_of_codes_has_a_class_that_says_the_same() -> None:
+    """UNKNOWN_SERVER_ERROR's is the base class, and NONE is no error."""
+    assert set(BROKER_ERRORS) == set(ErrorCode) - {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR}
+    for code, kind in BROKER_ERRORS.items():
+        assert kind.code is ErrorCode(code)
+        assert (kind.retriable, kind.fatal) == (ErrorCode(code).retriable, ErrorCode(code).fatal)
+
+
+def test_the_core_and_the_models_name_error_codes() -> None:
+    """No bare number: neither compared, nor collected, nor given a name elsewhere."""
+    bare = re.compile(r"\b(code|error)s?\b (==|!=|in|not in) [({]?-?[1-9]|frozenset\(\{-?\d|error=-?[1-9]")
+    package = Path(errors.__file__).parent.parent
+    for folder in ("core", "wire", "net", "testing"):
+        for path in sorted((package / folder).rglob("*.py")):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                assert not bare.search(line), f"{path}:{number}: {line.strip()}"
 
 
 @pytest.mark.parametrize("code", sorted(BROKER_ERRORS))

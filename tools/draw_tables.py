@@ -1,4 +1,4 @@
-"""Draws the transition tables of the code as Mermaid state diagrams into docs/tables.md.
+"""Draws the transition tables of the code, as Mermaid state diagrams, and the table of error codes into docs/tables.md.
 
     python tools/draw_tables.py          # write
     python tools/draw_tables.py --check  # exit status 1 where the file is not what the code says
@@ -18,6 +18,7 @@ from typing import Any
 from instride.core.group import membership, ownership
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network import coordinator
+from instride.errors import BROKER_ERRORS, BrokerResponseError, ErrorCategory, ErrorCode
 
 __all__ = ["Table", "between", "drawn", "main", "state_diagram"]
 
@@ -67,6 +68,8 @@ def _pictures() -> Iterator[str]:
     yield from _picture(classic, ownership.Ownership.OWNED)
     for protocol in RebalanceProtocol:
         yield from _differences(classic, ownership.TRANSITIONS[protocol], protocol)
+    yield "## Error codes of brokers\n"
+    yield from _error_codes()
 
 
 def _picture(table: Table, start: Enum) -> Iterator[str]:
@@ -105,6 +108,19 @@ def _differences(classic: Table, table: Table, protocol: RebalanceProtocol) -> I
     ]
     if rows or set(classic) != set(table):
         yield f"With the protocol {protocol.name} these rows differ: {'; '.join(rows)}.\n"
+
+
+def _error_codes() -> Iterator[str]:
+    yield "| code | Kafka's name | class in `instride.errors` | about | the request may succeed later | fatal |"
+    yield "|---|---|---|---|---|---|"
+    for code in ErrorCode:
+        if code is not ErrorCode.NONE:
+            kind = BROKER_ERRORS.get(code, BrokerResponseError).__name__
+            later, fatal = "yes" if code.retriable else "", "yes" if code.fatal else ""
+            yield f"| {code} | {code.name} | `{kind}` | {code.category.name.lower()} | {later} | {fatal} |"
+    yield "\n| about | which is |\n|---|---|"
+    yield from (f"| {category.name.lower()} | {category.value} |" for category in ErrorCategory)
+    yield ""
 
 
 if __name__ == "__main__":

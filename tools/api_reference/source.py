@@ -31,20 +31,26 @@ class Definition:
 
 @dataclass(slots=True)
 class Module:
-    """One file: its statements by the names they make, and where its imports come from."""
+    """One file: its statements by the names they make, and where its imports come from.
+
+    gathered: the names that it takes from other modules by `import *`, and offers as they do.
+    """
 
     name: str
     tree: ast.Module
     made: dict[str, ast.stmt] = field(default_factory=dict)
     docs: dict[str, str] = field(default_factory=dict)
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)
+    gathered: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         statements = list(_statements(self.tree.body))
         for statement, after in zip(statements, [*statements[1:], None], strict=True):
             if isinstance(statement, ast.ImportFrom) and statement.module:
                 for alias in statement.names:
-                    self.imported[alias.asname or alias.name] = (statement.module, alias.name)
+                    # Each `import *` is kept by its module's name: a file may have several.
+                    name = statement.module if alias.name == "*" else alias.asname or alias.name
+                    self.imported[name] = (statement.module, alias.name)
             elif isinstance(statement, _DEFINITIONS):
                 self._make(statement, after)
 
@@ -57,9 +63,16 @@ class Module:
     def doc(self) -> str:
         return ast.get_docstring(self.tree) or ""
 
+    def gather(self, other: Module) -> None:
+        """`from other import *`."""
+        self.gathered += other.public()
+        self.imported.update({name: (other.name, name) for name in other.public()})
+
     def public(self) -> list[str]:
         """The names of `__all__`; ValueError where there is none, for then nobody said what is public."""
         statement = self.made.get("__all__")
+        if self.gathered:
+            return list(self.gathered)
         if not isinstance(statement, ast.Assign):
             raise ValueError(f"{self.name} has no __all__")
         return list(ast.literal_eval(statement.value))
@@ -76,7 +89,10 @@ class Source:
         """Raises FileNotFoundError for what is no module of the folder."""
         if name not in self._modules:
             path = self._path(name)
-            self._modules[name] = Module(name, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+            made = Module(name, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+            self._modules[name] = made
+            for home in [home for home, original in made.imported.values() if original == "*"]:
+                made.gather(self.module(home))
         return self._modules[name]
 
     def find(self, module: Module, name: str) -> Definition:

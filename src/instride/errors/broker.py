@@ -1,7 +1,8 @@
-"""A broker's error codes: one class for each, found by its code.
+"""The class of each error code of the table (`errors.codes`), and what to do about it.
 
 Laws
-1. A code has exactly one class; an unknown code raises the base class with that code.
+1. A code has exactly one class; UNKNOWN_SERVER_ERROR, and an unknown code, raise the base class with that code.
+2. `retriable` and `fatal` are read from the table.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from instride.errors.base import KafkaError
+from instride.errors.codes import ErrorCode
 from instride.errors.connection import AuthenticationError
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "FetchSessionIdNotFoundError",
     "FetchSessionTopicIdError",
     "GroupAuthorizationFailedError",
+    "GroupIdNotFoundError",
     "GroupMaxSizeReachedError",
     "IllegalGenerationError",
     "IllegalSaslStateError",
@@ -46,6 +49,7 @@ __all__ = [
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
     "RebalanceInProgressError",
+    "RebootstrapRequiredError",
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
     "SaslAuthenticationFailedError",
@@ -60,19 +64,25 @@ __all__ = [
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionCodeError",
     "error_for_code",
-    "name_of_code",
 ]
 
 
 class BrokerResponseError(KafkaError):
     """A broker answered with an error code.
 
-    code: the numeric code of Kafka's protocol.
+    code: the number in Kafka's protocol; of a known code it is an `ErrorCode`, which names it.
     advice: what to do about it, where that can be said; it ends the message of `error_for_code`.
     """
 
-    code: int = -1
+    code: int = ErrorCode.UNKNOWN_SERVER_ERROR
     advice: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        """`retriable` and `fatal` are those of its code's row."""
+        super().__init_subclass__()
+        own = vars(cls).get("code")
+        if isinstance(own, ErrorCode):
+            cls.retriable, cls.fatal = own.retriable, own.fatal
 
     def __init__(self, message: str = "", *, code: int | None = None) -> None:
         if code is not None:
@@ -83,242 +93,216 @@ class BrokerResponseError(KafkaError):
 class OffsetOutOfRangeError(BrokerResponseError):
     """The log does not have the offset, and ``auto_offset_reset`` is "none". ``Consumer.seek`` to go on."""
 
-    code = 1
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class CorruptMessageError(BrokerResponseError):
-    code = 2
-    retriable = True
+    code = ErrorCode.CORRUPT_MESSAGE
 
 
 class UnknownTopicOrPartitionError(BrokerResponseError):
-    code = 3
-    retriable = True
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class LeaderNotAvailableError(BrokerResponseError):
-    code = 5
-    retriable = True
+    code = ErrorCode.LEADER_NOT_AVAILABLE
 
 
 class NotLeaderOrFollowerError(BrokerResponseError):
-    code = 6
-    retriable = True
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class RequestTimedOutError(BrokerResponseError):
-    code = 7
-    retriable = True
+    code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class BrokerNotAvailableError(BrokerResponseError):
-    code = 8
-    retriable = True
+    code = ErrorCode.BROKER_NOT_AVAILABLE
 
 
 class ReplicaNotAvailableError(BrokerResponseError):
-    code = 9
-    retriable = True
+    code = ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 class OffsetMetadataTooLargeError(BrokerResponseError):
-    code = 12
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
     advice = "The text beside the offset is longer than the broker's offset.metadata.max.bytes: shorten it"
 
 
 class NetworkExceptionError(BrokerResponseError):
-    code = 13
-    retriable = True
+    code = ErrorCode.NETWORK_EXCEPTION
 
 
 class CoordinatorLoadInProgressError(BrokerResponseError):
-    code = 14
-    retriable = True
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class CoordinatorNotAvailableError(BrokerResponseError):
-    code = 15
-    retriable = True
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class NotCoordinatorError(BrokerResponseError):
-    code = 16
-    retriable = True
+    code = ErrorCode.NOT_COORDINATOR
 
 
 class InvalidTopicError(BrokerResponseError):
-    code = 17
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
     advice = "A topic's name has 1 to 249 ASCII letters, digits, dots, '_' and '-': correct it"
 
 
 class IllegalGenerationError(BrokerResponseError):
-    code = 22
+    code = ErrorCode.ILLEGAL_GENERATION
     advice = "The group went on without this member: poll, and it joins again"
 
 
 class InconsistentGroupProtocolError(BrokerResponseError):
-    code = 23
-    fatal = True
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 class InvalidGroupIdError(BrokerResponseError):
-    code = 24
+    code = ErrorCode.INVALID_GROUP_ID
     advice = "Check group_id"
-    fatal = True
 
 
 class UnknownMemberIdError(BrokerResponseError):
-    code = 25
+    code = ErrorCode.UNKNOWN_MEMBER_ID
     advice = "The group went on without this member: poll, and it joins again"
 
 
 class InvalidSessionTimeoutError(BrokerResponseError):
-    code = 26
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
     advice = "session_timeout must lie between the broker's group.min.session.timeout.ms and its max"
-    fatal = True
 
 
 class RebalanceInProgressError(BrokerResponseError):
-    code = 27
-    retriable = True
+    code = ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class InvalidCommitOffsetSizeError(BrokerResponseError):
-    code = 28
+    code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     advice = "Commit fewer partitions at once, or shorter metadata"
 
 
 class TopicAuthorizationFailedError(BrokerResponseError):
-    code = 29
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class GroupAuthorizationFailedError(BrokerResponseError):
-    code = 30
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     advice = "This principal needs Read for the group (an ACL)"
-    fatal = True
 
 
 class ClusterAuthorizationFailedError(BrokerResponseError):
-    code = 31
-    fatal = True
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class UnsupportedSaslMechanismError(BrokerResponseError, AuthenticationError):
     """The listener does not take this ``sasl_mechanism``; the message names those that it takes."""
 
-    code = 33
-    fatal = True
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
 class IllegalSaslStateError(BrokerResponseError, AuthenticationError):
     """The listener does not want SASL, or not at this point."""
 
-    code = 34
-    fatal = True
+    code = ErrorCode.ILLEGAL_SASL_STATE
 
 
 class SaslAuthenticationFailedError(BrokerResponseError, AuthenticationError):
     """The broker refused the credentials."""
 
-    code = 58
-    fatal = True
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class UnsupportedVersionCodeError(BrokerResponseError):
-    code = 35
-    fatal = True
+    code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class InvalidRequestError(BrokerResponseError):
-    code = 42
+    code = ErrorCode.INVALID_REQUEST
 
 
 class UnsupportedForMessageFormatError(BrokerResponseError):
-    code = 43
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     advice = "The topic's log is in a format of before Kafka 0.11"
 
 
 class KafkaStorageError(BrokerResponseError):
-    code = 56
-    retriable = True
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class GroupIdNotFoundError(BrokerResponseError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
 
 
 class FetchSessionIdNotFoundError(BrokerResponseError):
-    code = 70
-    retriable = True
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 class FetchSessionTopicIdError(BrokerResponseError):
-    code = 106
-    retriable = True
+    code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 class InvalidFetchSessionEpochError(BrokerResponseError):
-    code = 71
-    retriable = True
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 class FencedLeaderEpochError(BrokerResponseError):
-    code = 74
-    retriable = True
+    code = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class UnknownLeaderEpochError(BrokerResponseError):
-    code = 75
-    retriable = True
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 class UnsupportedCompressionTypeError(BrokerResponseError):
-    code = 76
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class OffsetNotAvailableError(BrokerResponseError):
-    code = 78
-    retriable = True
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
 
 
 class MemberIdRequiredError(BrokerResponseError):
-    code = 79
-    retriable = True
+    code = ErrorCode.MEMBER_ID_REQUIRED
 
 
 class GroupMaxSizeReachedError(BrokerResponseError):
-    code = 81
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
     advice = "The group has as many members as the broker's group.max.size allows"
-    fatal = True
 
 
 class FencedInstanceIdError(BrokerResponseError):
-    code = 82
+    code = ErrorCode.FENCED_INSTANCE_ID
     advice = "Another consumer has joined with the same group_instance_id: give each its own"
-    fatal = True
 
 
 class UnstableOffsetCommitError(BrokerResponseError):
-    code = 88
-    retriable = True
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 class UnknownTopicIdError(BrokerResponseError):
-    code = 100
-    retriable = True
+    code = ErrorCode.UNKNOWN_TOPIC_ID
 
 
 class InconsistentTopicIdError(BrokerResponseError):
-    code = 103
-    retriable = True
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class RebootstrapRequiredError(BrokerResponseError):
+    code = ErrorCode.REBOOTSTRAP_REQUIRED
 
 
 class CommitFailedError(BrokerResponseError):
     """These offsets were not committed: the group gave the partitions to another member before, say."""
 
-    code = -1
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _register() -> dict[int, type[BrokerResponseError]]:
     table: dict[int, type[BrokerResponseError]] = {}
     for kind in BrokerResponseError.__subclasses__():
-        if kind.code == -1:
+        if kind is CommitFailedError:
             continue
         if kind.code in table:
             raise RuntimeError(f"error code {kind.code} is claimed twice")

@@ -28,13 +28,14 @@ from instride.core.events import (
 )
 from instride.core.network.actions import ConnectionKey
 from instride.errors import OffsetOutOfRangeError
+from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.telemetry import FetchBegan
 from instride.wire import api
 
 __all__ = ["Tap"]
 
-_NO_ANSWER = -1
+_NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR
 _FOREVER = float("inf")
 _WATCHED = (api.OffsetCommit, api.OffsetFetch, api.Heartbeat, api.JoinGroup, api.SyncGroup, api.LeaveGroup)
 
@@ -121,7 +122,9 @@ class Tap:
             case api.OffsetFetch(), api.OffsetFetchResponse():
                 self._looked_up(request, response)
             # Well, rebalancing, or of an older generation: the coordinator looks at the generation of members only.
-            case api.Heartbeat(), api.HeartbeatResponse(error=0 | 22 | 27):
+            case api.Heartbeat(), api.HeartbeatResponse(
+                error=ErrorCode.NONE | ErrorCode.ILLEGAL_GENERATION | ErrorCode.REBALANCE_IN_PROGRESS
+            ):
                 self._lives_until(sent_at + self._session)
             case ((api.JoinGroup() | api.SyncGroup()), _):
                 self._pending -= 1

@@ -32,7 +32,7 @@ from instride.core.network.actions import (
     Transmit,
 )
 from instride.core.network.machine import NetworkMachine
-from instride.errors import TransportError
+from instride.errors import ErrorCode, TransportError
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
@@ -161,7 +161,7 @@ class NetworkScript:
             if name in self.topic_errors:
                 return api.MetadataTopic(name=name, error=self.topic_errors[name])
             if name not in self.topics:
-                return api.MetadataTopic(name=name, error=3)
+                return api.MetadataTopic(name=name, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             partitions = tuple(
                 api.MetadataPartition(
                     partition=p, leader=self.leaders.get(p, 1), leader_epoch=self.leader_epochs.get(p, -1)

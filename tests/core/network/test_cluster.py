@@ -12,6 +12,7 @@ from instride.core.network.actions import CloseConnection, ConnectionKey, Delive
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.errors import (
+    ErrorCode,
     InvalidTopicError,
     NotKafkaError,
     TopicAuthorizationFailedError,
@@ -183,12 +184,12 @@ def test_a_broker_that_says_so_makes_us_begin_with_the_list() -> None:
     world.known(1, 2)
     world.refresh()
     world.poll()
-    world.response(api.MetadataResponse(brokers=(broker(1),), error=129))
+    world.response(api.MetadataResponse(brokers=(broker(1),), error=ErrorCode.REBOOTSTRAP_REQUIRED))
     assert world.cluster.brokers == {}
     world.now += 1.5
     world.poll()
     assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
-    world.response(api.MetadataResponse(error=129))
+    world.response(api.MetadataResponse(error=ErrorCode.REBOOTSTRAP_REQUIRED))
     world.now += 1.5
     world.poll()
     assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 1), "the next of the list"
@@ -251,7 +252,7 @@ def test_an_unknown_topic_is_told_after_two_seconds_and_again_when_it_vanishes_a
     world = World()
     told = []
     for error in [3] * 12 + [0] + [3] * 12:
-        missing = topic("t", error=3) if error else topic("t", 1)
+        missing = topic("t", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if error else topic("t", 1)
         world.known(1, topics=(missing,))
         found = world.errors()
         told += [world.now] * len(found)
@@ -275,20 +276,22 @@ def test_a_topic_that_the_answer_leaves_out_is_unknown_too() -> None:
 
 def test_a_topic_that_may_not_be_read_is_told_at_once_and_once() -> None:
     world = World()
-    world.known(1, topics=(topic("t", error=29),))
+    world.known(1, topics=(topic("t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),))
     (error,) = world.errors()
     assert isinstance(error, TopicAuthorizationFailedError)
     world.now += 10
-    world.known(1, topics=(topic("t", error=29),))
+    world.known(1, topics=(topic("t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),))
     assert world.errors() == []
 
 
 def test_another_error_of_a_topic_is_told_with_its_name_and_code() -> None:
     world = World()
-    world.known(1, topics=(topic("t", error=17),))
+    world.known(1, topics=(topic("t", error=ErrorCode.INVALID_TOPIC_EXCEPTION),))
     world.now += 6.0
     world.poll()
-    world.response(api.MetadataResponse(brokers=(broker(1),), topics=(topic("t", error=17),)))
+    world.response(
+        api.MetadataResponse(brokers=(broker(1),), topics=(topic("t", error=ErrorCode.INVALID_TOPIC_EXCEPTION),))
+    )
     (error,) = world.errors()
     assert isinstance(error, InvalidTopicError)
     assert "'t'" in str(error)

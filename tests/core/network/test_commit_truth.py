@@ -11,6 +11,7 @@ from instride.errors import (
     BrokerResponseError,
     CommitOvertakenError,
     CommitRewindError,
+    ErrorCode,
     KafkaError,
     KafkaTimeoutError,
     OffsetMetadataTooLargeError,
@@ -398,7 +399,7 @@ def test_while_nobody_knows_what_the_group_has_it_is_asked_again(resetting: Netw
     call = start(script, 1, 50)
     script.response(api.OffsetFetch, TransportError("gone"))
     script.pass_time(1.5)
-    fetched(script, error=16)
+    fetched(script, error=ErrorCode.NOT_COORDINATOR)
     script.pass_time(1.5)
     fetched(script, of_partition=88)  # of a transaction that has not ended yet
     script.pass_time(2.0)

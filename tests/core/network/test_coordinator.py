@@ -12,6 +12,7 @@ from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
 from instride.errors import (
     BrokerResponseError,
+    ErrorCode,
     InvalidGroupIdError,
     ProtocolError,
     TransportError,
@@ -126,7 +127,9 @@ def test_a_group_that_is_refused_is_told_once_and_searched_on(script: Searching)
     assert script.take(CallCompleted)[-1].error is None
 
 
-@pytest.mark.parametrize("code", [30, 35, 42, 12345])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, 12345]
+)
 def test_an_error_that_no_search_will_mend_is_told_once(script: Searching, code: int) -> None:
     script.subscribe()
     for _ in range(3):

@@ -9,7 +9,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import Close, Consumed, Fetched, PartitionFailed, Pause, Resume, SetPosition
 from instride.core.network.ranges import RangeChunk
-from instride.errors import CorruptRecordError
+from instride.errors import CorruptRecordError, ErrorCode
 from instride.wire import api
 from instride.wire.chunk import Piece
 
@@ -167,7 +167,7 @@ def test_what_is_void_is_not_decoded(how: str) -> None:
     if how == "seek":
         script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=70))
     elif how == "revoke":
-        script.heartbeat(27)
+        script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
         script.rebalance(2, 1)
     else:
         script.do(Close(call=1, deadline=script.now + 5))

@@ -22,6 +22,7 @@ from instride.core.events import (
     Subscribe,
     Unsubscribe,
 )
+from instride.errors import ErrorCode
 from instride.wire import api
 from instride.wire.consumer_protocol import read_assignment, read_subscription
 
@@ -80,7 +81,7 @@ def test_who_holds_nothing_is_asked_and_not_waited_for(script: NetworkScript) ->
 
 def test_a_first_join_asks_for_nothing(script: NetworkScript) -> None:
     script.subscribe()
-    script.response(api.JoinGroup, api.JoinGroupResponse(error=79, member_id="me"))
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
     script.rebalance(1, 0)
     assert script.take(RevocationRequested) == []
 

@@ -7,6 +7,7 @@ pair of question and code has a row, so that none is forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,6 +29,8 @@ from instride.core.events import (
     Unsubscribe,
 )
 from instride.errors import BROKER_ERRORS, CommitFailedError
+from instride.errors import ErrorCode as E
+from instride.errors.codes import COORDINATOR_MOVED as MOVED
 from instride.wire import api
 
 # Again: it is asked once more, nothing is lost and nobody is told. Anew: the coordinator is looked for, then again.
@@ -35,13 +38,13 @@ AGAIN, ANEW, LOST, TOLD = "again", "anew", "lost", "told"
 # Partition failed: it is raised, and tried again or left to a seek. Reset: by the policy.
 # Failed: the caller hears of it. Silent: nobody hears of it.
 PARTITION_FAILED, VERIFIED, FAILED, SILENT = "partition failed", "verified", "failed", "silent"
-SERVER_ERROR: Final = -1
+SERVER_ERROR: Final = E.UNKNOWN_SERVER_ERROR
 NOBODY_KNOWS: Final = 12345
 # 1 is a code of fetches alone; what follows is of the group's coordinator, of leaders, or of anybody.
 CODES: Final = (SERVER_ERROR, NOBODY_KNOWS, *sorted(BROKER_ERRORS))
 
 
-def codes(default: str, *rows: tuple[str, set[int]]) -> dict[int, str]:
+def codes(default: str, *rows: tuple[str, AbstractSet[int]]) -> dict[int, str]:
     """What each code that exists leads to."""
     table = dict.fromkeys(CODES, default)
     for what, of in rows:
@@ -51,37 +54,74 @@ def codes(default: str, *rows: tuple[str, set[int]]) -> dict[int, str]:
 
 
 PASSING: Final = {code for code, kind in BROKER_ERRORS.items() if kind.retriable}
-MOVED: Final = {15, 16}
 
 TABLE: Final[dict[str, dict[int, str]]] = {
-    "join": codes(TOLD, (AGAIN, PASSING | {22, 27, 79}), (ANEW, MOVED), (LOST, {25})),
-    "sync": codes(TOLD, (AGAIN, PASSING | {22, 27}), (ANEW, MOVED), (LOST, {25})),
+    "join": codes(
+        TOLD,
+        (AGAIN, PASSING | {E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS, E.MEMBER_ID_REQUIRED}),
+        (ANEW, MOVED),
+        (LOST, {E.UNKNOWN_MEMBER_ID}),
+    ),
+    "sync": codes(
+        TOLD,
+        (AGAIN, PASSING | {E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS}),
+        (ANEW, MOVED),
+        (LOST, {E.UNKNOWN_MEMBER_ID}),
+    ),
     "heartbeat": codes(
         SILENT,
-        (TOLD, {82}),
+        (TOLD, {E.FENCED_INSTANCE_ID}),
         (ANEW, MOVED),
-        (LOST, {22, 25}),
-        (AGAIN, {27}),
+        (LOST, {E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID}),
+        (AGAIN, {E.REBALANCE_IN_PROGRESS}),
     ),
-    "commit": codes(FAILED, (AGAIN, {3, 14, 27, 100}), (ANEW, MOVED | {7}), (LOST, {22, 25}), (TOLD, {82})),
+    "commit": codes(
+        FAILED,
+        (
+            AGAIN,
+            {E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, E.REBALANCE_IN_PROGRESS, E.UNKNOWN_TOPIC_ID},
+        ),
+        (ANEW, MOVED | {E.REQUEST_TIMED_OUT}),
+        (LOST, {E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID}),
+        (TOLD, {E.FENCED_INSTANCE_ID}),
+    ),
     "committed offset": codes(PARTITION_FAILED, (AGAIN, PASSING), (ANEW, MOVED)),
     "offset at a time": codes(PARTITION_FAILED, (AGAIN, PASSING | {SERVER_ERROR})),
     "end of a log": codes(PARTITION_FAILED, (AGAIN, PASSING | {SERVER_ERROR})),
     "fetch": codes(
-        PARTITION_FAILED, (AGAIN, {2, 3, 5, 6, 7, 9, 56, 74, 75, 78, 100, 103, SERVER_ERROR}), (VERIFIED, {1})
+        PARTITION_FAILED,
+        (
+            AGAIN,
+            {
+                E.CORRUPT_MESSAGE,
+                E.UNKNOWN_TOPIC_OR_PARTITION,
+                E.LEADER_NOT_AVAILABLE,
+                E.NOT_LEADER_OR_FOLLOWER,
+                E.REQUEST_TIMED_OUT,
+                E.REPLICA_NOT_AVAILABLE,
+                E.KAFKA_STORAGE_ERROR,
+                E.FENCED_LEADER_EPOCH,
+                E.UNKNOWN_LEADER_EPOCH,
+                E.OFFSET_NOT_AVAILABLE,
+                E.UNKNOWN_TOPIC_ID,
+                E.INCONSISTENT_TOPIC_ID,
+                SERVER_ERROR,
+            },
+        ),
+        (VERIFIED, {E.OFFSET_OUT_OF_RANGE}),
     ),
     "whole fetch": codes(PARTITION_FAILED, (AGAIN, PASSING | {SERVER_ERROR})),
     "search": codes(TOLD, (AGAIN, PASSING | {SERVER_ERROR})),
-    "leave": codes(FAILED, (AGAIN, PASSING), (ANEW, MOVED), (SILENT, {25, 82})),
+    "leave": codes(FAILED, (AGAIN, PASSING), (ANEW, MOVED), (SILENT, {E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID})),
 }
 
 
 def ask_join(script: NetworkScript) -> None:
-    script.heartbeat(27)
+    script.heartbeat(E.REBALANCE_IN_PROGRESS)
 
 
 def ask_sync(script: NetworkScript) -> None:
-    script.heartbeat(27)
+    script.heartbeat(E.REBALANCE_IN_PROGRESS)
     script.join(2)
 
 
@@ -109,7 +149,9 @@ def position(script: NetworkScript, offset: int) -> None:
 
 
 def ask_range(script: NetworkScript) -> None:
-    script.response(api.Fetch, api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=1)}))
+    script.response(
+        api.Fetch, api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=E.OFFSET_OUT_OF_RANGE)})
+    )
 
 
 def ask_nothing(_script: NetworkScript) -> None:
@@ -117,7 +159,7 @@ def ask_nothing(_script: NetworkScript) -> None:
 
 
 def ask_search(script: NetworkScript) -> None:
-    script.heartbeat(16)  # the coordinator has moved
+    script.heartbeat(E.NOT_COORDINATOR)  # the coordinator has moved
 
 
 def ask_leave(script: NetworkScript) -> None:
@@ -217,13 +259,15 @@ def test_what_becomes_of_a_question_that_is_answered_with_an_error(pending: str,
     script.settle()
     searches = script.searches
     script.response(kind, response(code))
-    if (pending, code) == ("join", 23):
+    if (pending, code) == ("join", E.INCONSISTENT_GROUP_PROTOCOL):
         script.response(api.DescribeGroup, api.DescribeGroupResponse())
     assert outcome_of(script, pending, searches) == expected
 
 
 @pytest.mark.rule("membership")
-@pytest.mark.parametrize("code", [22, 25, 30, 82])
+@pytest.mark.parametrize(
+    "code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.GROUP_AUTHORIZATION_FAILED, E.FENCED_INSTANCE_ID]
+)
 def test_a_refusal_of_a_heartbeat_that_a_join_overtook_decides_nothing(code: int) -> None:
     script = NetworkScript()
     script.member_of(1, 0)
@@ -232,7 +276,7 @@ def test_a_refusal_of_a_heartbeat_that_a_join_overtook_decides_nothing(code: int
     script.rebalance(2, 0)
     script.response(api.Heartbeat, api.HeartbeatResponse(error=code))
     assert (script.take(Lost), script.take(ErrorRaised)) == ([], [])
-    script.heartbeat(25)
+    script.heartbeat(E.UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1, "the next one does"
 
 
@@ -256,7 +300,7 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
             script.response(api.LeaveGroup, api.LeaveGroupResponse())
         script.do(FetchCommitted(call=2, deadline=script.now + 60.0, partitions=(tp(0),)))
     script.topic_ids = {"t": UUID(int=2)}
-    of_offset: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(error=100)}
+    of_offset: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(error=E.UNKNOWN_TOPIC_ID)}
     while asked.__name__ in script.waits() and script.asked(asked).topic_ids == {"t": UUID(int=1)}:
         commit = asked is api.OffsetCommit
         refused = (
@@ -274,7 +318,17 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
         assert script.asked(asked).topic_ids == ids, "where no metadata is kept, it is asked for by name"
 
 
-@pytest.mark.parametrize("code", [3, 14, 15, 16, 88, 100])
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.UNSTABLE_OFFSET_COMMIT,
+        E.UNKNOWN_TOPIC_ID,
+    ],
+)
 def test_what_the_application_asks_is_asked_again_and_answered_once(code: int) -> None:
     script = NetworkScript()
     script.committed_offset = None
@@ -287,7 +341,21 @@ def test_what_the_application_asks_is_asked_again_and_answered_once(code: int) -
     assert answered.error is None
 
 
-@pytest.mark.parametrize("code", [3, 5, 6, 7, 9, 56, 74, 75, 78, 100])
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.LEADER_NOT_AVAILABLE,
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.REQUEST_TIMED_OUT,
+        E.REPLICA_NOT_AVAILABLE,
+        E.KAFKA_STORAGE_ERROR,
+        E.FENCED_LEADER_EPOCH,
+        E.UNKNOWN_LEADER_EPOCH,
+        E.OFFSET_NOT_AVAILABLE,
+        E.UNKNOWN_TOPIC_ID,
+    ],
+)
 def test_an_offset_by_time_is_asked_for_again(code: int) -> None:
     script = NetworkScript()
     script.subscribe()

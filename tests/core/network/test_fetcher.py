@@ -21,6 +21,7 @@ from instride.core.events import (
 from instride.core.network.ranges import RangeChunk
 from instride.errors import (
     CorruptRecordError,
+    ErrorCode,
     OffsetOutOfRangeError,
     TopicAuthorizationFailedError,
     TransportError,
@@ -163,7 +164,7 @@ def test_what_is_fetched_again_keeps_the_count_of_what_is_buffered() -> None:
 @pytest.mark.requirement("threading/15")
 @pytest.mark.rule("3")
 def test_what_is_in_flight_when_a_revoke_is_asked_for_is_dropped(script: NetworkScript) -> None:
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 1)
     response(script, p0=data(0, 0, 5), p1=data(1, 0, 2))
     assert [event.partition for event in script.take(Fetched)] == [tp(1)]
@@ -209,7 +210,7 @@ def test_a_leaders_error_asks_for_fresh_metadata(script: NetworkScript, code: in
 def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None:
     script = NetworkScript(auto_offset_reset=policy)
     script.member_of(1, 0, 1)
-    response(script, p0=api.FetchedPartition(error=1), p1=data(1, 0, 4))
+    response(script, p0=api.FetchedPartition(error=ErrorCode.OFFSET_OUT_OF_RANGE), p1=data(1, 0, 4))
     assert fetches(script) == {1: 4}, "it stops no other"
     script.log_reaches(5, 9)
     (event,) = script.take(PartitionFailed)
@@ -221,13 +222,13 @@ def test_out_of_range_goes_by_the_policy(policy: str, reset: int | None) -> None
 @pytest.mark.vector(55)
 def test_out_of_range_that_a_seek_overtook_is_ignored(script: NetworkScript) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=70))
-    response(script, p0=api.FetchedPartition(error=1))
+    response(script, p0=api.FetchedPartition(error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert script.take(PartitionFailed) == []
     assert fetches(script)[0] == 70
 
 
 def test_a_topic_that_may_not_be_read_parks_its_partition(script: NetworkScript) -> None:
-    response(script, p0=api.FetchedPartition(error=29), p1=data(1, 0, 4))
+    response(script, p0=api.FetchedPartition(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED), p1=data(1, 0, 4))
     (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, TopicAuthorizationFailedError)
     assert "'t'" in str(event.error)
@@ -251,7 +252,7 @@ def test_corrupt_bytes_are_fetched_once_more_then_the_partition_is_parked(script
 
     def corrupt(start: int, end: int) -> api.FetchedPartition:
         if how == "by the broker":
-            return api.FetchedPartition(error=2)
+            return api.FetchedPartition(error=ErrorCode.CORRUPT_MESSAGE)
         made = data(0, start, end)
         return api.FetchedPartition(chunk=made.chunk, next_offset=end, high_watermark=100, corrupt=error)
 

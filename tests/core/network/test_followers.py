@@ -9,7 +9,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import Fetched, PartitionFailed
 from instride.core.network.ranges import RangeChunk
-from instride.errors import TransportError
+from instride.errors import ErrorCode, TransportError
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -63,7 +63,7 @@ def test_a_metric_tells_which_follower_has_answered(script: Racks) -> None:
     assert meter.replicas == {}, "that was the leader"
     script.fetch(to=2, **script.records(5))
     assert meter.replicas == {TopicPartition("t", 0): 2}
-    script.fetch(to=2, error=9)
+    script.fetch(to=2, error=ErrorCode.REPLICA_NOT_AVAILABLE)
     script.pass_time(1.0)
     script.fetch(to=1)
     assert meter.replicas == {}
@@ -92,17 +92,27 @@ def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_decides_
 @pytest.mark.vector(56)
 def test_out_of_range_at_a_follower_is_asked_of_the_leader(script: Racks) -> None:
     script.fetch(to=1, preferred_read_replica=2)
-    script.fetch(to=2, error=1)
+    script.fetch(to=2, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert script.take(PartitionFailed) == [], "it may only lag behind"
     script.pass_time(1.0)
     assert script.asked_node() == 1
-    script.fetch(to=1, error=1)
+    script.fetch(to=1, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     script.log_reaches(5, 9)
     assert len(script.take(PartitionFailed)) == 1, "the leader knows"
 
 
 @pytest.mark.requirement("surface/follower-fetch")
-@pytest.mark.parametrize("code", [3, 6, 9, 74, 75, 78])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    ],
+)
 def test_a_follower_that_fails_is_left(script: Racks, code: int) -> None:
     script.fetch(to=1, preferred_read_replica=2)
     script.fetch(to=2, error=code)
@@ -153,7 +163,7 @@ def test_a_leader_that_names_a_useless_replica_again_and_again_does_not_make_us_
             asked += 1
             script.fetch(to=1, preferred_read_replica=replica)
         else:
-            script.fetch(to=2, error=1)
+            script.fetch(to=2, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert asked <= 2.0 / (script.config.retry_backoff * 0.8) + 1
 
 
@@ -166,6 +176,6 @@ def test_a_new_leader_decides_anew(script: Racks) -> None:
 
 
 def test_an_error_of_the_leader_is_the_leaders(script: Racks) -> None:
-    script.fetch(to=1, error=1)
+    script.fetch(to=1, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     script.log_reaches(5, 9)
     assert len(script.take(PartitionFailed)) == 1

@@ -26,6 +26,7 @@ from instride.core.events import (
 from instride.errors import (
     BrokerResponseError,
     CommitFailedError,
+    ErrorCode,
     InconsistentGroupProtocolError,
     KafkaError,
     KafkaTimeoutError,
@@ -158,7 +159,10 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
             "The group (members: a, b, c, d, e, ...) has not chosen its assignor yet",
         ),
         (api.DescribeGroupResponse(protocol_type="connect", protocol="x"), "of 'connect': choose another group_id"),
-        (api.DescribeGroupResponse(error=30), "could not be learnt (error code 30). Set assignors to what"),
+        (
+            api.DescribeGroupResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            "could not be learnt (error code 30). Set assignors to what",
+        ),
         (KafkaTimeoutError("too late"), "could not be learnt (too late). Set assignors to what"),
         (UnsupportedVersionError("too old"), "could not be learnt (too old). Set assignors to what"),
     ],
@@ -239,13 +243,22 @@ def test_a_heartbeat_to_the_wrong_broker_finds_the_right_one(script: NetworkScri
 
 def test_a_fenced_heartbeat_is_told_at_once(script: NetworkScript) -> None:
     script.member_of(1, 0)
-    script.heartbeat(82)
+    script.heartbeat(ErrorCode.FENCED_INSTANCE_ID)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)
     assert len(script.take(Lost)) == 1
 
 
-@pytest.mark.parametrize("code", [23, 24, 26, 30, 81])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ],
+)
 def test_a_refusal_of_heartbeats_that_is_taken_back_in_time_costs_nothing(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0)
     for _ in range(5):
@@ -256,7 +269,7 @@ def test_a_refusal_of_heartbeats_that_is_taken_back_in_time_costs_nothing(script
     assert (script.take(ErrorRaised), script.take(Lost)) == ([], [])
 
 
-@pytest.mark.parametrize("code", [24, 30])
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
 def test_a_refusal_of_heartbeats_that_lasts_as_long_as_the_session_is_told(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0)
     since = script.now
@@ -322,7 +335,16 @@ def test_a_commit_that_fails_retriably_is_sent_again(script: NetworkScript, code
     assert script.take(CallCompleted)[0].committed == {tp(0): None}
 
 
-@pytest.mark.parametrize("code", [12, 28, 29, 30, 12345])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        12345,
+    ],
+)
 def test_a_commit_that_fails_for_good_is_raised_and_logged_with_its_partition(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0, 1)
     script.commit({0: 5, 1: 6})

@@ -12,6 +12,7 @@ from instride.core.network.actions import Action, OpenConnection
 from instride.errors import (
     AuthenticationError,
     BrokerResponseError,
+    ErrorCode,
     KafkaTimeoutError,
     TopicAuthorizationFailedError,
     TransportError,
@@ -68,7 +69,15 @@ def test_committed_offsets_come_with_their_metadata_and_none_for_none(script: Ne
     assert response.result == {tp(0): OffsetAndMetadata(offset=5, metadata="by me", leader_epoch=2), tp(1): None}
 
 
-@pytest.mark.parametrize("code", [14, 15, 16, 88])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ],
+)
 def test_a_passing_error_is_asked_again(script: NetworkScript, code: int) -> None:
     ask_committed(script)
     left_out: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(error=-1)}
@@ -89,7 +98,10 @@ def test_a_broken_connection_is_asked_again(script: NetworkScript) -> None:
 
 def test_a_final_error_is_answered_at_once(script: NetworkScript) -> None:
     ask_committed(script)
-    script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(error=29)}))
+    script.response(
+        api.OffsetFetch,
+        api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)}),
+    )
     assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
 
 
@@ -112,7 +124,7 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
     ask_offsets(script, tp(0), tp(1))
     listed: dict[tuple[str, int], api.ListedOffset] = {
         tp(0): api.ListedOffset(offset=3),
-        tp(1): api.ListedOffset(error=6),
+        tp(1): api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
     }
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     script.pass_time(3.0)
@@ -124,8 +136,8 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
 def test_one_final_error_answers_once(script: NetworkScript) -> None:
     ask_offsets(script, tp(0), tp(1))
     listed: dict[tuple[str, int], api.ListedOffset] = {
-        tp(0): api.ListedOffset(error=29),
-        tp(1): api.ListedOffset(error=29),
+        tp(0): api.ListedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        tp(1): api.ListedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     }
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
@@ -217,7 +229,7 @@ def test_all_topics_leave_internal_ones_out_unless_asked_for(script: NetworkScri
         assert set(the_answer(script).result) == expected
 
 
-@pytest.mark.parametrize("code", [29, 17])
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
 def test_a_topic_that_may_not_be_described_is_an_error(script: NetworkScript, code: int) -> None:
     script.topic_errors["t"] = code
     ask_topics(script, "t")
@@ -285,7 +297,7 @@ def test_a_question_that_gets_no_answer_ends_at_its_deadline(script: NetworkScri
 
 def test_the_deadline_names_the_last_obstacle_of_an_answer(script: NetworkScript) -> None:
     ask_committed(script, timeout=5.0)
-    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=14))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     script.pass_time(6.0)
     error = the_answer(script).error
     assert isinstance(error, KafkaTimeoutError)

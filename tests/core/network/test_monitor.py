@@ -18,6 +18,7 @@ from instride.core.events import (
     RevocationRequested,
 )
 from instride.core.network.ranges import RangeChunk
+from instride.errors import ErrorCode
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
@@ -92,7 +93,7 @@ def test_what_was_released_is_told_with_its_time_and_not_fetched_first_any_more(
     script = MonitorScript()
     script.committed_offset = None
     script.member_of(1, 0)
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2)
     script.wall_clock += 7.0
     script.complete(0)
@@ -117,7 +118,7 @@ def test_what_goes_up_says_when_the_network_side_knew() -> None:
     script.now = 200.0
     script.member_of(1, 0, 1)
     assert {event.at for event in script.take(Assigned)} == {200.0}
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 1)
     assert [event.at for event in script.take(RevocationRequested)] == [script.now]
 
@@ -146,7 +147,7 @@ def asked() -> MonitorScript:
     """A member that was asked for partition 0, for 100 s."""
     script = MonitorScript(max_poll_interval=101.0, commit_budget=1.0)
     script.member_of(1, 0, 1)
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 1)
     script.do(PartitionsAssigned(generation=2))
     assert script.take(RevocationRequested)
@@ -178,7 +179,7 @@ def test_a_blocker_of_an_older_epoch_is_none(asked: MonitorScript) -> None:
 
 
 def test_what_came_back_is_at_no_risk(asked: MonitorScript) -> None:
-    asked.heartbeat(27)
+    asked.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     asked.rebalance(3, 0, 1)
     asked.do(PartitionsAssigned(generation=3))
     asked.live_for(60)
@@ -248,7 +249,7 @@ def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: MonitorS
     reading.fetched(0, 5, high_watermark=9)
     reading.live_for(14)
     assert reading.noticed(PartitionStalled)
-    reading.heartbeat(25)
+    reading.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     reading.pass_time(3.0)
     (flows,) = reading.noticed(PartitionFlows)
     assert flows.partition == tp(0)
@@ -256,7 +257,10 @@ def test_what_is_lost_while_it_stalls_is_told_to_stall_no_more(reading: MonitorS
 
 def test_a_partition_without_a_leader_stalls(reading: MonitorScript) -> None:
     reading.leaders[0] = -1
-    reading.response(api.Fetch, api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=6)}))
+    reading.response(
+        api.Fetch,
+        api.FetchResponse(partitions={("t", 0): api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}),
+    )
     reading.live_for(14)
     (stalled,) = reading.noticed(PartitionStalled)
     assert (stalled.cause, stalled.offset) == (StallCause.NO_LEADER, 0)
@@ -270,7 +274,7 @@ def test_a_rebalance_is_taken_when_its_own_assignment_is() -> None:
     script = MonitorScript()
     script.subscribe()
     script.rebalance(1, 0)
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
     script.noticed(RebalanceEnded)
     script.do(PartitionsAssigned(generation=1))

@@ -7,7 +7,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.events import Assign, CallCompleted, Close, Subscribe, Unsubscribe
 from instride.core.network.actions import CloseConnection, Role
-from instride.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
+from instride.errors import ErrorCode, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
 from instride.wire import api
 
 
@@ -82,7 +82,7 @@ def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: Netwo
 def test_without_a_coordinator_the_caller_hears_that_the_group_was_not_left(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.coordinator_error = 15  # nobody knows another
-    script.heartbeat(16)
+    script.heartbeat(ErrorCode.NOT_COORDINATOR)
     close(script, timeout=5.0)
     script.pass_time(4.9)
     assert answers(script) == []
@@ -96,7 +96,9 @@ def test_without_a_coordinator_the_caller_hears_that_the_group_was_not_left(scri
 @pytest.mark.rule("12")
 @pytest.mark.rule("19")
 @pytest.mark.parametrize(
-    "response", [TransportError("gone"), api.LeaveGroupResponse(error=16)], ids=["broken", "moved"]
+    "response",
+    [TransportError("gone"), api.LeaveGroupResponse(error=ErrorCode.NOT_COORDINATOR)],
+    ids=["broken", "moved"],
 )
 def test_a_group_is_left_through_a_move_of_the_coordinator(
     script: NetworkScript, response: api.Response | Exception
@@ -120,7 +122,7 @@ def test_a_coordinator_that_loads_is_asked_again(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
     for _ in range(3):
-        script.response(api.LeaveGroup, api.LeaveGroupResponse(error=14))
+        script.response(api.LeaveGroup, api.LeaveGroupResponse(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         assert "LeaveGroup" not in script.waits(), "not at once"
         script.pass_time(script.config.retry_backoff_max * 1.5)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
@@ -132,7 +134,7 @@ def test_a_member_that_is_unknown_has_left(script: NetworkScript) -> None:
     """What a broken connection took away may have arrived."""
     script.member_of(1, 0)
     close(script)
-    script.response(api.LeaveGroup, api.LeaveGroupResponse(error=25))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse(error=ErrorCode.UNKNOWN_MEMBER_ID))
     assert answers(script) == [None]
 
 
@@ -140,7 +142,7 @@ def test_a_member_that_is_unknown_has_left(script: NetworkScript) -> None:
 def test_a_refusal_for_good_is_told(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script)
-    script.response(api.LeaveGroup, api.LeaveGroupResponse(error=30))
+    script.response(api.LeaveGroup, api.LeaveGroupResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     (error,) = answers(script)
     assert isinstance(error, GroupAuthorizationFailedError)
     assert script.stopped
@@ -208,7 +210,7 @@ def test_a_new_subscription_that_does_not_wait_for_the_end_of_the_old_is_not_for
 @pytest.mark.rule("12")
 def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScript) -> None:
     script.member_of(1, 0)
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.asked(api.JoinGroup)
     close(script)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())

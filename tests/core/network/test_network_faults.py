@@ -21,7 +21,7 @@ from instride.core.events import (
     SetPosition,
 )
 from instride.core.network.ranges import RangeChunk
-from instride.errors import CommitFailedError, GroupAuthorizationFailedError, ProtocolError
+from instride.errors import CommitFailedError, ErrorCode, GroupAuthorizationFailedError, ProtocolError
 from instride.wire import api
 
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED = 25, 27, 30
@@ -122,7 +122,7 @@ def test_a_join_does_not_wait_behind_one_of_a_coordinator_that_is_gone(script: N
     script.heartbeat(REBALANCE_IN_PROGRESS)
     old = script.asked(api.JoinGroup)
     script.coordinator = 2
-    script.heartbeat(16)  # NOT_COORDINATOR
+    script.heartbeat(ErrorCode.NOT_COORDINATOR)  # NOT_COORDINATOR
     script.pass_time(1.0)
     assert script.asked(api.JoinGroup) is not old
     assert script.asked(api.JoinGroup).member_id == "me"

@@ -19,7 +19,7 @@ from instride.core.events import (
     Positioned,
     SetPosition,
 )
-from instride.errors import GroupAuthorizationFailedError, NoOffsetForPartitionError, TransportError
+from instride.errors import ErrorCode, GroupAuthorizationFailedError, NoOffsetForPartitionError, TransportError
 from instride.wire import api
 
 
@@ -82,7 +82,17 @@ def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
 
 
 @pytest.mark.requirement("surface/no-reset-by-error")
-@pytest.mark.parametrize("code", [3, 7, 14, 15, 16, 88])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ],
+)
 def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> None:
     script.found(-1, error=code)
     assert script.take(Positioned) == []
@@ -94,7 +104,7 @@ def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> N
 
 
 @pytest.mark.requirement("surface/no-reset-by-error")
-@pytest.mark.parametrize("code", [14, 16])
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
 def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: int) -> None:
     script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code))
     script.pass_time(3.0)
@@ -120,7 +130,7 @@ def test_an_answer_that_leaves_the_partition_out_is_no_reset(script: Finding) ->
 
 
 def test_what_cannot_be_retried_parks(script: Finding) -> None:
-    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=30))
+    script.response(api.OffsetFetch, api.OffsetFetchResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, GroupAuthorizationFailedError)
     assert "ListOffsets" not in script.waits()
@@ -137,7 +147,7 @@ def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
 @pytest.mark.vector(73)
 @pytest.mark.requirement("threading/7")
 def test_an_answer_of_an_older_epoch_is_dropped(script: Finding) -> None:
-    script.heartbeat(25)
+    script.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
     script.rebalance(2, 0)
     assert script.asked(api.OffsetFetch).partitions == (tp(0),), "the old one, which is under way"
@@ -166,7 +176,9 @@ def test_a_reset_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     assert script.take(Positioned)[0].offset == 90
 
 
-@pytest.mark.parametrize("code", [5, 6, 74])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH]
+)
 def test_a_leader_that_moved_is_asked_again_with_fresh_metadata(script: Finding, code: int) -> None:
     script.found(-1)
     script.listed(-1, error=code)
@@ -218,7 +230,9 @@ def test_partitions_are_asked_for_together() -> None:
     assert script.asked(api.OffsetFetch).partitions == (tp(0), tp(1), tp(2))
 
 
-@pytest.mark.parametrize("code", [14, 15, 16])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR]
+)
 def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> None:
     """Law 3. Each partition's jitter is its own, and a coordinator that loads refuses for a while."""
     jitter = cycle((0.0, 0.3, 0.6, 0.99))
@@ -235,7 +249,7 @@ def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> No
 
 
 def test_partitions_that_come_while_a_question_is_under_way_are_asked_for_next(script: Finding) -> None:
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0, 1)
     assert script.asked(api.OffsetFetch).partitions == (tp(0),)
     script.found(7)
@@ -250,7 +264,7 @@ def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=nothing))
     for _ in range(5):
         asked = script.asked(api.ListOffsets)
-        refused = {each: api.ListedOffset(error=6) for each in asked.timestamps}
+        refused = {each: api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in asked.timestamps}
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=refused))
         script.pass_time(2.0)
     assert len(script.asked(api.ListOffsets).timestamps) >= 1

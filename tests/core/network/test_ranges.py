@@ -12,7 +12,7 @@ from instride.core.events import EARLIEST, LATEST, Fetched, PartitionFailed, Pau
 from instride.core.lease import Lease
 from instride.core.network.machine import NetworkMachine
 from instride.core.network.ranges import RangeChunk
-from instride.errors import OffsetOutOfRangeError, TopicRecreatedError, TransportError
+from instride.errors import ErrorCode, OffsetOutOfRangeError, TopicRecreatedError, TransportError
 from instride.records import OffsetRange
 from instride.wire import api
 
@@ -95,7 +95,7 @@ def test_an_answer_that_was_under_way_when_it_was_paused_is_taken(script: Rangin
 
 
 def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:
-    listed = {("t", 0): api.ListedOffset(error=6), ("t", 1): api.ListedOffset(offset=4)}
+    listed = {("t", 0): api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER), ("t", 1): api.ListedOffset(offset=4)}
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     assert script.ranges() == [(1, 0, 4)]
     script.pass_time(1.0)

@@ -18,6 +18,7 @@ from instride.core.events import (
 )
 from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role
 from instride.errors import (
+    ErrorCode,
     FrameTooLargeError,
     InvalidTopicError,
     NotKafkaError,
@@ -121,7 +122,10 @@ def test_a_broker_that_wants_us_to_begin_anew_is_believed(known: bool) -> None:
     assigned(script, 0)
     if known:
         script.hold_metadata = True
-        script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=6)}))
+        script.response(
+            api.Fetch,
+            api.FetchResponse(partitions={tp(0): api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}),
+        )
         script.pass_time(2.0)
     script.attempts.clear()
     script.response(api.Metadata, api.MetadataResponse(error=REBOOTSTRAP_REQUIRED))

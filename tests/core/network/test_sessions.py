@@ -12,7 +12,7 @@ from network_script import NetworkScript, tp
 from instride.core.events import Close, Fetched, PartitionFailed, Pause
 from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.ranges import RangeChunk
-from instride.errors import TransportError
+from instride.errors import ErrorCode, TransportError
 from instride.wire import api
 
 A, B = UUID(int=1), UUID(int=2)
@@ -85,7 +85,14 @@ def test_what_is_paused_is_forgotten() -> None:
 
 
 @pytest.mark.requirement("surface/fetch-sessions")
-@pytest.mark.parametrize("code", [70, 71, 106])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    ],
+)
 def test_a_lost_session_is_made_anew_at_once_and_nobody_hears_of_it(code: int) -> None:
     script = Fetching()
     script.reply(p0=3, p1=0)
@@ -98,7 +105,7 @@ def test_a_lost_session_is_made_anew_at_once_and_nobody_hears_of_it(code: int) -
 
 def test_a_broker_that_refuses_every_session_is_not_asked_without_a_pause() -> None:
     script = Fetching()
-    script.reply(error=71)
+    script.reply(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
     assert "Fetch" not in script.waits()
     script.pass_time(1.0)
     assert script.request().session_epoch == 0

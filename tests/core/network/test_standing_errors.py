@@ -11,7 +11,7 @@ from network_script import NetworkScript, tp
 from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.actions import ConnectionKey, Role
-from instride.errors import AssignorError, BrokerResponseError, TransportError
+from instride.errors import AssignorError, BrokerResponseError, ErrorCode, TransportError
 from instride.wire import api
 from instride.wire.consumer_protocol import Subscription, write_subscription
 
@@ -72,7 +72,7 @@ def test_after_it_has_taken_us_the_back_off_begins_anew() -> None:
     script.code = 0
     script.run(80.0)
     script.rebalance(1, 0)
-    script.heartbeat(25)
+    script.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
     script.code, script.joins = GROUP_AUTHORIZATION_FAILED, []
     script.run(4.0)
@@ -180,7 +180,7 @@ def leading(script: NetworkScript, *topics: str) -> None:
     )
 
 
-@pytest.mark.parametrize("code", [0, 17, 29])
+@pytest.mark.parametrize("code", [0, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
 def test_a_topic_that_only_a_fellow_member_asked_for_is_told_to_that_member(code: int) -> None:
     script = Refusing(0)
     script.topic_errors = {"tpyo": code} if code else {}
@@ -240,7 +240,7 @@ def test_a_few_that_are_younger_than_our_metadata_cost_no_rebalance() -> None:
 def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_came_back_under_its_id(how: str) -> None:
     script = Refusing(0)
     script.member_of(1, 0)
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.asked(api.JoinGroup)
     pending = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
     if how == "its connection broke":
@@ -250,7 +250,7 @@ def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_came_ba
     else:
         script.coordinator_host = "elsewhere"
         script.pass_time(script.config.heartbeat_interval)
-        script.response(api.Heartbeat, api.HeartbeatResponse(error=16))
+        script.response(api.Heartbeat, api.HeartbeatResponse(error=ErrorCode.NOT_COORDINATOR))
     assert pending not in script.waiting, "its end is noticed"
     script.run(3.0)
     again = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
@@ -261,10 +261,10 @@ def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_came_ba
 def test_a_join_goes_on_where_the_same_coordinator_only_said_no_for_a_moment() -> None:
     script = Refusing(0)
     script.member_of(1, 0)
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     pending = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
     script.pass_time(script.config.heartbeat_interval)
-    script.response(api.Heartbeat, api.HeartbeatResponse(error=16))
+    script.response(api.Heartbeat, api.HeartbeatResponse(error=ErrorCode.NOT_COORDINATOR))
     script.run(1.0)
     assert pending in script.waiting
 

@@ -27,7 +27,7 @@ from instride.core.events import (
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.actions import Action, Deliver
 from instride.core.network.ranges import RangeChunk
-from instride.errors import KafkaTimeoutError
+from instride.errors import ErrorCode, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -99,7 +99,7 @@ class Brokers(NetworkScript):
         for each in request.partitions:
             if self.lies:
                 self.lies -= 1
-                found[each.topic, each.partition] = api.FetchedPartition(error=1)
+                found[each.topic, each.partition] = api.FetchedPartition(error=ErrorCode.OFFSET_OUT_OF_RANGE)
             else:
                 found[each.topic, each.partition] = self._records(each)
         self.response(api.Fetch, api.FetchResponse(partitions=found))

@@ -34,18 +34,16 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
     error_for_code,
 )
+from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["MISSING_GRACE", "UNKNOWN_TOPIC", "Cluster"]
+__all__ = ["MISSING_GRACE", "Cluster"]
 
 MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
-UNKNOWN_TOPIC: Final = 3
 _TOLD_AFTER: Final = 2.0
 _NAMED: Final = 5
-_REBOOTSTRAP_REQUIRED = 129
-_TOPIC_AUTHORIZATION_FAILED = 29
 
 
 class Cluster:
@@ -88,7 +86,7 @@ class Cluster:
     def why_no_leader(self, partition: TopicPartition) -> str:
         """As far as the metadata tells."""
         known, count = self.topics.get(partition.topic), self.partition_count(partition.topic)
-        if known is not None and known.error == UNKNOWN_TOPIC:
+        if known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return f"{partition} is not there: its topic does not exist"
         if count is not None and not self._has(partition):
             return f"{partition} is not there: its topic has {count} partitions"
@@ -119,13 +117,13 @@ class Cluster:
     def refusal(self, topic: str) -> Exception | None:
         """Why the topic may not be used, where a broker said so."""
         known = self.topics.get(topic)
-        refused = known is not None and known.error == _TOPIC_AUTHORIZATION_FAILED
-        return _topic_error(topic, _TOPIC_AUTHORIZATION_FAILED) if refused else None
+        refused = known is not None and known.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return _topic_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) if refused else None
 
     def is_gone(self, topic: str) -> bool:
         """Whether a broker said that there is no such topic."""
         known = self.topics.get(topic)
-        return known is not None and known.error == UNKNOWN_TOPIC
+        return known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
         """Where to send what any broker can answer."""
@@ -234,7 +232,7 @@ class Cluster:
         """requested: the topics that the request named; None where it asked for all."""
         everything = requested is None
         self._context.touch()
-        if isinstance(result, api.MetadataResponse) and result.error == _REBOOTSTRAP_REQUIRED:
+        if isinstance(result, api.MetadataResponse) and result.error == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._start_anew(key, now)
             return
         if not isinstance(result, api.MetadataResponse):
@@ -244,7 +242,10 @@ class Cluster:
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
         if everything:  # what is not in the answer does not exist
-            self.topics = {name: api.MetadataTopic(name=name, error=UNKNOWN_TOPIC) for name in self._interest}
+            self.topics = {
+                name: api.MetadataTopic(name=name, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for name in self._interest
+            }
         self.knows_everything = everything and self._everything
         for topic in result.topics:
             self.topics[topic.name] = _newest(topic, self.topics.get(topic.name))
@@ -303,7 +304,7 @@ class Cluster:
                 trouble = True  # it became of interest after the request was sent: this response says nothing of it
                 continue
             topic = answered.get(name)
-            error = topic.error if topic is not None else UNKNOWN_TOPIC
+            error = topic.error if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if error == 0 and topic is not None:
                 self._missing.pop(name, None)
                 self._context.standing.passed(f"topic {name}")
@@ -328,7 +329,7 @@ class Cluster:
         due = float("inf")
         for name in sorted(self._missing.keys() & self._mine):
             since, error = self._missing[name]
-            tell_at = since + (0.0 if error == _TOPIC_AUTHORIZATION_FAILED else _TOLD_AFTER)
+            tell_at = since + (0.0 if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else _TOLD_AFTER)
             if now >= tell_at:
                 self._context.standing.stands(f"topic {name}", _topic_error(name, error), now)
             else:
@@ -404,10 +405,10 @@ def _newer(one: api.MetadataPartition, known: api.MetadataPartition | None) -> a
 
 
 def _topic_error(name: str, error: int) -> Exception:
-    if error == UNKNOWN_TOPIC:
+    if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicOrPartitionError(
             f"topic {name!r} does not exist on this cluster; create it, or check the name in subscribe"
         )
-    if error == _TOPIC_AUTHORIZATION_FAILED:
+    if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailedError(f"not authorised for topic {name!r}: it needs Read and Describe")
     return error_for_code(error, f"topic {name!r}: the broker answered with error code {error}")

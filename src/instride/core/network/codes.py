@@ -1,8 +1,10 @@
-"""Kafka's error codes that the group's coordinator answers with, by Kafka's names."""
+"""Shorter names for the error codes of the group's coordinator (`errors.codes`)."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 
 __all__ = [
     "FENCED_INSTANCE_ID",
@@ -15,12 +17,11 @@ __all__ = [
     "UNKNOWN_MEMBER_ID",
 ]
 
-ILLEGAL_GENERATION: Final = 22
-INCONSISTENT_GROUP_PROTOCOL: Final = 23
-INVALID_GROUP_ID: Final = 24
-UNKNOWN_MEMBER_ID: Final = 25
-REBALANCE_IN_PROGRESS: Final = 27
-MEMBER_ID_REQUIRED: Final = 79
-FENCED_INSTANCE_ID: Final = 82
-# COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR: look for it again.
-MOVED: Final = frozenset({15, 16})
+ILLEGAL_GENERATION: Final = ErrorCode.ILLEGAL_GENERATION
+INCONSISTENT_GROUP_PROTOCOL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+INVALID_GROUP_ID: Final = ErrorCode.INVALID_GROUP_ID
+UNKNOWN_MEMBER_ID: Final = ErrorCode.UNKNOWN_MEMBER_ID
+REBALANCE_IN_PROGRESS: Final = ErrorCode.REBALANCE_IN_PROGRESS
+MEMBER_ID_REQUIRED: Final = ErrorCode.MEMBER_ID_REQUIRED
+FENCED_INSTANCE_ID: Final = ErrorCode.FENCED_INSTANCE_ID
+MOVED: Final = COORDINATOR_MOVED

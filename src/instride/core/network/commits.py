@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from instride.commits import CommitEntry
 from instride.core.events import Commit
-from instride.core.network.cluster import MISSING_GRACE, UNKNOWN_TOPIC, Cluster
+from instride.core.network.cluster import MISSING_GRACE, Cluster
 from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from instride.core.network.commit_waiters import Waiter, Waiters, told
 from instride.core.network.connections import NotSentError
@@ -36,19 +36,18 @@ from instride.core.network.coordinator import Coordinator
 from instride.core.network.group import Membership
 from instride.core.network.refused_commits import abandoned, final_error
 from instride.errors import KafkaError, KafkaTimeoutError, RebalanceInProgressError, error_for_code
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import TopicPartition
 from instride.wire import api
 
 __all__ = ["Commits"]
 
-_REDISCOVER = frozenset({7, 15, 16})
-_UNKNOWN_TOPIC_ID = 100
-_OFFSET_METADATA_TOO_LARGE = 12
-_GONE = frozenset({UNKNOWN_TOPIC, _UNKNOWN_TOPIC_ID})
-_NOTHING_KNOWN = api.CommittedOffset(error=-1)
+_REDISCOVER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
 _NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
-_RETRY = frozenset({3, 7, 14, 15, 16, _UNKNOWN_TOPIC_ID})
+_RETRY = _REDISCOVER | _GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -351,7 +350,7 @@ class Commits:
         """What an error code says of the group or its coordinator."""
         if code in _REDISCOVER:
             self._coordinator.lost(error_for_code(code))
-        elif code == _UNKNOWN_TOPIC_ID:
+        elif code == ErrorCode.UNKNOWN_TOPIC_ID:
             self._cluster.doubt({tp.topic for tp in sent.entries})
         elif self._means_not_yet(code, sent):
             self._deferred_until = max(self._deferred_until, sent.syncs)
@@ -377,7 +376,7 @@ class Commits:
     def _refused(self, tp: TopicPartition, entry: _Entry, code: int) -> None:
         """For good. Whose metadata is shorter than what was too long may have its own offset committed still."""
         self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code)))
-        other = _other_metadata(tp, entry) if code == _OFFSET_METADATA_TOO_LARGE else None
+        other = _other_metadata(tp, entry) if code == ErrorCode.OFFSET_METADATA_TOO_LARGE else None
         if other is not None:
             self._requeue(tp, other)
         for call, waiter in entry.waiters.items():
@@ -386,7 +385,7 @@ class Commits:
 
     def _is_gone(self, tp: TopicPartition, code: int, now: float) -> bool:
         """Law 7."""
-        if code != UNKNOWN_TOPIC:
+        if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._unknown_since.pop(tp, None)
             return False
         self._cluster.refresh()

@@ -22,6 +22,7 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.connections import Address, OnDone, Wanted
 from instride.core.network.context import Context
 from instride.errors import KafkaError, TransportError, error_for_code
+from instride.errors.codes import ErrorCode
 from instride.wire import api
 
 __all__ = ["TRANSITIONS", "Coordinator", "CoordinatorInput", "CoordinatorState"]
@@ -56,8 +57,6 @@ TRANSITIONS: Final[dict[tuple[CoordinatorState, CoordinatorInput], CoordinatorSt
     (_S.STABLE, _I.LOST): _S.INITIALIZED,
     (_S.STABLE, _I.CLOSED): _S.DOWN,
 }
-
-_UNKNOWN_SERVER_ERROR = -1
 
 
 class Coordinator:
@@ -184,4 +183,4 @@ class Coordinator:
 
 def _is_final(error: KafkaError) -> bool:
     """A broker that knows not what went wrong with it may know better the next time."""
-    return not error.retriable and getattr(error, "code", 0) != _UNKNOWN_SERVER_ERROR
+    return not error.retriable and getattr(error, "code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR

@@ -48,18 +48,15 @@ from instride.core.network.fetch_capacity import (
 from instride.core.network.positions import Fences, Positions
 from instride.core.network.sessions import FetchSession, FetchSessionState
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
+from instride.errors.codes import ErrorCategory, ErrorCode, of_category
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.chunk import RecordChunk
 
 __all__ = ["Fetcher"]
 
-_OFFSET_OUT_OF_RANGE = 1
-_CORRUPT_MESSAGE = 2
-_TOPIC_AUTHORIZATION_FAILED = 29
-_STALE_METADATA = frozenset({3, 5, 6, 9, 56, 74, 78, 100, 103})
-_UNKNOWN_SERVER_ERROR = -1
-_RETRY = frozenset({7, 75, _UNKNOWN_SERVER_ERROR})
+_STALE_METADATA = of_category(ErrorCategory.METADATA)
+_RETRY = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 _BRIEFLY = 0.05
 # What is decoded in one turn, about: some milliseconds' work.
 _TURN_BYTES = 4 << 20
@@ -288,7 +285,9 @@ class Fetcher:
         if isinstance(error, ProtocolError) and not error.fatal and node_id not in self._unreadable:
             self._unreadable.add(node_id)
             return False
-        unknown = getattr(error, "code", 0) == _UNKNOWN_SERVER_ERROR  # it may know better the next time (as in Java)
+        unknown = (
+            getattr(error, "code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR
+        )  # it may know better the next time (as in Java)
         return isinstance(error, KafkaError) and not error.retriable and not unknown
 
     # -- one partition's answer
@@ -299,7 +298,7 @@ class Fetcher:
         follower = assigned.replica is not None and assigned.replica[0] == node_id
         self._context.connections.meter.read_from(assigned.partition, node_id if follower else None)
         if fetched.error:
-            if self._was_follower(node_id, assigned) and fetched.error == _OFFSET_OUT_OF_RANGE:
+            if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 assigned.backoff.failed(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better
             self._partition_failed(assigned, fetched.error, now)
@@ -423,16 +422,16 @@ class Fetcher:
     def _partition_failed(self, assigned: AssignedPartition, code: int, now: float) -> None:
         where = f"{assigned.partition} at offset {assigned.offset}"
         error = error_for_code(code, f"fetching {where}: the broker answered with error code {code}")
-        if code == _OFFSET_OUT_OF_RANGE:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.called_out_of_range(assigned)
         elif code in _STALE_METADATA:
             self._cluster.refresh()
             assigned.backoff.failed(now)
-        elif code == _CORRUPT_MESSAGE:
+        elif code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt(assigned, error, now)
         elif code in _RETRY:
             assigned.backoff.failed(now)
-        elif code == _TOPIC_AUTHORIZATION_FAILED:
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"
             self._positions.fail(assigned, TopicAuthorizationFailedError(why))
         else:

@@ -5,24 +5,23 @@ Laws: those of `questions`. What is asked is asked of the coordinator, of the le
 
 from __future__ import annotations
 
+from functools import partial
 from typing import assert_never
 
 from instride.core.events import FetchCommitted, FetchMetadata, FetchOffsets
-from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.leaders import by_leader, list_offsets, send_to_leader
 from instride.core.network.pending_requests import LookupEvent, PendingRequest, PendingRequests
 from instride.core.network.topic_listing import TopicListing
 from instride.errors import KafkaError, error_for_code
 from instride.errors.broker import name_of_code
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from instride.wire import api
 
 __all__ = ["Lookups"]
-
-_MOVED = frozenset({15, 16})
-_UNKNOWN_TOPIC_ID = 100
 
 
 class Lookups:
@@ -104,9 +103,9 @@ class Lookups:
         if not codes:
             self._pending.response(pending, result=_dressed(result))
             return
-        if codes & _MOVED:
-            self._coordinator.lost(error_for_code(min(codes & _MOVED)))
-        if _UNKNOWN_TOPIC_ID in codes:
+        if codes & COORDINATOR_MOVED:
+            self._coordinator.lost(error_for_code(min(codes & COORDINATOR_MOVED)))
+        if ErrorCode.UNKNOWN_TOPIC_ID in codes:
             self._cluster.doubt({topic for topic, _ in result.offsets})
         why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(min(codes))}"
         self._pending.failed(pending, error_for_code(min(codes), why), now)
@@ -114,37 +113,23 @@ class Lookups:
     # -- offsets by time
 
     def _ask_leaders(self, pending: PendingRequest, event: FetchOffsets, now: float) -> None:
-        by_leader: dict[int, dict[tuple[str, int], int]] = {}
-        for tp, timestamp in event.timestamps.items():
-            if tp in pending.found:
-                continue
-            leader = self._cluster.leader(tp)
-            if leader is None:
-                self._cluster.refresh()
-                refusal = self._cluster.refusal(tp.topic)
-                if refusal is not None and self._cluster.version > pending.metadata_version:
-                    self._pending.response(pending, error=refusal)
-                    return
-                if self._cluster.brokers and type(pending.obstacle) in (type(None), KafkaError):
-                    pending.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
-                continue
-            by_leader.setdefault(leader[0].node_id, {})[tp] = timestamp
-        if not by_leader:
+        wanted = [tp for tp in event.timestamps if tp not in pending.found]
+        led, leaderless = by_leader(self._cluster, wanted)
+        for tp in leaderless:
+            self._cluster.refresh()
+            refusal = self._cluster.refusal(tp.topic)
+            if refusal is not None and self._cluster.version > pending.metadata_version:
+                self._pending.response(pending, error=refusal)
+                return
+            if self._cluster.brokers and type(pending.obstacle) in (type(None), KafkaError):
+                pending.obstacle = KafkaError(self._cluster.why_no_leader(tp))  # of the newest metadata
+        if not led:
             pending.backoff.failed(now)
             self._pending.refused(pending)
-        for node_id, timestamps in by_leader.items():
-            broker = self._cluster.brokers[node_id]
+        for node_id, partitions in led.items():
             pending.in_flight += 1
-            self._context.connections.send(
-                ConnectionKey(Role.DATA, node_id),
-                (broker.host, broker.port),
-                api.ListOffsets(
-                    timestamps=timestamps,
-                    read_committed=self._context.config.isolation_level == "read_committed",
-                ),
-                lambda result, then: self._listed(pending, result, then),
-                now,
-            )
+            request = list_offsets(self._context, {tp: event.timestamps[tp] for tp in partitions}, {})
+            send_to_leader(self._context, self._cluster, node_id, request, partial(self._listed, pending), now)
 
     def _listed(self, pending: PendingRequest, result: api.Response | Exception, now: float) -> None:
         pending.in_flight -= 1

@@ -51,11 +51,9 @@ from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Group, Membership
 from instride.core.network.lookups import Lookups
 from instride.core.network.monitor import Monitor
-from instride.core.network.out_of_range import OutOfRange
 from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
-from instride.core.network.ranges import RangeFetcher
-from instride.core.network.validation import Validation
+from instride.core.network.ranges import LogEnds
 from instride.records import TopicPartition
 from instride.wire import api
 
@@ -108,10 +106,8 @@ class NetworkMachine:
         )
         assigned = self._held_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, assigned)
-        self._validation = Validation(self._context, self._cluster, self._positions, assigned)
-        self._out_of_range = OutOfRange(self._context, self._cluster, self._positions, assigned)
-        self._fetcher: Fetcher | RangeFetcher = (
-            RangeFetcher(self._context, self._cluster, self._positions, assigned)
+        self._reader: Fetcher | LogEnds = (
+            LogEnds(self._context, self._cluster, self._positions, assigned)
             if ranges
             else Fetcher(self._context, self._cluster, self._positions, assigned)
         )
@@ -211,9 +207,7 @@ class NetworkMachine:
             self._group.poll(now),
             self._commits.poll(now),
             self._positions.poll(now),
-            self._out_of_range.poll(now),
-            self._validation.poll(now),
-            self._fetcher.poll(now),
+            self._reader.poll(now),
             self._lookups.poll(now),
             self._closing.poll(now),
             self._coordinator.poll(now),
@@ -261,7 +255,7 @@ class NetworkMachine:
                 self._assignment.assign_by_hand(event.partitions)
             case Unsubscribe() | Close():
                 if isinstance(event, Close):
-                    self._fetcher.end(now)
+                    self._reader.end(now)
                 self._closing.begin(event)
             case _:
                 assert_never(event)

@@ -16,10 +16,9 @@ from instride.core.events import SubscriptionMatched
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.group import Group
+from instride.errors.codes import ErrorCode
 
 __all__ = ["PatternSubscription"]
-
-_LEADER_NOT_AVAILABLE = 5
 
 
 class PatternSubscription:
@@ -62,7 +61,7 @@ class PatternSubscription:
         return frozenset(
             topic.name
             for topic in self._cluster.topics.values()
-            if topic.error in (0, _LEADER_NOT_AVAILABLE)
+            if topic.error in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
             and not (topic.is_internal and without_internal)
             and pattern.fullmatch(topic.name)
         )

@@ -1,4 +1,4 @@
-"""What a RangeConsumer does instead of fetching: ask how far its partitions' logs reach.
+"""How far the logs of its partitions reach: that is all that a RangeConsumer asks brokers for.
 
 Laws
 1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
@@ -13,13 +13,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from instride.core.events import LATEST, Fetched
-from instride.core.network.actions import ConnectionKey, Role
 from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
+from instride.core.network.leaders import LeaderRequests, list_offsets
 from instride.core.network.positions import Fences, Positions
 from instride.records import OffsetRange, TopicPartition
 from instride.wire import api
@@ -27,7 +28,7 @@ from instride.wire import api
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangeChunk", "RangeFetcher"]
+__all__ = ["LogEnds", "RangeChunk"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,8 @@ class RangeChunk:
         raise TypeError("a RangeConsumer returns ranges of offsets, not records")
 
 
-class RangeFetcher:
-    """Not thread-safe: the network machine owns it. The same surface as `Fetcher`."""
+class LogEnds:
+    """Follows the ends of the logs. Not thread-safe: the network machine owns it."""
 
     def __init__(
         self,
@@ -92,67 +93,32 @@ class RangeFetcher:
         self._cluster = cluster
         self._positions = positions
         self._held = assigned
-        self._in_flight: set[int] = set()
-        self._due: dict[int, float] = {}
+        self._requests = LeaderRequests(context, cluster)
 
     def end(self, now: float) -> None:
-        """The consumer closes. There are no sessions."""
+        """The consumer closes. Brokers remember nothing of these requests."""
 
     def poll(self, now: float) -> float:
-        wake = float("inf")
-        by_leader: dict[int, list[AssignedPartition]] = {}
+        wake, ready = float("inf"), []
         for assigned in self._held().values():
-            if not assigned.fetchable:
-                continue
-            if not assigned.backoff.ready(now):
+            if assigned.fetchable and assigned.backoff.ready(now):
+                ready.append(assigned)
+            elif assigned.fetchable:
                 wake = min(wake, assigned.backoff.ready_at)
-                continue
-            leader = self._cluster.leader(assigned.partition)
-            if leader is None:
-                assigned.backoff.failed(now)
-                wake = min(wake, assigned.backoff.ready_at)
-                self._cluster.miss(assigned.partition, now)
-                self._context.touch()
-            elif leader[0].node_id not in self._in_flight:
-                by_leader.setdefault(leader[0].node_id, []).append(assigned)
-        for node_id, partitions in by_leader.items():
-            due = self._due.get(node_id, 0.0)
-            if now >= due:
-                self._ask(node_id, partitions, now)
-            else:
-                wake = min(wake, due)
-        return wake
+        return min(wake, self._requests.poll(ready, self._ask, now))
 
     def _ask(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
-        broker = self._cluster.brokers[node_id]
         fences = {assigned.partition: assigned.stamp for assigned in partitions}
-        self._in_flight.add(node_id)
-        request = api.ListOffsets(
-            timestamps=dict.fromkeys(fences, LATEST),
-            leader_epochs={assigned.partition: self._leader_epoch(assigned) for assigned in partitions},
-            read_committed=self._context.config.isolation_level == "read_committed",
-        )
-        self._context.connections.send(
-            ConnectionKey(Role.DATA, node_id),
-            (broker.host, broker.port),
-            request,
-            lambda result, then: self._on_response(node_id, fences, result, then),
-            now,
-        )
-
-    def _leader_epoch(self, assigned: AssignedPartition) -> int:
-        leader = self._cluster.leader(assigned.partition)
-        return leader[1] if leader is not None else -1
+        timestamps = dict.fromkeys(fences, LATEST)
+        request = list_offsets(self._context, timestamps, self._requests.leader_epochs(partitions))
+        self._requests.send(node_id, request, partial(self._on_response, node_id, fences), now)
 
     def _on_response(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
-        self._in_flight.discard(node_id)
-        self._due[node_id] = now + self._context.config.range_poll_interval
-        self._context.touch()
         if not isinstance(result, api.ListOffsetsResponse):
             self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
-            self._cluster.suspect(node_id)
-            self._cluster.refresh()
+            self._requests.failed(node_id, now)
             return
+        self._requests.succeeded(node_id, next_at=now + self._context.config.range_poll_interval)
         table = self._held()
         for tp, listed in result.offsets.items():
             assigned = table.get(TopicPartition(*tp))

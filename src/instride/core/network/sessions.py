@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from instride.errors.codes import ErrorCategory, ErrorCode, of_category
 from instride.wire import api
 
 __all__ = ["SESSION_ERRORS", "FetchSession", "FetchSessionState", "next_epoch"]
 
-_ID_NOT_FOUND = 70
 _NO_SESSION = 0
 _FULL = 0
 _FINAL = -1
 _LAST_EPOCH = (1 << 31) - 1
 
-SESSION_ERRORS = frozenset({_ID_NOT_FOUND, 71, 106})
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR: of the session alone."""
+SESSION_ERRORS = of_category(ErrorCategory.SESSION)
+"""Errors of the session alone: the next fetch names everything again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class FetchSession:
     def failed(self, code: int = 0) -> bool:
         """Law 2. code: the answer's error, or 0 for none. Whether only the session was at fault: try again at once."""
         was_full, self._epoch = self._epoch == _FULL, _FULL
-        if code == _ID_NOT_FOUND:
+        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._id = _NO_SESSION
         return code in SESSION_ERRORS and not was_full
 

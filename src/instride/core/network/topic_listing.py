@@ -13,12 +13,11 @@ from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.pending_requests import PendingRequest, PendingRequests
 from instride.errors import error_for_code
+from instride.errors.codes import ErrorCode
 from instride.records import Node, PartitionInfo
 from instride.wire import api
 
 __all__ = ["TopicListing"]
-
-_UNKNOWN_TOPIC = 3
 
 
 class TopicListing:
@@ -61,7 +60,7 @@ class TopicListing:
             return
         asked = [topic for topic in result.topics if event.internal or not topic.is_internal]
         for topic in asked:
-            if topic.error not in (0, _UNKNOWN_TOPIC):
+            if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 error = error_for_code(topic.error, f"topic {topic.name!r}: error code {topic.error}")
                 self._pending.failed(pending, error, now)
                 return

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from instride.errors import CorruptRecordError
+from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedChunk
 from instride.testing.simulation.coordinator_model import GroupModel
@@ -33,14 +34,14 @@ __all__ = ["HOST", "PORT", "BrokerModel"]
 
 HOST = "broker"
 PORT = 9092
-_OFFSET_OUT_OF_RANGE = 1
-_UNKNOWN_TOPIC = 3
-_NOT_LEADER = 6
-_LOAD_IN_PROGRESS = 14
-_NOT_AVAILABLE = 15
-_NOT_COORDINATOR = 16
-_FENCED_LEADER_EPOCH = 74
-_UNKNOWN_LEADER_EPOCH = 75
+_OFFSET_OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
+_UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_LOAD_IN_PROGRESS = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+_NOT_AVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+_NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+_FENCED_LEADER_EPOCH = ErrorCode.FENCED_LEADER_EPOCH
+_UNKNOWN_LEADER_EPOCH = ErrorCode.UNKNOWN_LEADER_EPOCH
 _LATEST = -1
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from instride.errors.codes import ErrorCode
 from instride.testing.simulation.committed_offsets import CommittedOffsets
 from instride.testing.simulation.group_members import (
     FENCED_INSTANCE_ID,
@@ -42,12 +43,12 @@ from instride.wire import api
 
 __all__ = ["GroupModel"]
 
-_NOT_COORDINATOR = 16
-_ILLEGAL_GENERATION = 22
-_INCONSISTENT_GROUP_PROTOCOL = 23
-_REBALANCE_IN_PROGRESS = 27
-_GROUP_ID_NOT_FOUND = 69
-_MEMBER_ID_REQUIRED = 79
+_NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+_ILLEGAL_GENERATION = ErrorCode.ILLEGAL_GENERATION
+_INCONSISTENT_GROUP_PROTOCOL = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+_REBALANCE_IN_PROGRESS = ErrorCode.REBALANCE_IN_PROGRESS
+_GROUP_ID_NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+_MEMBER_ID_REQUIRED = ErrorCode.MEMBER_ID_REQUIRED
 
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from instride.errors.codes import ErrorCode
 from instride.testing.simulation.links import Reply
 from instride.wire import api
 
@@ -20,8 +21,8 @@ __all__ = [
     "unknown",
 ]
 
-UNKNOWN_MEMBER_ID = 25
-FENCED_INSTANCE_ID = 82
+UNKNOWN_MEMBER_ID = ErrorCode.UNKNOWN_MEMBER_ID
+FENCED_INSTANCE_ID = ErrorCode.FENCED_INSTANCE_ID
 
 Speaker = api.SyncGroup | api.Heartbeat | api.OffsetCommit
 """Requests that name a member and its generation."""

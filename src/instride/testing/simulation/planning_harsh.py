@@ -11,6 +11,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
+from instride.errors.codes import ErrorCode
 from instride.testing.simulation.plan import Fault, FaultKind, MemberPlan, Plan
 from instride.testing.simulation.refusals import CORRUPT, RESPONSE_LOST, UNANSWERED
 
@@ -20,8 +21,10 @@ HARSH: Final = ("leaves", "commits", "errors", "many")
 """leaves: LeaveGroup is refused, or its response is lost. commits: for one to three minutes no commit is taken. errors:
 an error of a partition, a topic or the group passes; a batch is corrupt for a while. many: 1,000 partitions."""
 
-_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR, _TIMED_OUT = 14, 15, 16, 7
-_UNKNOWN_TOPIC, _TOPIC_FORBIDDEN, _GROUP_FORBIDDEN = 3, 29, 30
+_LOADING, _TIMED_OUT = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT
+_NOT_AVAILABLE, _NOT_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR
+_UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_TOPIC_FORBIDDEN, _GROUP_FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
 _ONE_OF_SO_MANY: Final = 8
 """A plan of 1,000 partitions costs as much as many others."""
 _MANY: Final = 1000

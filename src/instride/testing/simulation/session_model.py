@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.wire import api
 
 __all__ = ["Asked", "SessionModel"]
 
-_ID_NOT_FOUND = 70
-_INVALID_EPOCH = 71
-_TOPIC_ID_ERROR = 106
+_ID_NOT_FOUND = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+_INVALID_EPOCH = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+_TOPIC_ID_ERROR = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 _SLOTS = 8
 _IDLE = 5.0
 

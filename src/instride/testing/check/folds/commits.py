@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from instride.errors.codes import ErrorCode
 from instride.testing.check.events import Event
 from instride.testing.check.history_state import Folds, HistoryState
 from instride.testing.check.steps import Commit
 
 __all__ = ["FOLDS"]
 
-_FENCED_INSTANCE_ID = 82
+_FENCED_INSTANCE_ID = ErrorCode.FENCED_INSTANCE_ID
 _REFUSED_FOR_GOOD = (29, 30)
 """Not authorized: the user is told, and what the commit spoke of may come again."""
 

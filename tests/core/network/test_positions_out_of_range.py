@@ -20,7 +20,7 @@ from instride.core.events import (
     SetPosition,
 )
 from instride.core.network.ranges import RangeChunk
-from instride.errors import OffsetOutOfRangeError, TransportError
+from instride.errors import ErrorCode, OffsetOutOfRangeError, TransportError
 from instride.telemetry import PartitionStalled, PositionReset, ResetCause
 from instride.wire import api
 
@@ -234,7 +234,7 @@ def test_a_pause_does_not_void_the_look() -> None:
 def test_a_revoke_ends_the_look() -> None:
     script = Doubting()
     script.called_out_of_range()
-    script.heartbeat(27)
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2)
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=30)}))
     script.pass_time(5.0)
@@ -265,7 +265,10 @@ def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
     script = Doubting()
     script.nodes = ()
     script.called_out_of_range()
-    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(error=6)}))
+    script.response(
+        api.ListOffsets,
+        api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}),
+    )
     script.pass_time(5.0)
     assert "ListOffsets" not in script.waits(), "no broker leads it"
     script.nodes = (1,)

@@ -23,6 +23,7 @@ from instride.core.network.actions import Transmit
 from instride.core.network.ranges import RangeChunk
 from instride.errors import (
     CommitFailedError,
+    ErrorCode,
     LogTruncationError,
     TopicAuthorizationFailedError,
     TopicRecreatedError,
@@ -54,7 +55,10 @@ class Validating(NetworkScript):
 
     def new_leader(self, epoch: int, partition: int = 0) -> None:
         self.leader_epochs[partition] = epoch
-        self.response(api.Fetch, api.FetchResponse(partitions={tp(partition): api.FetchedPartition(error=6)}))
+        self.response(
+            api.Fetch,
+            api.FetchResponse(partitions={tp(partition): api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}),
+        )
         self.pass_time(1.0)
 
     def ended(self, end_offset: int, leader_epoch: int = 3, *, error: int = 0, partition: int = 0) -> None:
@@ -195,7 +199,7 @@ def test_a_leader_that_is_gone_while_it_is_to_be_asked_is_waited_for() -> None:
     script = Validating()
     script.new_leader(5)
     script.leaders[0] = -1
-    script.ended(-1, -1, error=6)
+    script.ended(-1, -1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     script.pass_time(3.0)
     assert "OffsetForLeaderEpoch" not in script.waits()
     script.leaders[0] = 1
@@ -208,7 +212,7 @@ def test_a_leader_that_is_gone_while_it_is_to_be_asked_is_waited_for() -> None:
 def test_a_topic_that_may_not_be_described_parks_its_partition() -> None:
     script = Validating()
     script.new_leader(5)
-    script.ended(-1, -1, error=29)
+    script.ended(-1, -1, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (event,) = script.take(PartitionFailed)
     assert isinstance(event.error, TopicAuthorizationFailedError)
 
