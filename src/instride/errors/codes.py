@@ -51,7 +51,7 @@ class ErrorCode(IntEnum):
     retriable: bool
     fatal: bool
 
-    def __new__(cls, code: int, category: ErrorCategory, fate: _Fate = _Fate.FINAL) -> ErrorCode:
+    def __new__(cls, code: int, category: ErrorCategory = ErrorCategory.BROKER, fate: _Fate = _Fate.FINAL) -> ErrorCode:
         row = int.__new__(cls, code)
         row._value_ = code
         row.category, row.retriable, row.fatal = category, fate is _Fate.RETRIABLE, fate is _Fate.FATAL
