@@ -1,6 +1,7 @@
 """The demo as a whole with a real Kafka: to its verdict, and interrupted, after which nothing is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from instride.demo.history import history
 from instride.demo.members import DemoError
 from instride.demo.partitioner import partition_of
 from instride.demo.scenario import Plan, slow_flight
-from instride.testing.check import Event, check, read_histories
+from instride.testing.check import Event, check, read_histories, without_owner
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
 """Heartbeats have their default of 3 s: the slow flight is still at work when B's joining is heard of."""
+OURS = ("--only", "instride")
 
 
 @contextmanager
@@ -106,6 +108,26 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_shows_t
     }
     assert check(events) == []
     assert {each.number for each in check(without_a_committed_range(events))} >= {"S4"}
+    assert nothing_is_left(tmp_path)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_scenario_with_ours_has_every_flight_once_and_shows_its_gaps(tmp_path: Path) -> None:
+    with demo(tmp_path, *OURS) as process:
+        text, _ = process.communicate(timeout=500)
+        assert process.returncode == 0, text  # every flight exactly once, and no violation in its history
+    assert "Hand-overs with instride" in (tmp_path / "out" / "demo.html").read_text()
+    for figure in ("longest gap of a partition that was not moving", "longest time without an owner"):
+        assert re.search(rf"{figure} +│ \d+\.\d+ s", text), text
+    run = history(read_events(tmp_path / "out" / "instride"))
+    assert sum(each.rows for each in run.progress) == 24_000
+    assert 6 in {each.partition for each in run.handovers if each.after == "B"}
+    events = [each.event for each in read_histories(sorted((tmp_path / "out" / "instride").glob("*.history.jsonl")))]
+    assert check(events) == []
+    assert {each.taken_by for each in without_owner(events)} >= {"B"}
     assert nothing_is_left(tmp_path)
 
 
