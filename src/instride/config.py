@@ -133,7 +133,7 @@ class ConsumerConfig:
     max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
     telemetry: hears of rebalances, hand-overs and stalls, on the application's thread (`instride.telemetry`).
-    stalled_after: an owned partition that is behind and does not move for so long is warned of.
+    stalled_after: an owned partition that is behind, or of which no fetch succeeds, is warned of after so long.
     security_protocol: Kafka's names; "SSL" is TLS. docs/security.md tells of all that follow.
     ssl_context: one of your own; it must verify certificates, names too, and take TLS 1.2 or later only.
     ssl_ca_file: PEM; whom to trust, instead of the system's certificate authorities. ssl_cert_file, ssl_key_file,

@@ -72,6 +72,7 @@ class StallCause(Enum):
     FAILED = "it met an error, which poll raised, and waits for a seek"
     NO_LEADER = "no broker is known to lead it"
     NOT_FETCHED = "there are records, and no fetch brings them"
+    UNANSWERED = "no fetch of it succeeds"
     NOT_TAKEN = "records are fetched, and no poll takes them"
 
 
@@ -240,7 +241,7 @@ class PartitionStalled:
     """An owned partition that is not paused made no progress for `seconds` (the setting `stalled_after`).
 
     offset: where the next fetch would begin, -1 where it is not known. end: where the log ends, as far as is known, or
-    -1. waiting: records that are fetched and that no poll took.
+    -1. waiting: records that are fetched and that no poll took. error: what its last fetch met, where it failed.
     """
 
     at: float
@@ -251,6 +252,7 @@ class PartitionStalled:
     offset: int = -1
     end: int = -1
     waiting: int = 0
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

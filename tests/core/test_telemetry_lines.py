@@ -127,6 +127,13 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
         "log end 9, fetched 4)",
     ),
     (
+        PartitionStalled(
+            at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.UNANSWERED, offset=5, error="NOT_LEADER"
+        ),
+        logging.WARNING,
+        "flights-3 is owned and stands still for 61.0 s: no fetch of it succeeds, NOT_LEADER (next offset 5)",
+    ),
+    (
         PartitionStalled(at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.NO_POSITION),
         logging.WARNING,
         "flights-3 is owned and stands still for 61.0 s: where to begin is not known yet",

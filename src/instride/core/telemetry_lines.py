@@ -122,6 +122,7 @@ def _stalled(event: PartitionStalled) -> tuple[int, str]:
         if value > 0 or (value == 0 and name == "next offset")
     ]
     told = f"{event.partition} is owned and stands still for {_seconds(event.seconds)}: {event.cause.value}"
+    told += f", {event.error}" if event.error else ""
     return logging.WARNING, told + (f" ({', '.join(where)})" if where else "")
 
 

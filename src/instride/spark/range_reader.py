@@ -33,6 +33,7 @@ from instride.errors import (
 )
 from instride.records import TopicPartition
 from instride.spark.sink import OutputRange
+from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _FETCH_BYTES: Final = 2 << 20
 _MOST_READERS: Final = 4
+_SOONEST: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class RangeReader:
 
     def __init__(self, settings: ReaderSettings) -> None:
         self._settings = settings
+        self._stall: PartitionStalled | None = None
         self._consumer = Consumer(
             isolation_level=settings.isolation_level,
             auto_offset_reset="none",
@@ -81,6 +84,9 @@ class RangeReader:
             fetch_buffer_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=_FETCH_BYTES,
             fetch_max_wait=0.02,
+            # Why nothing comes is known before the reader gives up, and said then.
+            stalled_after=max(_SOONEST, settings.timeout / 2),
+            telemetry=self._heard,
             **settings.consumer_settings,  # security was checked by the pipeline
         )
 
@@ -105,6 +111,18 @@ class RangeReader:
     def close(self) -> None:
         self._consumer.close(timeout=1.0)
 
+    def _heard(self, event: TelemetryEvent) -> None:
+        if isinstance(event, PartitionStalled):
+            self._stall = event
+        elif isinstance(event, PartitionFlows):
+            self._stall = None
+
+    def _why(self) -> str:
+        """What the consumer knows of a partition that stands still."""
+        if self._stall is None:
+            return ""
+        return f": {self._stall.cause.value}" + (f", {self._stall.error}" if self._stall.error else "")
+
     def _check_topic(self, wanted: OutputRange) -> None:
         """Law 5. From then on, for as long as the partition stays assigned, the consumer itself sees a change."""
         if not wanted.topic_id:
@@ -127,7 +145,7 @@ class RangeReader:
         return True
 
     def _read(self, partition: TopicPartition, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
-        position, last_progress = wanted.start, time.monotonic()
+        position, last_progress, self._stall = wanted.start, time.monotonic(), None
         while position < wanted.end:
             try:
                 records = self._consumer.poll(timeout=_POLL_SECONDS, max_records=wanted.end - position)
@@ -146,8 +164,9 @@ class RangeReader:
             if reached > position:
                 position, last_progress = reached, now
             elif now - last_progress > self._settings.timeout:
+                seconds = f"{now - last_progress:.0f} s"
                 raise KafkaTimeoutError(
-                    f"reading {wanted}: nothing came after offset {position} for {now - last_progress:.0f} s"
+                    f"reading {wanted}: nothing came after offset {position} for {seconds}{self._why()}"
                 )
 
     def _after_loss(self, wanted: OutputRange, position: int, error: OffsetOutOfRangeError) -> int:

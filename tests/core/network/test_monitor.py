@@ -17,8 +17,9 @@ from instride.core.events import (
     Polled,
     RevocationRequested,
 )
+from instride.core.network.machine import NetworkMachine
 from instride.core.network.ranges import RangeChunk
-from instride.errors import ErrorCode
+from instride.errors import ErrorCode, TransportError
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
@@ -66,6 +67,16 @@ class MonitorScript(NetworkScript):
 
     def consumed(self, records: int) -> None:
         self.do(Consumed(partitions={tp(0): (self.epoch(0), 0, records, 0)}))
+
+
+class RangesScript(MonitorScript):
+    """The same of a RangeConsumer."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(range_poll_interval=0.5, **settings)
+        self.machine = NetworkMachine(
+            self.config, lease=self.lease, random=lambda: 0.5, wall_clock=lambda: self.wall_clock, ranges=True
+        )
 
 
 # -- who has a partition
@@ -226,6 +237,70 @@ def test_the_end_of_the_log_is_no_stall(reading: MonitorScript) -> None:
     reading.consumed(5)
     reading.live_for(30)
     assert reading.noticed(PartitionStalled) == []
+
+
+def test_a_partition_of_which_no_fetch_was_ever_answered_stalls(reading: MonitorScript) -> None:
+    """Nobody knows whether it has records: silence of the broker is no end of the log."""
+    reading.live_for(14)
+    (stalled,) = reading.noticed(PartitionStalled)
+    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.UNANSWERED, 0, -1)
+    assert stalled.error == "no fetch of it was answered yet"
+    reading.fetched(0, 5, high_watermark=5)
+    reading.consumed(5)
+    reading.live_for(3)
+    assert [each.partition for each in reading.noticed(PartitionFlows)] == [tp(0)]
+
+
+def test_a_partition_at_its_end_stalls_while_each_fetch_of_it_is_refused(reading: MonitorScript) -> None:
+    reading.fetched(0, 5, high_watermark=5)
+    reading.consumed(5)
+    for _ in range(14):
+        refused = {("t", 0): api.FetchedPartition(error=75)}
+        reading.response(api.Fetch, api.FetchResponse(partitions=refused))
+        reading.live_for(1)
+    (stalled,) = reading.noticed(PartitionStalled)
+    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.UNANSWERED, 5, 5)
+    assert stalled.error == "UnknownLeaderEpochError (error code 75)"
+    assert [each for each in reading.logs if "stands still for" in each and stalled.error in each]
+
+
+def test_a_partition_at_its_end_stalls_while_its_broker_answers_no_fetch_well(reading: MonitorScript) -> None:
+    reading.fetched(0, 5, high_watermark=5)
+    reading.consumed(5)
+    for _ in range(14):
+        reading.response(api.Fetch, api.FetchResponse(error=-1))
+        reading.live_for(1)
+    (stalled,) = reading.noticed(PartitionStalled)
+    assert (stalled.cause, stalled.offset) == (StallCause.UNANSWERED, 5)
+    assert "error code -1" in stalled.error
+
+
+def test_a_partition_whose_end_cannot_be_listed_stalls() -> None:
+    script = RangesScript(stalled_after=10.0)
+    script.member_of(1, 0)
+    for _ in range(14):
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(error=6)}))
+        script.live_for(1)
+    (stalled,) = script.noticed(PartitionStalled)
+    assert stalled.cause is StallCause.UNANSWERED
+    assert "error code 6" in stalled.error
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(offset=0)}))
+    script.live_for(3)
+    assert script.noticed(PartitionFlows)
+    for _ in range(14):
+        script.response(api.ListOffsets, TransportError("the connection broke"))
+        script.live_for(1)
+    (stalled,) = script.noticed(PartitionStalled)
+    assert stalled.error == "the connection broke"
+
+
+def test_a_long_poll_that_is_not_answered_yet_is_no_stall() -> None:
+    script = MonitorScript(stalled_after=10.0, fetch_max_wait=20.0)
+    script.member_of(1, 0)
+    script.live_for(28)
+    assert script.noticed(PartitionStalled) == []
+    script.live_for(6)
+    assert [each.cause for each in script.noticed(PartitionStalled)] == [StallCause.UNANSWERED]
 
 
 def test_a_paused_partition_does_not_stall(reading: MonitorScript) -> None:

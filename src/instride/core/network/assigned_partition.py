@@ -75,6 +75,7 @@ class AssignedPartition:
         "doubt",
         "epoch",
         "failed_in",
+        "fetch_error",
         "fetch_number",
         "grace",
         "kept",
@@ -131,6 +132,8 @@ class AssignedPartition:
         self.reset_number = 0
         self.corrupt_at = -1
         self.known_end = -1
+        # What its last fetch met; empty where that was answered well. For telemetry.
+        self.fetch_error = "no fetch of it was answered yet"
         # Why it is to be reset, and from where: until the new position is known.
         self.reset_cause = ResetCause.OUT_OF_RANGE
         self.reset_from: int | None = None

@@ -45,9 +45,10 @@ from instride.core.network.fetch_capacity import (
     sharers,
     with_capacity,
 )
-from instride.core.network.positions import Fences, Positions
+from instride.core.network.positions import Fences, Positions, note_fetch, unchanged
 from instride.core.network.sessions import FetchSession, FetchSessionState
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
+from instride.errors.broker import name_of_code
 from instride.errors.codes import ErrorCategory, ErrorCode, of_category
 from instride.records import TopicPartition
 from instride.wire import api
@@ -228,11 +229,12 @@ class Fetcher:
         self._context.touch()
         session = self._sessions[lane]
         if not isinstance(result, api.FetchResponse) or result.error:
-            code = result.error if isinstance(result, api.FetchResponse) else 0
+            code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
+            note_fetch(self._held(), fences, str(error))
             if session.failed(code):
-                self._context.log(logging.DEBUG, f"node {lane[0]} lost a fetch session: {error_for_code(code)}")
+                self._context.log(logging.DEBUG, f"node {lane[0]} lost a fetch session: {error}")
             else:
-                self._failed(lane[0], fences, result, now)
+                self._failed(lane[0], fences, error, now)
             return
         session.response_received(result)
         self._node_backoff[lane[0]].succeeded()
@@ -241,6 +243,7 @@ class Fetcher:
             self._throttled[lane[0]] = now + result.throttle_time
         table, arrival = self._held(), Arrival()
         undecoded = []
+        note_fetch(table, fences, "")
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is not None and fences.get(assigned.partition) == assigned.stamp and assigned.awaits_records:
@@ -257,14 +260,11 @@ class Fetcher:
 
     def _end_unknown_ends(self, fences: Fences) -> None:
         """Law 10."""
-        table = self._held()
-        for partition, stamp in fences.items():
-            assigned = table.get(partition)
-            if assigned is not None and assigned.stamp == stamp and assigned.known_end < 0:
+        for assigned in unchanged(self._held(), fences):
+            if assigned.known_end < 0:
                 assigned.known_end = assigned.offset
 
-    def _failed(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
-        error = _error_of(result)
+    def _failed(self, node_id: int, fences: Fences, error: Exception, now: float) -> None:
         self._node_backoff[node_id].failed(now)
         level = logging.DEBUG if self._context.connections.closing else logging.INFO
         self._context.log(level, f"fetch from node {node_id} failed: {error}")
@@ -275,7 +275,7 @@ class Fetcher:
             if assigned.replica is not None and assigned.replica[0] == node_id:
                 assigned.replica = None
         if self._is_final(node_id, error):
-            asked = [assigned for assigned in self._held().values() if fences.get(assigned.partition) == assigned.stamp]
+            asked = unchanged(self._held(), fences)
             for assigned in [assigned for assigned in asked if assigned.phase is Phase.FETCHING]:
                 self._positions.fail(assigned, error)
                 assigned.alone = True
@@ -298,6 +298,7 @@ class Fetcher:
         follower = assigned.replica is not None and assigned.replica[0] == node_id
         self._context.connections.meter.read_from(assigned.partition, node_id if follower else None)
         if fetched.error:
+            assigned.fetch_error = name_of_code(fetched.error)
             if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 assigned.backoff.failed(now)  # or a leader that names it again each time would make us spin
                 return  # law 7: the leader knows better

@@ -6,8 +6,8 @@ Laws
 2. It goes on whatever the application does: what must be known while nobody polls is logged here, at once. The event
    goes up as well, and the listener hears of it in the application's next call.
 3. A delay is warned of once for each request, when half of its time has passed.
-4. A partition stands still when it is owned, not paused, behind or without a position, and nothing about it moved for
-   `stalled_after`. It is told once, and once more when that is over.
+4. A partition stands still when it is owned, not paused, behind or without a position or a fetch that succeeds, and
+   nothing about it moved for `stalled_after`. It is told once, and once more when that is over.
 5. The first fetch of a partition that the group assigned is told when it is put on a connection.
 """
 
@@ -202,7 +202,7 @@ class Monitor:
             if known is not None:
                 self._flows(assigned.partition, known, now)
             self._progress[assigned.partition] = _Progress(mark=mark, since=now, epoch=assigned.epoch)
-        elif cause is not None and not known.told and now - known.since >= self._context.config.stalled_after:
+        elif cause is not None and not known.told and now - known.since >= self._patience(cause):
             known.told = True
             self._warn(
                 PartitionStalled(
@@ -214,8 +214,14 @@ class Monitor:
                     offset=assigned.offset,
                     end=assigned.known_end,
                     waiting=assigned.records,
+                    error=assigned.fetch_error if cause is StallCause.UNANSWERED else "",
                 )
             )
+
+    def _patience(self, cause: StallCause) -> float:
+        """A broker may keep a fetch for so long as it was told to."""
+        config = self._context.config
+        return config.stalled_after + (config.fetch_max_wait if cause is StallCause.UNANSWERED else 0.0)
 
     def _cause(self, assigned: AssignedPartition) -> StallCause | None:
         """Why it would stand still; None where it has no reason to move."""
@@ -229,6 +235,8 @@ class Monitor:
             return StallCause.NOT_TAKEN
         if self._leaders.leader(assigned.partition) is None:
             return StallCause.NO_LEADER
+        if assigned.fetch_error:
+            return StallCause.UNANSWERED
         return StallCause.NOT_FETCHED if assigned.lagging else None
 
     def _flows(self, partition: TopicPartition, known: _Progress, now: float) -> None:

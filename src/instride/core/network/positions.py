@@ -75,7 +75,7 @@ from instride.records import TopicPartition
 from instride.telemetry import PositionReset, ResetCause
 from instride.wire import api
 
-__all__ = ["Fences", "Positions"]
+__all__ = ["Fences", "Positions", "note_fetch", "unchanged"]
 
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _NEEDS_SEEK = (
@@ -533,8 +533,7 @@ class Positions:
 
     def _current(self, fences: Fences) -> list[AssignedPartition]:
         """Law 2. They may be asked for again."""
-        table = self._held()
-        current = [table[tp] for tp, stamp in fences.items() if tp in table and table[tp].stamp == stamp]
+        current = unchanged(self._held(), fences)
         for assigned in current:
             assigned.asking = False
         return current
@@ -543,6 +542,17 @@ class Positions:
 def _is_passing(error: object) -> bool:
     """Whether asking again may help."""
     return isinstance(error, KafkaError) and error.retriable
+
+
+def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:
+    """Those that are still as they were asked for."""
+    return [table[tp] for tp, stamp in fences.items() if tp in table and table[tp].stamp == stamp]
+
+
+def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences, error: str) -> None:
+    """How a request of these ended; error: empty where it was answered well."""
+    for assigned in unchanged(table, fences):
+        assigned.fetch_error = error
 
 
 def _asked(partitions: list[AssignedPartition]) -> Fences:

@@ -21,7 +21,8 @@ from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.leaders import LeaderRequests, list_offsets
-from instride.core.network.positions import Fences, Positions
+from instride.core.network.positions import Fences, Positions, note_fetch
+from instride.errors.broker import name_of_code
 from instride.records import OffsetRange, TopicPartition
 from instride.wire import api
 
@@ -117,6 +118,7 @@ class LogEnds:
         if not isinstance(result, api.ListOffsetsResponse):
             self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
             self._requests.failed(node_id, now)
+            note_fetch(self._held(), fences, str(result))
             return
         self._requests.succeeded(node_id, next_at=now + self._context.config.range_poll_interval)
         table = self._held()
@@ -124,6 +126,7 @@ class LogEnds:
             assigned = table.get(TopicPartition(*tp))
             if assigned is None or fences.get(assigned.partition) != assigned.stamp or not assigned.awaits_records:
                 continue
+            assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
             if listed.error:
                 self._cluster.refresh()
             elif 0 <= listed.offset < assigned.offset:
