@@ -10,7 +10,13 @@ from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.net.oauth import OAuthClientCredentials
+from instride.processing.attempts import Attempt, current_attempt
+from instride.processing.dead_letters import DeadLetter
+from instride.processing.engine import Tally
 from instride.processing.partition_executor import PartitionExecutor
+from instride.processing.policy import DeadLetterRecord, Retry, RetryRecord, SkipRecord
+from instride.processing.processor import Processor
+from instride.processing.running import RunningProcessor
 from instride.records import (
     GroupMetadata,
     Node,
@@ -24,6 +30,7 @@ from instride.wire.decoder import ConsumerRecord
 from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = [
+    "Attempt",
     "Changes",
     "CommitEntry",
     "CommitResult",
@@ -33,6 +40,9 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
+    "current_attempt",
+    "DeadLetter",
+    "DeadLetterRecord",
     "GroupMetadata",
     "KafkaError",
     "Node",
@@ -44,8 +54,14 @@ __all__ = [
     "OffsetRange",
     "PartitionExecutor",
     "PartitionInfo",
+    "Processor",
     "RangeConsumer",
     "RebalanceListener",
+    "Retry",
+    "RetryRecord",
+    "RunningProcessor",
     "SerializationContext",
+    "SkipRecord",
+    "Tally",
     "TopicPartition",
 ]

@@ -14,6 +14,7 @@ Laws
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,9 @@ CANCELLED: Final = 3
 
 BLOCK_SIZE: Final = 4096
 """Small blocks are joined up to this size: a slow trickle behind one slow record makes no long list of blocks."""
+
+_SAME: Final = re.compile(rb"\x01+|[^\x01]+")
+"""Neighbours that are finished, and neighbours that are not."""
 
 Offsets = Sequence[int]
 
@@ -220,6 +224,27 @@ class Run:
             seek_number=self.seek_number,
             leader_epoch=self._leader_epoch,
         )
+
+    def first_unfinished(self) -> int:
+        """The offset of the first record that is not finished, or -1."""
+        for block in self._blocks:
+            if block.head < len(block.states):
+                return block.offsets[block.head]
+        return -1
+
+    def finished_beyond(self) -> list[tuple[int, int]]:
+        """Ranges [start, end) beyond the first record that is not finished, in which all records are finished."""
+        found: list[tuple[int, int]] = []
+        joins = False
+        for block in takewhile(self._is_before_gap, self._blocks):
+            for match in _SAME.finditer(block.states, block.head):
+                finished = block.states[match.start()] == FINISHED
+                if finished and not joins:
+                    found.append((block.offsets[match.start()], block.end(match.end() - 1)))
+                elif finished:
+                    found[-1] = (found[-1][0], block.end(match.end() - 1))
+                joins = finished
+        return found
 
     def records(self, *states: int) -> Iterator[Any]:
         """The records in these states, in order of delivery. (Finished ones are gone.)"""

@@ -86,7 +86,7 @@ def test_the_examples_of_the_consumers_page(kafka: LocalKafka, flights: str, num
 @pytest.mark.requirement("KIP-983/19")
 @pytest.mark.kafka
 def test_the_readmes_loop(kafka: LocalKafka, flights: str) -> None:
-    (code,) = examples("README.md")
+    code = examples("README.md")[1]
     handled = run(code, kafka.bootstrap_servers, flights)
     assert sorted(handled, key=lambda value: int(str(value, "ascii"))) == [  # type: ignore[call-overload]
         str(each).encode() for each in range(RECORDS)
@@ -95,7 +95,7 @@ def test_the_readmes_loop(kafka: LocalKafka, flights: str) -> None:
 
 @pytest.mark.kafka
 def test_the_readmes_loop_commits_what_was_finished_when_a_handler_fails(kafka: LocalKafka, flights: str) -> None:
-    (code,) = examples("README.md")
+    code = examples("README.md")[1]
     with pytest.raises(ValueError, match="record 7"):
         run(code, kafka.bootstrap_servers, flights, fails_at=7)
     partition = TopicPartition(flights, 0)
@@ -146,11 +146,12 @@ def test_every_event_of_telemetry_is_told_of() -> None:
 
 
 @pytest.mark.kafka
-def test_the_readmes_program_runs_as_it_stands_and_ends_on_sigterm(
-    kafka: LocalKafka, flights: str, tmp_path: Path
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_readmes_programs_run_as_they_stand_and_end_on_sigterm(
+    kafka: LocalKafka, flights: str, tmp_path: Path, number: int
 ) -> None:
     """In a process of its own; it is told only where its broker is, which topic, and to begin at the beginning."""
-    (code,) = examples("README.md")
+    code = examples("README.md")[number]
     code = code.replace("localhost:9092", kafka.bootstrap_servers).replace('"flights"', repr(flights))
     program = tmp_path / "program.py"
     program.write_text(code.replace("group_id=", 'auto_offset_reset="earliest", group_id='))
@@ -160,7 +161,7 @@ def test_the_readmes_program_runs_as_it_stands_and_ends_on_sigterm(
         try:
             assert process.stdout is not None
             # Lines may be mixed: they come from many threads.
-            while len(found := re.findall(rb"sigterm-0 (\d+)", told)) < RECORDS and (
+            while len(found := re.findall(rb"sigterm-\d--0 (\d+)", told)) < RECORDS and (
                 more := process.stdout.read(65536)
             ):
                 told += more
@@ -180,9 +181,11 @@ def test_the_loop_of_the_ledgers_page(kafka: LocalKafka, flights: str) -> None:
     assert sorted(map(str, handled)) == sorted(str(str(each).encode()) for each in range(RECORDS))
 
 
-def test_the_page_of_the_partition_executor_has_the_readmes_loop() -> None:
-    """docs/partition-executor.md"""
-    assert examples("docs/partition-executor.md") == examples("README.md")
+def test_pages_have_the_readmes_programs() -> None:
+    """docs/processor.md, docs/partition-executor.md"""
+    programs = examples("README.md")
+    assert examples("docs/processor.md")[:1] == programs[:1]
+    assert examples("docs/partition-executor.md") == programs[1:]
 
 
 def test_the_first_example_of_the_assignors_page() -> None:

@@ -21,7 +21,7 @@ from instride.testing import LocalKafka
 FOLDER = Path(__file__).parents[2] / "examples"
 PARTITIONS, EACH = 4, 60
 PATIENCE = 60.0
-MEMBERS = ["hand_over", "worker_pool", "changes", "ranges"]
+MEMBERS = ["process", "hand_over", "worker_pool", "changes", "ranges"]
 
 
 class Program:
@@ -119,8 +119,23 @@ def test_a_member_handles_and_commits_all(
 
 
 @pytest.mark.kafka
+def test_a_processor_of_coroutines_handles_and_commits_all(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program]
+) -> None:
+    expected = fill(kafka, topic, range(EACH))
+    group = f"process-{uuid.uuid4().hex[:8]}"
+    program = start("process", "--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group, "--asyncio")
+    wait_for_lines(expected.total(), program)
+    program.end()
+    assert Counter(program.lines) == expected
+    all_committed(kafka, topic, group, EACH)
+
+
+@pytest.mark.kafka
 @pytest.mark.requirement("KIP-983/2")
-@pytest.mark.parametrize("name", ["hand_over", pytest.param("changes", marks=pytest.mark.requirement("KIP-983/28"))])
+@pytest.mark.parametrize(
+    "name", ["process", "hand_over", pytest.param("changes", marks=pytest.mark.requirement("KIP-983/28"))]
+)
 def test_two_members_share_a_topic_and_one_leaves(
     kafka: LocalKafka, topic: str, start: Callable[..., Program], name: str
 ) -> None:

@@ -11,6 +11,8 @@ Laws
 
 from __future__ import annotations
 
+from types import GenericAlias
+
 from instride.records import TopicPartition
 from instride.wire.compiled import require_compiled
 from instride.wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, index_records, read_headers
@@ -115,6 +117,10 @@ class ConsumerRecord:
             self.epoch,
             self.seek_number,
         )
+
+    @classmethod
+    def __class_getitem__(cls, item: object) -> object:
+        return GenericAlias(cls, item)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConsumerRecord):

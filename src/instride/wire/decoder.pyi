@@ -1,18 +1,24 @@
 """What `decoder.py` offers, for type checkers and users (its own annotations speak Cython)."""
 
-from typing import Any, Final, final
+from typing import Any, Final, Generic, final
+
+from typing_extensions import TypeVar
 
 from instride.records import TopicPartition
 
 COMPILED: Final[bool]
 """False where INSTRIDE_PURE=1 let the slow form run."""
 
+K_co = TypeVar("K_co", covariant=True, default=Any)
+V_co = TypeVar("V_co", covariant=True, default=Any)
+
 @final
-class ConsumerRecord:
+class ConsumerRecord(Generic[K_co, V_co]):
     """A record as a broker gave it. Immutable; threads may share it; it can be pickled, compared and hashed.
 
     timestamp: milliseconds since 1970, or -1 for none. timestamp_type: 0 set by the producer, 1 by the broker.
     key, value: bytes, or what the consumer's deserializers made of them; None where Kafka has null.
+    ConsumerRecord[K, V] says of what type they are.
     headers: in order; a name may come twice.
     leader_epoch: of the leader that appended it, or -1. epoch: of the assignment it was returned in (0: none).
     seek_number: rises with each seek of its partition.
@@ -44,9 +50,9 @@ class ConsumerRecord:
     @property
     def timestamp_type(self) -> int: ...
     @property
-    def key(self) -> Any: ...
+    def key(self) -> K_co: ...
     @property
-    def value(self) -> Any: ...
+    def value(self) -> V_co: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
     @property

@@ -1,0 +1,121 @@
+"""One attempt at a record: what its executor does around the user's handler, in threads and on an event loop alike.
+
+Laws
+1. The engine is asked under the lock; deserializers, handlers and the dead-letter producer run without it.
+2. A record is deserialized by whoever handles it, so an error of that is the attempt's, and goes the same way.
+3. A dead letter is acknowledged before its record is finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from instride.deserializers import RecordReader
+from instride.errors import IllegalStateError
+from instride.processing.dead_letters import DeadLetter, dead_letter
+from instride.processing.engine import Engine, Task, Verdict
+from instride.processing.policy import Step
+from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["Attempt", "Desk", "current_attempt"]
+
+_logger = logging.getLogger("instride.processing")
+_current: Final[ContextVar[Attempt]] = ContextVar("instride_attempt")
+
+
+class Attempt:
+    """What a handler may know of the call it is in: `current_attempt()`.
+
+    number: 1 for the first attempt at this record. cancelled: whether its result is ignored, since its partition was
+    lost or the processor gave it up: it may as well stop. In asyncio the handler is cancelled besides.
+    """
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    @property
+    def number(self) -> int:
+        return self._task.attempts + 1
+
+    @property
+    def cancelled(self) -> bool:
+        return self._task.over
+
+
+def current_attempt() -> Attempt:
+    """In a handler: its attempt. Raises IllegalStateError elsewhere, in threads that the handler starts too."""
+    found = _current.get(None)
+    if found is None:
+        raise IllegalStateError("current_attempt() is for handlers, while a Processor calls them")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What the executors of one run share. attention: makes the loop's poll return; called without the lock.
+
+    clock: seconds. chance: in [0, 1). group: for dead letters. wants_attention: see `Rounds`; called under the lock.
+    """
+
+    engine: Engine
+    lock: threading.RLock
+    reader: RecordReader
+    clock: Callable[[], float]
+    chance: Callable[[], float]
+    attention: Callable[[], object]
+    wants_attention: Callable[[], bool]
+    dead_letters: str | None
+    group: str
+
+    def next_task(self) -> Task | None:
+        """Under the lock."""
+        return self.engine.take(self.clock())
+
+    def end(self, task: Task, error: BaseException | None) -> tuple[Verdict | None, bool]:
+        """Under the lock. Whether the loop is to be woken, besides."""
+        verdict = self.engine.end(task, error, self.clock(), self.chance())
+        return verdict, self.wants_attention()
+
+    def wrote(self, task: Task, error: BaseException | None) -> bool:
+        """Takes the lock. A dead letter was acknowledged, or was not; whether the loop is to be woken."""
+        with self.lock:
+            after = self.engine.wrote(task, error, self.clock(), self.chance())
+            attention = self.wants_attention()
+        name = f"{task.lane.partition} at offset {task.offset}"
+        if after is not None:
+            _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, error)
+        elif not task.over:
+            _logger.warning("%s: dead letter written after %d attempts: %s", name, task.attempts, _told(task.error))
+        return attention
+
+    def read(self, task: Task) -> ConsumerRecord:
+        """For its handler. Raises DeserializationError. Says who asks `current_attempt`."""
+        _current.set(Attempt(task))
+        return self.reader.read(task.record) if self.reader else task.record
+
+    def letter(self, task: Task) -> DeadLetter:
+        assert self.dead_letters is not None
+        return dead_letter(self.dead_letters, task.record, task.error, task.attempts, self.group)
+
+    def note(self, task: Task, verdict: Verdict) -> None:
+        """In the log: sizes and places, never contents. Without the lock."""
+        where = task.lane.partition
+        if verdict.step is Step.RETRY:
+            text = "%s at offset %d: attempt %d failed, tried again in %.1f s: %s"
+            _logger.info(text, where, task.offset, task.attempts, verdict.after, _told(task.error))
+        elif verdict.step is Step.SKIP:
+            _logger.warning("%s at offset %d: skipped: %s", where, task.offset, _told(task.error))
+        elif verdict.step is Step.STOP:
+            text = "%s at offset %d: failed for good, the processor stops: %s"
+            _logger.error(text, where, task.offset, _told(task.error))
+
+
+def _told(error: BaseException | None) -> str:
+    return "its attempts were used up by an earlier owner" if error is None else type(error).__name__

@@ -1,0 +1,145 @@
+"""What a `Processor` says, checked once: a value that everything which runs it reads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypedDict, get_args
+
+from instride import arguments
+from instride.deserializers import RecordReader
+from instride.errors import ConfigError
+from instride.processing.dead_letters import Produce
+from instride.processing.engine import EnginePlan, Order
+from instride.processing.policy import NO_RETRY, AfterFailure, Failures, Retry
+from instride.processing.rounds import Pace
+
+__all__ = ["Definition", "ProcessorOptions", "definition"]
+
+
+class ProcessorOptions(TypedDict, total=False):
+    """The options of a `Processor` besides its handler, topics and deserializers; explained there."""
+
+    order: Order
+    concurrency: int
+    concurrency_per_partition: int
+    retry: Retry
+    on_failure: AfterFailure
+    dead_letters: str
+    produce: Produce
+    timeout: float
+    max_records: int
+    max_bytes: int
+    commit_interval: float
+    drain_timeout: float
+    max_metadata: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """is_async: whether the handler is a coroutine function. reader: of the deserializers."""
+
+    handler: Callable[[Any], Any]
+    is_async: bool
+    topics: tuple[str, ...]
+    reader: RecordReader
+    plan: EnginePlan
+    pace: Pace
+    concurrency: int
+    dead_letters: str | None
+    produce: Produce | None
+    timeout: float | None
+
+    @property
+    def name(self) -> str:
+        """The handler's, for threads and logs."""
+        return getattr(self.handler, "__qualname__", type(self.handler).__name__)
+
+
+def definition(
+    handler: Any, topics: Any, reader: RecordReader, options: ProcessorOptions, verb: str = "Processor"
+) -> Definition:
+    """Raises TypeError, ValueError or ConfigError."""
+    if not callable(handler):
+        raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
+    unknown = options.keys() - ProcessorOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
+    concurrency = _positive(verb, options, "concurrency", 32)
+    found = Definition(
+        handler=handler,
+        is_async=_is_async(handler),
+        topics=_topics(verb, topics),
+        reader=reader,
+        plan=EnginePlan(
+            order=_order(verb, options),
+            failures=_failures(verb, options),
+            per_partition=_positive(verb, options, "concurrency_per_partition", concurrency),
+            max_records=_positive(verb, options, "max_records", 10_000),
+            max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
+            metadata_limit=_positive(verb, options, "max_metadata", 4_000),
+        ),
+        pace=Pace(
+            commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
+            drain_timeout=arguments.seconds(verb, options.get("drain_timeout", 30.0), name="drain_timeout"),
+        ),
+        concurrency=concurrency,
+        dead_letters=options.get("dead_letters"),
+        produce=options.get("produce"),
+        timeout=_timeout(verb, options),
+    )
+    if found.timeout is not None and not found.is_async:
+        raise ConfigError(
+            f"{verb}: timeout is for coroutine functions: a thread cannot be interrupted. Bound the calls that the "
+            "handler makes, or let it look at current_attempt().cancelled"
+        )
+    return found
+
+
+def _is_async(handler: Callable[..., Any]) -> bool:
+    called = getattr(type(handler), "__call__", None)  # noqa: B004 - whether that is a coroutine function
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
+
+
+def _topics(verb: str, topics: Any) -> tuple[str, ...]:
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise TypeError(f'{verb} takes a list of topics, such as topics=["orders"], not {topics!r}')
+    found = tuple(arguments.text(verb, "a topic", each) for each in topics)
+    if not found:
+        raise ConfigError(f"{verb}: topics is empty")
+    return found
+
+
+def _order(verb: str, options: ProcessorOptions) -> Order:
+    order = options.get("order", "key")
+    if order not in get_args(Order):
+        raise ConfigError(f"{verb}: order must be one of {', '.join(get_args(Order))}; it is {order!r}")
+    return order
+
+
+def _failures(verb: str, options: ProcessorOptions) -> Failures:
+    letters = options.get("dead_letters")
+    after = options.get("on_failure", "stop" if letters is None else "dead-letter")
+    if after not in get_args(AfterFailure):
+        raise ConfigError(f"{verb}: on_failure must be one of {', '.join(get_args(AfterFailure))}; it is {after!r}")
+    if after == "dead-letter" and letters is None:
+        raise ConfigError(f'{verb}: on_failure="dead-letter" needs the name of a topic: dead_letters="orders.dlq"')
+    if options.get("produce") is not None and letters is None:
+        raise ConfigError(f"{verb}: produce is for dead letters; name their topic: dead_letters=...")
+    retry = options.get("retry", NO_RETRY)
+    if not isinstance(retry, Retry):
+        raise TypeError(f"{verb}: retry must be a Retry, such as Retry(attempts=5), not {retry!r}")
+    return Failures(retry=retry, after=after, has_dead_letters=letters is not None)
+
+
+def _timeout(verb: str, options: ProcessorOptions) -> float | None:
+    timeout = options.get("timeout")
+    return None if timeout is None else arguments.seconds(verb, timeout, name="timeout")
+
+
+def _positive(verb: str, options: ProcessorOptions, name: str, default: int) -> int:
+    found = arguments.count(verb, name, options.get(name, default))
+    if found < 1:
+        raise ValueError(f"{verb}: {name} must be 1 or more; it is {found}")
+    return found

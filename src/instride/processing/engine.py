@@ -1,0 +1,747 @@
+"""What a `Processor` decides: which record is started next, what becomes of one that failed, what may be committed,
+what a hand-over waits for, what is paused.
+
+Laws (rules 16 and 18 of docs/rebalance.md)
+1. Pure: no thread, no clock, no chance; nothing of the user's is called but `Retry.on`. Its owner holds a lock around
+   every call, and gives it the time and the chance.
+2. A record is pending (where its partition was committed is not known yet), queued, started, or finished. From queued
+   to started is one step. Finished is also what was skipped, what has an acknowledged dead letter, and what an earlier
+   owner's commit remembers as finished. A record that waits for its next attempt is queued; one whose dead letter is
+   being written is started.
+3. Order "key": of the records of one key in one partition the next is startable when the one before is finished;
+   "partition": the same with one key for all. "none", and records without a key: all are startable. The lowest offset
+   goes first.
+4. A commit has the offset of the first unfinished record, and remembers what is finished beyond it and how often the
+   others were tried. While more would have to be remembered than the metadata takes, only the first unfinished record
+   is started.
+5. A record that fails for good ("stop") ends the processing: nothing more is started, and its partition's commits stay
+   before it.
+6. Of a held partition nothing is started. A hand-over waits for what is started and for the commit of what is finished
+   and tried, for nothing else; so a partition without these is released: its queue is dropped.
+7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
+8. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
+   is ignored; what was started of it is given up, so that its owner can cancel it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Literal
+from uuid import UUID
+
+from instride import arguments
+from instride._run import FINISHED, Block, Run
+from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
+from instride.consumer_records import Stretch
+from instride.processing.policy import Failures, Step
+from instride.processing.remembered import Remembered, decode, encode
+from instride.records import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["Engine", "EnginePlan", "Order", "Tally", "Task", "Verdict"]
+
+Order = Literal["partition", "key", "none"]
+
+_run: Final = attrgetter("topic", "partition", "epoch", "seek_number")
+_BYTES_PER_RANGE: Final = 4
+"""Of metadata, in base64; most ranges need three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePlan:
+    """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
+
+    max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
+    metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
+    """
+
+    order: Order = "key"
+    failures: Failures = field(default_factory=Failures)
+    per_partition: int = 1 << 30
+    max_records: int = 10_000
+    max_bytes: int = 64 << 20
+    metadata_limit: int = 4_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """How many records so far. remembered: not run again, since an earlier owner's commit says that they are finished.
+    abandoned: given up while at work. attempts: handlers' calls that ended."""
+
+    finished: int = 0
+    attempts: int = 0
+    retried: int = 0
+    skipped: int = 0
+    dead_lettered: int = 0
+    failed: int = 0
+    remembered: int = 0
+    abandoned: int = 0
+
+
+class Task:
+    """One record on its way. attempts: how often it was handled before. error: of the last attempt.
+
+    writes_dead_letter: not its handler is due but its dead letter. over: its result is ignored. canceller: set by the
+    executor, called when it is given up.
+    """
+
+    __slots__ = (
+        "attempts",
+        "canceller",
+        "error",
+        "key",
+        "lane",
+        "offset",
+        "over",
+        "record",
+        "since",
+        "size",
+        "writes_dead_letter",
+    )
+
+    def __init__(self, record: ConsumerRecord, lane: Lane, key: Any, size: int) -> None:
+        self.record = record
+        self.offset = record.offset
+        self.lane = lane
+        self.key = key
+        self.size = size
+        self.attempts = 0
+        self.error: BaseException | None = None
+        self.writes_dead_letter = False
+        self.over = False
+        self.since = 0.0
+        self.canceller: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of an attempt that failed. after: for a retry, seconds."""
+
+    step: Step
+    after: float = 0.0
+
+
+class Lane:
+    """One partition's records in one epoch and seek number.
+
+    fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
+    behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
+    later: how many wait for their next attempt. version rises with each thing that a commit would tell.
+    """
+
+    __slots__ = (
+        "again",
+        "attempts",
+        "base",
+        "behind",
+        "committed",
+        "epoch",
+        "fresh",
+        "held",
+        "later",
+        "located",
+        "partition",
+        "paused",
+        "pending",
+        "queued",
+        "ranges",
+        "records",
+        "released",
+        "remembered",
+        "run",
+        "seek_number",
+        "since",
+        "size",
+        "started",
+        "topic_id",
+        "version",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int, seek_number: int, base: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.seek_number = seek_number
+        self.base = base
+        self.run = Run(partition, epoch, seek_number)
+        self.fresh: deque[Task] = deque()
+        self.again: list[tuple[int, Task]] = []
+        self.behind: dict[Any, deque[Task] | None] = {}
+        self.pending: list[ConsumerRecord] = []
+        self.started: dict[int, Task] = {}
+        self.attempts: dict[int, int] = {}
+        self.remembered: Remembered = Remembered()
+        self.topic_id: UUID | None = None
+        self.later = 0
+        self.queued = 0
+        self.records = 0
+        self.size = 0
+        self.ranges = 0
+        self.since = 0
+        self.version = 0
+        self.committed = 0
+        self.located = False
+        self.held = False
+        self.released = False
+        self.paused = False
+
+    @property
+    def is_ahead(self) -> bool:
+        return self.version > self.committed
+
+    def next_offset(self) -> int:
+        return self.run.next_offset if self.run.next_offset >= 0 else self.base
+
+    def first_startable(self) -> Task | None:
+        if self.again and not (self.fresh and self.fresh[0].offset < self.again[0][0]):
+            return self.again[0][1]
+        return self.fresh[0] if self.fresh else None
+
+    def pop_startable(self) -> Task:
+        if self.again and not (self.fresh and self.fresh[0].offset < self.again[0][0]):
+            return heappop(self.again)[1]
+        return self.fresh.popleft()
+
+    def release_key(self, key: Any) -> None:
+        """The record of this key that was on its way is finished."""
+        waiting = self.behind.get(key)
+        if waiting:
+            task = waiting.popleft()
+            heappush(self.again, (task.offset, task))
+        else:
+            self.behind.pop(key, None)
+
+    def memory(self) -> Remembered:
+        """What a commit is to remember: of the records that came, and of those to come what was remembered before."""
+        ranges, reached = self.run.finished_beyond(), max(self.run.last_offset + 1, self.base)
+        for start, end in self.remembered.finished:
+            if end <= reached:
+                continue
+            if ranges and ranges[-1][1] >= max(start, reached):
+                ranges[-1] = ranges[-1][0], end
+            else:
+                ranges.append((max(start, reached), end))
+        to_come = {at: number for at, number in self.remembered.attempts.items() if at >= reached}
+        self.ranges, self.since = len(ranges), 0
+        return Remembered(finished=ranges, attempts={**self.attempts, **to_come} if to_come else self.attempts)
+
+
+class Engine:
+    """See the laws above. `queued` and `started` count records; `records` and `bytes` all that is unfinished.
+
+    failure: what ended the processing (law 5). tally: what was done so far.
+    """
+
+    def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
+        self.plan = plan
+        self.queued = 0
+        self.started = 0
+        self.records = 0
+        self.bytes = 0
+        self.failure: BaseException | None = None
+        self.tally = Tally()
+        self.uncommitted = 0
+        self._size = size
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._turns: OrderedDict[tuple[str, int], Lane] = OrderedDict()
+        self._held: dict[tuple[str, int], Lane] = {}
+        self._ahead: dict[tuple[str, int], Lane] = {}
+        self._unlocated: dict[tuple[str, int], Lane] = {}
+        self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
+        self._later: list[tuple[float, int, Task]] = []
+        self._numbers = count()
+        self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
+        # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
+        self._open: dict[tuple[str, int], Lane] = {}
+        self._paused: dict[tuple[str, int], Lane] = {}
+        self._drained: dict[tuple[str, int], Lane] = {}
+        self._stopping = False
+
+    # -- what a poll brings
+
+    def submit(
+        self, records: Iterable[ConsumerRecord], lost: Iterable[tuple[str, int]] = (), stretches: Sequence[Stretch] = ()
+    ) -> list[Task]:
+        """Give up the lost partitions, then queue the records. What was started and is given up (law 8).
+
+        stretches: `ConsumerRecords.stretches` of the poll. After `stop` records are dropped: nothing of them was begun.
+        """
+        given_up: list[Task] = []
+        for partition in arguments.partitions("submit", lost):
+            given_up += self._drop(partition)
+        if self._stopping:
+            return given_up
+        batch = list(records)
+        place = 0
+        for stretch in stretches or [Stretch(-1, -1, len(batch))]:
+            for run, group in groupby(batch[place : place + stretch.records], _run):
+                given_up += self._take_run(run, list(group), stretch)
+            place += stretch.records
+        return given_up
+
+    def _take_run(self, run: tuple[Any, ...], records: list[ConsumerRecord], stretch: Stretch) -> list[Task]:
+        topic, number, epoch, seek_number = run
+        partition = TopicPartition(topic, number)
+        lane, given_up = self._lanes.get(partition), []
+        if lane is None or (lane.epoch, lane.seek_number) < (epoch, seek_number):
+            given_up = self._drop(partition)
+            base = records[0].offset if stretch.start < 0 else stretch.start
+            lane = self._lanes[partition] = self._unlocated[partition] = Lane(partition, epoch, seek_number, base)
+            if partition in self._located:
+                self.locate(partition, *self._located.pop(partition))
+        if (lane.epoch, lane.seek_number) == (epoch, seek_number) and not lane.released:
+            self._add(lane, records)
+        return given_up
+
+    def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
+        lane.run.add(Block(records))
+        size = sum(map(self._size, records))
+        self._count(lane, len(records), size)
+        lane.queued += len(records)
+        self.queued += len(records)
+        self._unpause(lane)  # a paused partition returns nothing: whoever paused it has resumed it
+        if lane.located:
+            self._queue(lane, records)
+        else:
+            lane.pending += records
+
+    def _queue(self, lane: Lane, records: Iterable[ConsumerRecord]) -> None:
+        key_of = self._key_of
+        done = _Within(lane.remembered.finished)
+        for record in records:
+            key = key_of(record)
+            task = Task(record, lane, key, self._size(record))
+            if record.offset in done:
+                self._was_finished_before(lane, task)
+                continue
+            if task.offset in lane.remembered.attempts:
+                self._was_tried_before(lane, task)
+            if key is None:
+                lane.fresh.append(task)
+            elif key in lane.behind:
+                waiting = lane.behind[key]
+                if waiting is None:
+                    lane.behind[key] = deque((task,))
+                else:
+                    waiting.append(task)
+            else:
+                lane.behind[key] = None
+                lane.fresh.append(task)
+        self._changed(lane)
+
+    def _key_of(self, record: ConsumerRecord) -> Any:
+        order = self.plan.order
+        if order == "key":
+            return record.key
+        return b"" if order == "partition" else None
+
+    def _was_finished_before(self, lane: Lane, task: Task) -> None:
+        lane.queued -= 1
+        self.queued -= 1
+        self.tally.remembered += 1
+        self._finish(task)
+
+    def _was_tried_before(self, lane: Lane, task: Task) -> None:
+        """By an earlier owner. Where that used all attempts up, and was to write a dead letter, we write it."""
+        task.attempts = lane.attempts[task.offset] = lane.remembered.attempts[task.offset]
+        failures = self.plan.failures
+        task.writes_dead_letter = failures.after == "dead-letter" and failures.retry.is_last(task.attempts)
+
+    def _count(self, lane: Lane, records: int, size: int) -> None:
+        lane.records += records
+        lane.size += size
+        self.records += records
+        self.bytes += size
+
+    def _drop(self, partition: tuple[str, int]) -> list[Task]:
+        """It is over: what ends of it is ignored."""
+        lane = self._lanes.pop(partition, None)
+        if lane is None:
+            return []
+        self._located.pop(partition, None)
+        given_up = [task for _, task in sorted(lane.started.items())]
+        for task in given_up:
+            task.over = True
+        self.tally.abandoned += len(given_up)
+        self.started -= len(given_up)
+        lane.started.clear()
+        self._empty(lane)
+        return given_up
+
+    def _empty(self, lane: Lane) -> None:
+        """Drop all that is counted of it, and leave every list."""
+        self._count(lane, -lane.records, -lane.size)
+        self.queued -= lane.queued
+        lane.queued = lane.later = 0
+        lane.released = True
+        for each in (lane.fresh, lane.again, lane.behind, lane.pending):
+            each.clear()
+        self._unpause(lane)
+        lists: tuple[dict[tuple[str, int], Lane], ...] = (
+            self._turns,
+            self._held,
+            self._open,
+            self._ahead,
+            self._unlocated,
+        )
+        for named in lists:
+            named.pop(lane.partition, None)
+
+    def _changed(self, lane: Lane) -> None:
+        """Something of it may be started, paused or resumed that could not be before."""
+        if lane.paused:
+            self._drained[lane.partition] = lane
+        elif lane.queued:
+            self._open[lane.partition] = lane
+        if lane.partition not in self._turns and self._may_start(lane):
+            self._turns[lane.partition] = lane
+
+    # -- where a partition begins
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """What was located is of an earlier assignment."""
+        for partition in partitions:
+            self._located.pop(partition, None)
+
+    def has_unlocated(self) -> bool:
+        """Whether records wait until it is known where their partitions begin."""
+        return bool(self._unlocated)
+
+    def unlocated(self) -> list[TopicPartition]:
+        """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
+        return [lane.partition for lane in self._unlocated.values() if not lane.version]
+
+    def locate(
+        self, partition: tuple[str, int], committed: OffsetAndMetadata | None, topic_id: UUID | None = None
+    ) -> None:
+        """What the group has committed of it. None: nothing, so the start is committed first (law 7)."""
+        lane = self._unlocated.get(partition)
+        if lane is None:
+            if committed is not None:
+                self._located[partition] = committed, topic_id
+            return
+        lane.topic_id = topic_id
+        if committed is None:
+            self._touch(lane)
+            return
+        lane.remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
+        self._begin(lane)
+
+    def has_lane(self, partition: tuple[str, int]) -> bool:
+        """Whether records of it have come."""
+        return partition in self._lanes
+
+    def _begin(self, lane: Lane) -> None:
+        del self._unlocated[lane.partition]
+        lane.located = True
+        pending, lane.pending = lane.pending, []
+        self._queue(lane, pending)
+
+    # -- what workers do
+
+    def take(self, now: float) -> Task | None:
+        """Start the next record of the partition whose turn it is. None where nothing may be started now."""
+        if not self.has_next(now):
+            return None
+        lane = next(iter(self._turns.values()))
+        self._turns.move_to_end(lane.partition)
+        task = lane.pop_startable()
+        lane.started[task.offset] = task
+        lane.queued -= 1
+        self.queued -= 1
+        self.started += 1
+        task.since = now
+        if lane.paused and not lane.queued:
+            self._drained[lane.partition] = lane
+        return task
+
+    def has_next(self, now: float) -> bool:
+        """Whether something may be started; then it is of the first in `_turns`."""
+        if self._later and self._later[0][0] <= now:
+            self._wake(now)
+        while self._turns:
+            if self._may_start(next(iter(self._turns.values()))):
+                return True
+            self._turns.popitem(last=False)
+        return False
+
+    def next_due(self) -> float | None:
+        """When the next record that waits for another attempt may be started."""
+        return self._later[0][0] if self._later and not self._stopping else None
+
+    def _wake(self, now: float) -> None:
+        while self._later and self._later[0][0] <= now:
+            _, _, task = heappop(self._later)
+            lane = task.lane
+            if not lane.released:
+                lane.later -= 1
+                heappush(lane.again, (task.offset, task))
+                self._changed(lane)
+
+    def _may_start(self, lane: Lane) -> bool:
+        if lane.held or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
+            return False
+        return len(lane.started) < self.plan.per_partition and self._fits(lane)
+
+    def _fits(self, lane: Lane) -> bool:
+        """Law 4. One range is counted for each record that is finished, or may be, out of order, until it matters."""
+        if lane.ranges + lane.since + len(lane.started) < self._most_ranges:
+            return True
+        lane.memory()
+        if lane.ranges + len(lane.started) < self._most_ranges:
+            return True
+        first = lane.first_startable()
+        return first is not None and first.offset == lane.run.first_unfinished()
+
+    def end(self, task: Task, error: BaseException | None, now: float, chance: float) -> Verdict | None:
+        """An attempt ended. None: the record is finished, or its result is ignored. chance: in [0, 1).
+
+        Where the verdict is a dead letter, the record stays started until `wrote` tells what became of it.
+        """
+        if task.over:
+            return None
+        self.tally.attempts += 1
+        if error is None:
+            self.tally.finished += 1
+            self._end_started(task)
+            self._finish(task)
+            return None
+        task.attempts += 1
+        task.error = error
+        step, after = self.plan.failures.decide(error, task.attempts, chance)
+        if step is Step.RETRY:
+            self.tally.retried += 1
+            self._again(task, now + after)
+        elif step is Step.SKIP:
+            self.tally.skipped += 1
+            self._end_started(task)
+            self._finish(task)
+        elif step is Step.STOP:
+            self._fail(task, error)
+        else:
+            task.writes_dead_letter = True
+        return Verdict(step=step, after=after)
+
+    def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
+        """A dead letter was acknowledged, or could not be written: then the seconds until it is tried again."""
+        if task.over:
+            return None
+        if error is None:
+            self.tally.dead_lettered += 1
+            self._end_started(task)
+            self._finish(task)
+            return None
+        after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
+        self._again(task, now + after)
+        return after
+
+    def _end_started(self, task: Task) -> None:
+        del task.lane.started[task.offset]
+        self.started -= 1
+
+    def _finish(self, task: Task) -> None:
+        lane = task.lane
+        lane.run.mark(task.offset, FINISHED)
+        lane.since += 1
+        lane.attempts.pop(task.offset, None)
+        self._count(lane, -1, -task.size)
+        if task.key is not None:
+            lane.release_key(task.key)
+        self.uncommitted += 1
+        self._touch(lane)
+        self._changed(lane)
+
+    def _touch(self, lane: Lane) -> None:
+        """A commit would tell something new."""
+        lane.version += 1
+        self._ahead[lane.partition] = lane
+
+    def _again(self, task: Task, due: float) -> None:
+        lane = task.lane
+        self._end_started(task)
+        lane.attempts[task.offset] = task.attempts
+        lane.queued += 1
+        lane.later += 1
+        self.queued += 1
+        heappush(self._later, (due, next(self._numbers), task))
+        self._touch(lane)
+        self._changed(lane)
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        self.tally.failed += 1
+        task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
+        self._end_started(task)
+        self._touch(task.lane)
+        if self.failure is None:
+            record = task.record
+            error.add_note(f"while handling {task.lane.partition} at offset {record.offset}, attempt {task.attempts}")
+            self.failure = error
+
+    # -- commits
+
+    def committable(self) -> CommitSnapshot:
+        """What a commit would tell that the group does not have: offsets, with what is finished beyond (law 4)."""
+        entries = {lane.partition: self._entry(lane) for lane in self._ahead.values()}
+        versions = {lane.partition: (lane, lane.version) for lane in self._ahead.values()}
+        self.uncommitted = 0
+        return CommitSnapshot(entries, partial(self._settled, versions))
+
+    def _entry(self, lane: Lane) -> CommitEntry:
+        entry, offset = lane.run.entry(), lane.next_offset()
+        memory = lane.memory()
+        metadata = encode(offset, memory, topic_id=lane.topic_id, limit=self.plan.metadata_limit)
+        return CommitEntry(
+            offset=offset,
+            epoch=lane.epoch,
+            seek_number=lane.seek_number,
+            leader_epoch=entry.leader_epoch,
+            metadata=metadata,
+        )
+
+    def has_starts(self) -> bool:
+        """Whether records wait for the commit of where their partition begins (law 7)."""
+        return any(lane.is_ahead for lane in self._unlocated.values())
+
+    def shrink_metadata(self) -> int:
+        """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
+        limit = self.plan.metadata_limit // 2 if self.plan.metadata_limit > 128 else 0
+        self.plan = replace(self.plan, metadata_limit=limit)
+        self._most_ranges = limit // _BYTES_PER_RANGE // 2 or 1 << 30
+        return limit
+
+    def _settled(
+        self,
+        versions: dict[TopicPartition, tuple[Lane, int]],
+        partition: TopicPartition,
+        _: CommitEntry,
+        outcome: CommitOutcome,
+    ) -> None:
+        """Its owner locks. A stale one is never committed, so it is ahead of nothing any more."""
+        lane, version = versions[partition]
+        if outcome is CommitOutcome.FAILED or self._lanes.get(partition) is not lane:
+            return
+        lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, version)
+        if not lane.is_ahead:
+            self._ahead.pop(partition, None)
+        if not lane.located and partition in self._unlocated:
+            self._begin(lane)
+
+    # -- hand-overs
+
+    def hold(self, partitions: Iterable[tuple[str, int]]) -> set[TopicPartition]:
+        """Law 6. partitions: all that are to be revoked; what of them is to be delayed. For each poll that returned."""
+        wanted = dict.fromkeys(arguments.partitions("hold", partitions))
+        for lane in [lane for partition, lane in self._held.items() if partition not in wanted]:
+            self._reassigned(lane)
+        for lane in [self._lanes[partition] for partition in wanted if partition in self._lanes]:
+            if not lane.released:
+                self._hold_or_release(lane)
+        return {lane.partition for lane in self._held.values()}
+
+    def _hold_or_release(self, lane: Lane) -> None:
+        lane.held = True
+        if lane.started or lane.is_ahead:
+            self._held[lane.partition] = lane
+        else:
+            self._empty(lane)
+
+    def _reassigned(self, lane: Lane) -> None:
+        del self._held[lane.partition]
+        lane.held = False
+        self._changed(lane)
+
+    def is_urgent(self) -> bool:
+        """Whether a held partition waits for nothing but a commit."""
+        return any(not lane.started and lane.is_ahead for lane in self._held.values())
+
+    def waits_for(self, partition: tuple[str, int]) -> ConsumerRecord | None:
+        """The oldest record that is at work of it: what its hand-over, or its next commit, waits for."""
+        lane = self._lanes.get(partition)
+        return lane.started[min(lane.started)].record if lane is not None and lane.started else None
+
+    # -- the end
+
+    def stop(self) -> None:
+        """Start nothing more, for good; what is queued stays so, and is another's."""
+        self._stopping = True
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing is started."""
+        return not self.started
+
+    def give_up(self) -> list[Task]:
+        """What is still at work, in order of partition and offset; its results are ignored from here on."""
+        given_up: list[Task] = []
+        for lane in self._lanes.values():
+            given_up += [task for _, task in sorted(lane.started.items())]
+            lane.started.clear()
+        for task in given_up:
+            task.over = True
+        self.tally.abandoned += len(given_up)
+        self.started -= len(given_up)
+        return given_up
+
+    def at_work(self) -> Iterator[Task]:
+        """What is started, by partition; for health and logs."""
+        for lane in list(self._lanes.values()):
+            yield from list(lane.started.values())
+
+    # -- back-pressure
+
+    def full(self) -> list[TopicPartition]:
+        """To be paused now: when all together are at the limit, those with a queue."""
+        if self.records < self.plan.max_records and self.bytes < self.plan.max_bytes:
+            return []
+        found = [lane for lane in self._open.values() if lane.queued and not lane.held]
+        self._open.clear()
+        for lane in found:
+            lane.paused = True
+            self._paused[lane.partition] = lane
+        return sorted(lane.partition for lane in found)
+
+    def ready(self) -> list[TopicPartition]:
+        """To be resumed now: those without a queue; when all together are at half of the limit, all paused ones."""
+        if self.is_roomy():
+            found = list(self._paused.values())
+        else:
+            found = [lane for lane in self._drained.values() if not lane.queued]
+        self._drained.clear()
+        found = [lane for lane in found if not lane.held]
+        for lane in found:
+            self._unpause(lane)
+            self._changed(lane)
+        return sorted(lane.partition for lane in found)
+
+    def is_roomy(self) -> bool:
+        return 2 * self.records <= self.plan.max_records and 2 * self.bytes <= self.plan.max_bytes
+
+    def wants_resuming(self) -> bool:
+        """Whether `ready` would name something, as far as that is known cheaply."""
+        return bool(self._paused) and self.is_roomy()
+
+    def _unpause(self, lane: Lane) -> None:
+        lane.paused = False
+        self._paused.pop(lane.partition, None)
+        self._drained.pop(lane.partition, None)
+
+
+class _Within:
+    """Whether offsets that rise lie in ranges that rise. Each offset is asked for once, in order."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._left = deque(ranges)
+
+    def __contains__(self, offset: int) -> bool:
+        left = self._left
+        while left and left[0][1] <= offset:
+            left.popleft()
+        return bool(left) and left[0][0] <= offset

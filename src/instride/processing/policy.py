@@ -1,0 +1,124 @@
+"""What becomes of a record whose handler failed: tried again, written to the dead-letter topic, skipped, or the end.
+
+Laws
+1. Pure: time and chance are arguments, nothing is written or waited for.
+2. The attempt limit is of one record over all of its owners, where these commit with remembered attempts
+   (`remembered`); without that, of one owner.
+3. What is no `Exception` (Ctrl-C, SystemExit) is never retried, skipped or dead-lettered: it ends the processing.
+4. A record that cannot be deserialized is tried again only where `on` names that error: bytes do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+from instride import arguments
+from instride.errors import DeserializationError
+
+__all__ = ["AfterFailure", "DeadLetterRecord", "Failures", "Retry", "RetryOn", "RetryRecord", "SkipRecord", "Step"]
+
+RetryOn: TypeAlias = "type[BaseException] | tuple[type[BaseException], ...] | Callable[[Exception], bool]"
+AfterFailure = Literal["stop", "skip", "dead-letter"]
+
+
+class RetryRecord(Exception):  # noqa: N818 - a handler's request, not an error
+    """A handler raises it to be called with the record again. It counts as an attempt.
+
+    after: seconds until then; None: the back-off of the `Retry` policy.
+    """
+
+    def __init__(self, message: str = "", *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = None if after is None else arguments.seconds("RetryRecord", after, name="after")
+
+
+class SkipRecord(Exception):  # noqa: N818
+    """A handler raises it to leave the record out: it counts as finished, and is counted and logged as skipped."""
+
+
+class DeadLetterRecord(Exception):  # noqa: N818
+    """A handler raises it to have the record written to the dead-letter topic now, whatever attempts are left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """When a failed record is tried again. Immutable; any thread may use it.
+
+    attempts: how often a record is handled at most, the first time included; None: without a limit.
+    on: which errors: a class, a tuple of them, or a function of the error. `RetryRecord` is always tried again.
+    backoff: seconds before the second attempt; doubled for each further one, up to backoff_max.
+    jitter: up to this part of a delay is added or taken off by chance.
+    Raises TypeError or ValueError for a wrong value.
+    """
+
+    attempts: int | None = 5
+    on: RetryOn = field(default=Exception)
+    backoff: float = 0.5
+    backoff_max: float = 60.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.attempts is not None and arguments.count("Retry", "attempts", self.attempts) < 1:
+            raise ValueError("Retry: attempts must be 1 or more; None is no limit")
+        classes = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(callable(each) for each in classes):
+            raise TypeError(f"Retry: on must be error classes or a function of the error, not {self.on!r}")
+        for name in ("backoff", "backoff_max"):
+            arguments.seconds("Retry", getattr(self, name), name=name)
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"Retry: jitter must be 0 to 1; it is {self.jitter!r}")
+
+    def covers(self, error: Exception) -> bool:
+        """Whether `on` names this error (law 4)."""
+        if not isinstance(self.on, tuple | type):
+            return bool(self.on(error))
+        classes = self.on if isinstance(self.on, tuple) else (self.on,)
+        if isinstance(error, DeserializationError):
+            classes = tuple(each for each in classes if issubclass(each, DeserializationError))
+        return isinstance(error, classes)
+
+    def delay(self, attempts: int, chance: float) -> float:
+        """Seconds until the next attempt after so many. chance: in [0, 1)."""
+        doubled = self.backoff * 2.0 ** min(attempts - 1, 60)
+        return min(doubled, self.backoff_max) * (1 + self.jitter * (2 * chance - 1))
+
+    def is_last(self, attempts: int) -> bool:
+        return self.attempts is not None and attempts >= self.attempts
+
+
+NO_RETRY: Final = Retry(attempts=1)
+
+
+class Step(Enum):
+    RETRY = "retry"
+    DEAD_LETTER = "dead letter"
+    SKIP = "skip"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """The whole policy. after: what becomes of a record that is not tried again. has_dead_letters: whether there is a
+    topic for what raises `DeadLetterRecord`; without one that is a failure as others are."""
+
+    retry: Retry = NO_RETRY
+    after: AfterFailure = "stop"
+    has_dead_letters: bool = False
+
+    def decide(self, error: BaseException, attempts: int, chance: float) -> tuple[Step, float]:
+        """What to do with a record after so many attempts, and for a retry the seconds until then."""
+        if not isinstance(error, Exception):
+            return Step.STOP, 0.0
+        if isinstance(error, SkipRecord):
+            return Step.SKIP, 0.0
+        if isinstance(error, DeadLetterRecord) and self.has_dead_letters:
+            return Step.DEAD_LETTER, 0.0
+        asked = isinstance(error, RetryRecord)
+        retries = not isinstance(error, DeadLetterRecord) and (asked or self.retry.covers(error))
+        if retries and not self.retry.is_last(attempts):
+            after = error.after if isinstance(error, RetryRecord) else None
+            return Step.RETRY, self.retry.delay(attempts, chance) if after is None else after
+        return Step(self.after.replace("-", " ")), 0.0

@@ -1,0 +1,338 @@
+"""The loop of a `Processor`, as a generator of a consumer's verbs: polls, commits, delays, pauses, and the end.
+
+Laws
+1. It does no I/O and reads no clock: a driver calls the verb that it yields, and sends back what that returned or
+   throws what it raised. A thread does so with a `Consumer`, the simulation with its own, a test kit with a double.
+2. A poll that raised is followed by no `hold`: the next one continues it.
+3. An error that ends nothing (a partition's, a broker's) is logged, and the loop goes on; a fatal one, and a record
+   that failed for good, stop it as `stop` does, and are raised at its end by whoever runs it.
+4. The end: nothing more is started, polls go on (with everything paused) until what was started is finished or
+   the drain time-out is over; then the last commit, and the consumer is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+from uuid import UUID
+
+from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
+from instride.consumer_records import ConsumerRecords
+from instride.core.application.listener import RebalanceListener
+from instride.errors import KafkaError, KafkaTimeoutError, OffsetMetadataTooLargeError, WakeupError
+from instride.processing.engine import Engine, Task
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["Pace", "Rounds", "Verb", "Verbs"]
+
+_logger = logging.getLogger("instride.processing")
+
+_HASTE: Final = 0.02
+"""Seconds of a poll while a hand-over or the end waits for something of ours."""
+_PATIENCE: Final = 1.0
+"""Seconds that a question to the coordinator may hold the loop up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A call of the consumer's that the driver is to make. "sleep" and "topic_ids" are the driver's own."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Verbs: TypeAlias = Generator[Verb, Any, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds, but commit_records: so many finished records are committed before the interval is over."""
+
+    poll_timeout: float = 0.1
+    commit_interval: float = 1.0
+    commit_records: int = 10_000
+    drain_timeout: float = 30.0
+    close_timeout: float = 10.0
+
+
+class Executor(Protocol):
+    """What runs handlers. Called without the lock."""
+
+    def wake(self) -> None:
+        """There may be something to start."""
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Their results are ignored: let them end early, where that can be."""
+
+
+class Rounds(RebalanceListener):
+    """One run of a processor. `stop` and `cancel` may come from any thread; the rest is the driver's.
+
+    guard: held around every call of the engine. clock: the seconds by which the engine is told the time.
+    error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        *,
+        pace: Pace,
+        guard: AbstractContextManager[object],
+        clock: Callable[[], float],
+    ) -> None:
+        self.error: BaseException | None = None
+        self.polled_at = clock()
+        self.is_joined = False
+        self.is_ended = False
+        self._engine = engine
+        self._executor = executor
+        self._pace = pace
+        self._guard = guard
+        self._clock = clock
+        self._fresh: set[TopicPartition] = set()
+        self._next_commit = clock() + pace.commit_interval
+        self._in_flight: Any = None
+        self._held = False
+        self._stops = False
+        self._cancels = False
+        self._is_called = False
+        self._drain_until: float | None = None
+
+    # -- from any thread
+
+    def stop(self) -> None:
+        self._stops = True
+
+    def cancel(self) -> None:
+        """Stop, and wait for nothing that is at work."""
+        self._stops = self._cancels = True
+
+    def wants_attention(self) -> bool:
+        """Whether a poll that waits had better return, since there is something to do. Once for each poll. Under the
+        guard."""
+        if self._is_called:
+            return False
+        engine = self._engine
+        if self._drain_until is not None:
+            self._is_called = engine.is_at_rest()
+        else:
+            self._is_called = self._stops or engine.failure is not None or engine.is_urgent() or engine.wants_resuming()
+        return self._is_called
+
+    # -- the loop
+
+    def run(self, topics: Iterable[str]) -> Verbs:
+        yield Verb("subscribe", (list(topics),), {"listener": self})
+        while not self._is_drained():
+            yield from self._round()
+        yield from self._end()
+        self.is_ended = True
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Listener: on the driver's thread, in a poll."""
+        self.is_joined = True
+        self._fresh.update(partitions)
+        with self._guard:
+            self._engine.assigned(partitions)
+
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._fresh.difference_update(partitions)
+
+    def _round(self) -> Verbs:
+        polled = yield from self._poll()
+        yield from self._locate()
+        yield from self._commit()
+        if polled:
+            yield from self._hold()
+        yield from self._pause_and_resume()
+        self._begin_to_drain()
+
+    def _poll(self) -> Generator[Verb, Any, bool]:
+        try:
+            records: ConsumerRecords = yield Verb("poll", (), {"timeout": self._poll_timeout()})
+            lost = yield Verb("lost_partitions")
+        except WakeupError:
+            return False
+        except KafkaError as error:
+            yield from self._note(error)
+            return False
+        self.polled_at = self._clock()
+        with self._guard:
+            given_up = self._engine.submit(records, lost, records.stretches())
+        self._give_up(given_up, "lost")
+        self._executor.wake()
+        return True
+
+    def _poll_timeout(self) -> float:
+        now, pace = self._clock(), self._pace
+        with self._guard:
+            self._is_called = False
+            if self._held or self._drain_until is not None or self._engine.has_unlocated():
+                return _HASTE
+            self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
+            due = self._engine.next_due()
+        return min(pace.poll_timeout, pace.commit_interval, pace.poll_timeout if due is None else due - now)
+
+    def _note(self, error: KafkaError) -> Verbs:
+        """Law 3."""
+        if error.fatal:
+            self._fail(error)
+        else:
+            _logger.warning("the poll raised %s: %s", type(error).__name__, error)
+        yield Verb("sleep", (_HASTE,))
+
+    def _fail(self, error: BaseException) -> None:
+        with self._guard:
+            if self._engine.failure is None:
+                self._engine.failure = error
+
+    # -- where partitions begin (law 7 of the engine)
+
+    def _locate(self) -> Verbs:
+        with self._guard:
+            wanted = sorted({*self._fresh, *self._engine.unlocated()})
+        if not wanted or self._drain_until is not None:
+            return
+        try:
+            committed = yield Verb("committed", tuple(wanted), {"timeout": _PATIENCE})
+            ids: Mapping[str, UUID | None] = yield Verb("topic_ids", tuple(sorted({each.topic for each in wanted})))
+        except KafkaError as error:  # what was woken, or cannot be told now: the next round asks again
+            if not isinstance(error, WakeupError):
+                _logger.info("committed offsets are not known yet: %s", error)
+            return
+        for partition in wanted:
+            found: OffsetAndMetadata | None = committed.get(partition)
+            with self._guard:
+                self._engine.locate(partition, found, ids.get(partition.topic))
+                has_lane = self._engine.has_lane(partition)
+            if found is None and not has_lane and partition in self._fresh:
+                yield from self._commit_start(partition)
+            else:
+                self._fresh.discard(partition)
+        self._executor.wake()
+
+    def _commit_start(self, partition: TopicPartition) -> Verbs:
+        """Of one without records so far (rule 18)."""
+        try:
+            start = yield Verb("position", (partition,), {"timeout": _PATIENCE})
+            yield Verb("commit_async", ({partition: OffsetAndMetadata(offset=start)},))
+        except KafkaTimeoutError:
+            return
+        except (KafkaError, ValueError) as error:  # a poll tells of it; or it was revoked in this moment
+            _logger.debug("the start of %s is not committed: %s", partition, error)
+        self._fresh.discard(partition)
+
+    # -- commits
+
+    def _commit(self) -> Verbs:
+        now = self._clock()
+        self._look_at_the_last_commit()
+        with self._guard:
+            due = now >= self._next_commit or self._engine.uncommitted >= self._pace.commit_records
+            due = due or self._engine.has_starts() or self._engine.is_urgent()
+            if self._in_flight is not None or not due:
+                return
+            snapshot = self._committable()
+        self._next_commit = now + self._pace.commit_interval
+        if snapshot:
+            self._in_flight = yield Verb("commit_async", (snapshot,))
+
+    def _committable(self) -> CommitSnapshot:
+        """It is settled on the network thread: under the guard."""
+        snapshot = self._engine.committable()
+
+        def on_settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
+            committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE
+            with self._guard:
+                snapshot.settle(partition, entry, committed=committed, stale=stale)
+
+        return CommitSnapshot(snapshot.entries, on_settled)
+
+    def _look_at_the_last_commit(self) -> None:
+        """Before it is answered no other is sent: it would say the same."""
+        future = self._in_flight
+        if future is None or not future.done():
+            return
+        self._in_flight = None
+        error = future.exception()
+        result: CommitResult = CommitResult() if error is not None else future.result()
+        for each in [error, *result.not_committed.values()]:
+            if isinstance(each, OffsetMetadataTooLargeError):
+                with self._guard:
+                    limit = self._engine.shrink_metadata()
+                _logger.warning("the broker takes less metadata of a commit; from now on %d characters", limit)
+                return
+        if error is not None:
+            _logger.warning("a commit failed, and is sent again: %s: %s", type(error).__name__, error)
+
+    # -- hand-overs and back-pressure
+
+    def _hold(self) -> Verbs:
+        asked = yield Verb("to_be_revoked_partitions")
+        with self._guard:
+            delayed = self._engine.hold(asked)
+        self._held = bool(delayed)
+        if delayed:
+            yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
+        self._executor.wake()  # what was reassigned goes on
+
+    def waits_for(self, partition: TopicPartition) -> Any:
+        """What holds a hand-over up: a record. For `holdings()`."""
+        with self._guard:
+            return self._engine.waits_for(partition)
+
+    def _pause_and_resume(self) -> Verbs:
+        if self._drain_until is not None:
+            assigned = yield Verb("assignment")
+            yield Verb("pause", tuple(sorted(assigned)))
+            return
+        with self._guard:
+            full, ready = self._engine.full(), self._engine.ready()
+        if full:
+            yield Verb("pause", tuple(full))
+        if ready:
+            yield Verb("resume", tuple(ready))
+
+    def _give_up(self, tasks: Sequence[Task], why: str) -> None:
+        self._executor.cancel(tasks)
+        for task in tasks:
+            _logger.warning("%s: given up while at work: %s at offset %d", why, task.lane.partition, task.offset)
+
+    # -- the end
+
+    def _begin_to_drain(self) -> None:
+        with self._guard:
+            failure = self._engine.failure
+            if self._drain_until is None and (self._stops or failure is not None):
+                self._engine.stop()
+                self._drain_until = self._clock() + self._pace.drain_timeout
+        self.error = failure
+
+    def _is_drained(self) -> bool:
+        if self._drain_until is None:
+            return False
+        with self._guard:
+            return self._cancels or self._engine.is_at_rest() or self._clock() >= self._drain_until
+
+    def _end(self) -> Verbs:
+        with self._guard:
+            given_up = self._engine.give_up()
+        self._give_up(given_up, "the end")
+        for _ in range(2):  # the first may be woken by a wakeup that came late
+            try:
+                with self._guard:
+                    snapshot = self._committable()
+                if snapshot:
+                    yield Verb("commit", (snapshot,), {"timeout": self._pace.close_timeout})
+                break
+            except WakeupError:
+                continue
+            except KafkaError as error:
+                _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
+                break
+        yield Verb("close", (), {"timeout": self._pace.close_timeout})

@@ -1,0 +1,260 @@
+"""`Processor` on a real Kafka: hand-overs without duplicates, remembered offsets, dead letters, and its ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka_help import PATIENCE, QUICK, fill, tps
+
+from instride import Consumer, ConsumerRecord, Processor, Retry, SkipRecord, TopicPartition
+from instride.testing import LocalKafka
+
+PARTITIONS = 4
+
+
+class Handled:
+    """What handlers finished, from any thread."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, int]] = []
+        self._news = threading.Condition()
+
+    def add(self, record: ConsumerRecord[Any, Any]) -> None:
+        with self._news:
+            self.records.append((record.partition, record.offset))
+            self._news.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.records) >= count, PATIENCE), f"only {len(self.records)} came"
+
+
+def until(done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)
+
+
+def settings(kafka: LocalKafka, group: str, **more: Any) -> Any:
+    return {"bootstrap_servers": kafka.bootstrap_servers, "group_id": group, **QUICK, **more}
+
+
+def committed(kafka: LocalKafka, group: str, *partitions: TopicPartition) -> dict[int, int | None]:
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader:
+        found = reader.committed(*partitions, timeout=PATIENCE)
+    return {tp.partition: None if each is None else each.offset for tp, each in found.items()}
+
+
+def in_threads(handled: Handled) -> Callable[[ConsumerRecord], object]:
+    def handle(record: ConsumerRecord) -> None:
+        time.sleep(0.002)
+        handled.add(record)
+
+    return handle
+
+
+def in_asyncio(handled: Handled) -> Callable[[ConsumerRecord], object]:
+    async def handle(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0.002)
+        handled.add(record)
+
+    return handle
+
+
+@pytest.mark.rule("16")
+@pytest.mark.parametrize("form", [in_threads, in_asyncio])
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_members_come_and_go_and_every_record_is_handled_once(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, form: Any, order: Any
+) -> None:
+    topic, handled = kafka_topic(PARTITIONS), Handled()
+    written = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 300))
+    processor = Processor(form(handled), topics=[topic], order=order, concurrency=8, commit_interval=0.2)
+    with processor.running(**settings(kafka, group, client_id="a")):
+        handled.wait_for(100)
+        with processor.running(**settings(kafka, group, client_id="b")) as second:
+            until(second.consumer.holdings)
+            handled.wait_for(len(handled.records) + 50)
+        handled.wait_for(len(written))
+    assert sorted(handled.records) == sorted(written)
+    assert committed(kafka, group, *tps(topic, *range(PARTITIONS))) == dict.fromkeys(range(PARTITIONS), 300)
+
+
+def test_what_was_finished_beyond_a_retry_is_not_handled_again_after_a_restart(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, handled = kafka_topic(1), Handled()
+    written = fill(kafka, topic, {0: 50})
+    bad = True
+
+    def handle(record: ConsumerRecord) -> None:
+        if bad and record.offset in (3, 7):
+            raise OSError("not yet")
+        handled.add(record)
+
+    processor = Processor(handle, topics=[topic], order="none", retry=Retry(attempts=100, backoff=30.0))
+    with processor.running(**settings(kafka, group)):
+        handled.wait_for(48)
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 3}
+    bad = False
+    with processor.running(**settings(kafka, group)) as again:
+        handled.wait_for(50)
+    assert sorted(handled.records) == written
+    assert again.tally().remembered == 45
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 50}
+
+
+def test_a_poisonous_record_goes_to_the_dead_letter_topic_and_its_neighbours_go_on(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, letters, handled = kafka_topic(1), kafka_topic(1), Handled()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(10):
+        value = b"\xff" if number == 2 else b"%d" % number
+        producer.produce(topic, value, b"k", headers=[("h", b"1")])
+    assert producer.flush(PATIENCE) == 0
+
+    def handle(record: ConsumerRecord[bytes | None, str]) -> None:
+        if record.offset == 5:
+            raise ValueError("no such order")
+        if record.offset == 6:
+            raise SkipRecord("old")
+        handled.add(record)
+
+    processor = Processor(
+        handle,
+        topics=[topic],
+        value_deserializer=bytes.decode,
+        retry=Retry(attempts=2, backoff=0.01),
+        dead_letters=letters,
+    )
+    with processor.running(**settings(kafka, group)) as running:
+        handled.wait_for(7)
+        until(lambda: running.tally().dead_lettered == 2)
+    assert [offset for _, offset in handled.records] == [0, 1, 3, 4, 7, 8, 9], "in the order of their key"
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 10}
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign(tps(letters, 0))
+        found: list[ConsumerRecord] = []
+        until(lambda: found.extend(reader.poll(timeout=0.1)) or len(found) == 2)  # type: ignore[func-returns-value]
+    told = [dict(each.headers) for each in found]
+    assert [(each.key, each.value) for each in found] == [(b"k", b"\xff"), (b"k", b"5")]
+    assert [(each["h"], each["instride.offset"], each["instride.attempts"]) for each in told] == [
+        (b"1", b"2", b"1"),
+        (b"1", b"5", b"2"),
+    ]
+    assert told[1]["instride.error"] == b"builtins.ValueError"
+    assert told[1]["instride.topic"] == topic.encode()
+
+
+@pytest.mark.parametrize("form", [in_threads, in_asyncio])
+def test_a_record_that_fails_for_good_ends_the_processor_with_its_error(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, form: Any
+) -> None:
+    topic, handled = kafka_topic(1), Handled()
+    fill(kafka, topic, {0: 20})
+    plain = form(handled)
+
+    def bad(record: ConsumerRecord) -> Any:
+        if record.offset == 10:
+            raise ValueError("no such order")
+        return plain(record)
+
+    async def bad_too(record: ConsumerRecord) -> None:
+        await bad(record)
+
+    handler: Any = bad_too if form is in_asyncio else bad
+    processor = Processor(handler, topics=[topic], order="partition")
+    with pytest.raises(ValueError, match="no such order") as raised:
+        processor.run(**settings(kafka, group))
+    assert raised.value.__notes__ == [f"while handling {topic}-0 at offset 10, attempt 1"]
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 10}
+
+
+def test_a_coroutine_handler_runs_on_the_loop_that_entered_and_has_a_time_out(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 3})
+
+    async def main() -> None:
+        loop, seen, done = asyncio.get_running_loop(), Counter[int](), asyncio.Event()
+
+        async def handle(record: ConsumerRecord) -> None:
+            assert asyncio.get_running_loop() is loop
+            seen[record.offset] += 1
+            if record.offset == 1 and seen[1] == 1:
+                await asyncio.sleep(2 * PATIENCE)
+            if len(seen) == 3:
+                done.set()
+
+        processor = Processor(
+            handle, topics=[topic], order="partition", timeout=0.2, retry=Retry(attempts=2, backoff=0)
+        )
+        async with processor.running(**settings(kafka, group)):
+            await asyncio.wait_for(done.wait(), PATIENCE)
+        assert seen == {0: 1, 1: 2, 2: 1}
+
+    asyncio.run(main())
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 3}
+
+
+def test_a_cancel_waits_for_no_handler_and_an_async_one_is_cancelled(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 2})
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def handle(record: ConsumerRecord) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(2 * PATIENCE)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with Processor(handle, topics=[topic], order="partition").running(**settings(kafka, group)) as running:
+        assert begun.wait(PATIENCE)
+        running.cancel()
+        assert running.wait(PATIENCE)
+    assert cancelled.wait(PATIENCE)
+    assert running.tally().abandoned == 1
+    assert committed(kafka, group, *tps(topic, 0)) == {0: 0}, "where it began"
+
+
+@pytest.mark.rule("18")
+def test_where_a_partition_without_records_begins_is_committed(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 5})
+    processor = Processor(print, topics=[topic])
+    with (
+        processor.running(**settings(kafka, group, auto_offset_reset="latest")),
+        Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader,
+    ):
+        (partition,) = tps(topic, 0)
+        until(lambda: reader.committed(partition)[partition] is not None)
+        found = reader.committed(partition)[partition]
+        assert found is not None
+        assert found.offset == 5
+
+
+def test_an_error_that_is_none_of_a_record_is_logged_and_the_rest_goes_on(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, handled = kafka_topic(1), Handled()
+    fill(kafka, topic, {0: 3})
+    processor = Processor(handled.add, topics=[topic, f"{topic}-that-is-not-there"])
+    with processor.running(**settings(kafka, group)):
+        handled.wait_for(3)
+        until(lambda: "UnknownTopicOrPartitionError" in caplog.text)

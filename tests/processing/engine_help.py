@@ -1,0 +1,78 @@
+"""What the tests of `Engine` share: one with its records, its commits answered, and time that is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from processing_help import commit
+
+from instride import ConsumerRecord, OffsetAndMetadata, TopicPartition
+from instride.consumer_records import Stretch
+from instride.processing.engine import Engine, EnginePlan, Task, Verdict
+from instride.processing.policy import Failures, Retry
+from instride.processing.remembered import decode
+
+__all__ = ["TOPIC_ID", "Bench", "keyed"]
+
+TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
+
+
+def keyed(partition: TopicPartition, keys: str, start: int = 0, epoch: int = 1) -> list[ConsumerRecord]:
+    """One record a letter; "-" has no key, "." is an offset that the log does not have."""
+    topic, number = partition
+    return [
+        ConsumerRecord(topic, number, start + place, epoch=epoch, key=None if key == "-" else key.encode(), value=b"v")
+        for place, key in enumerate(keys)
+        if key != "."
+    ]
+
+
+class Bench:
+    """An engine whose partitions began at a committed offset, unless `located` is False."""
+
+    def __init__(self, *, located: bool = True, retry: Retry | None = None, after: Any = "stop", **plan: Any) -> None:
+        failures = Failures(retry=retry or Retry(attempts=1), after=after, has_dead_letters=after == "dead-letter")
+        self.engine = Engine(EnginePlan(failures=failures, **plan), lambda _: 1)
+        self.now = 0.0
+        self._located = located
+
+    def submit(self, records: Iterable[ConsumerRecord], lost: Iterable[TopicPartition] = ()) -> list[int]:
+        batch = list(records)
+        stretches = [Stretch(each.offset, each.offset + 1, 1) for each in batch]
+        given_up = self.engine.submit(batch, lost, stretches)
+        if self._located:
+            for partition in self.engine.unlocated():
+                first = min(each.offset for each in batch if each.topic_partition == partition)
+                self.engine.locate(partition, OffsetAndMetadata(offset=first), TOPIC_ID)
+        return [task.offset for task in given_up]
+
+    def take(self) -> Task:
+        task = self.engine.take(self.now)
+        assert task is not None
+        return task
+
+    def takes(self) -> list[Task]:
+        found = []
+        while (task := self.engine.take(self.now)) is not None:
+            found.append(task)
+        return found
+
+    def end(self, task: Task, error: BaseException | None = None) -> Verdict | None:
+        return self.engine.end(task, error, self.now, 0.5)
+
+    def commit(self) -> dict[TopicPartition, tuple[int, tuple[tuple[int, int], ...], dict[int, int]]]:
+        """The broker takes it. Of each partition: offset, ranges finished beyond it, attempts."""
+        snapshot = self.engine.committable()
+        found = {}
+        for partition, each in snapshot.items():
+            memory = decode(each.metadata, each.offset, TOPIC_ID)
+            assert bool(each.metadata) == (memory is not None)
+            found[partition] = (
+                (each.offset, (), {})
+                if memory is None
+                else (each.offset, tuple(memory.finished), dict(memory.attempts))
+            )
+        commit(snapshot)
+        return found

@@ -1,0 +1,213 @@
+"""A `Processor` in virtual time: its rounds and its engine under the real machines, with the simulation's workers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from instride import ConsumerRecord, TopicPartition
+from instride.consumer_records import ConsumerRecords, Stretch
+from instride.processing.engine import Engine, EnginePlan, Lane, Order, Task
+from instride.processing.policy import Failures, Retry, Step
+from instride.processing.rounds import Pace, Rounds, Verb
+from instride.testing.simulation import Member, UserLoop
+from instride.testing.simulation.process import Sleep
+from instride.wire.decoder import replaced
+
+__all__ = ["ATTEMPTS", "KEYS", "Course", "processor_loop"]
+
+KEYS, ATTEMPTS = 3, 3
+FAILS, FAILS_ALWAYS, LETTER_FAILS = 0.1, 0.01, 0.2
+
+
+class SimulatedEngine(Engine):
+    """Tells the history of records that an earlier owner's commit says are finished: they are done, not handled."""
+
+    def __init__(self, plan: EnginePlan, member: Member, course: Course) -> None:
+        super().__init__(plan, lambda _: 1)
+        self._member = member
+        self._course = course
+
+    def _was_finished_before(self, lane: Lane, task: Task) -> None:
+        super()._was_finished_before(lane, task)
+        self._course.remembered += 1
+        self._member.did("done", lane.partition, task.offset, lane.epoch)
+
+
+class KeyedRecords:
+    """A poll's records, each with the key that its offset says."""
+
+    def __init__(self, records: ConsumerRecords) -> None:
+        self._records = records
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return (replaced(each, b"%d" % (each.offset % KEYS), None) for each in self._records)
+
+    def stretches(self) -> list[Stretch]:
+        return self._records.stretches()
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """What the members of one history did together. handled: of each offset, who finished it by handling it."""
+
+    order: Order
+    started: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    finished: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    attempts: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
+    handled: dict[int, set[str]] = field(default_factory=dict)
+    remembered: int = 0
+    late: list[str] = field(default_factory=list)
+
+    def check_order(self, task: Task) -> None:
+        """What comes before it, of its key or partition, is finished, by whichever member (across any hand-over)."""
+        if self.order == "none":
+            return
+        partition, step = task.record.topic_partition, KEYS if self.order == "key" else 1
+        earlier = {each for each in self.started if each[0] == partition and each[1] < task.offset}
+        behind = [each for each in earlier - self.finished if (task.offset - each[1]) % step == 0]
+        self.late += [f"{partition} at {task.offset} was started before {each[1]} was finished" for each in behind]
+
+    def was_handled_again(self, violation: str) -> bool:
+        """Of S1: whether both of whom it speaks handled the record. What is dropped, or remembered, comes again."""
+        told = re.match(r"offset (\d+): (.*?) \(.*\), and again (.*)", violation)
+        assert told
+        return {told[2], told[3]} <= self.handled.get(int(told[1]), set())
+
+
+class Workers:
+    """Handlers that take a while, fail by chance, and dead letters that are acknowledged a moment later."""
+
+    def __init__(self, member: Member, engine: Engine, course: Course) -> None:
+        self._member = member
+        self._engine = engine
+        self._course = course
+        self._running = 0
+        self.to_be_revoked: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def now(self) -> float:
+        return self._member.process.scheduler.now
+
+    def wake(self) -> None:
+        while self._running < self._member.plan.workers and (task := self._engine.take(self.now)) is not None:
+            partition = task.record.topic_partition
+            assert partition not in self.to_be_revoked, f"{partition} was started after its revoke was taken"
+            self._running += 1
+            self._course.started.append((task.record.topic_partition, task.offset))
+            self._course.check_order(task)
+            self._after(
+                self._member.duration(), self._ends if not task.writes_dead_letter else self._acknowledged, task
+            )
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Threads cannot be stopped: what was given up ends as late as it does."""
+
+    def _after(self, seconds: float, what: Any, task: Task) -> None:
+        self._member.process.scheduler.after(seconds, partial(self._unless_gone, what, task))
+
+    def _unless_gone(self, what: Any, task: Task) -> None:
+        process = self._member.process
+        if process.crashed:
+            return
+        if process.scheduler.now < process.suspended_until:
+            process.scheduler.at(process.suspended_until, partial(self._unless_gone, what, task))
+            return
+        what(task)
+        self.wake()
+
+    def _ends(self, task: Task) -> None:
+        chance = self._member.process.scheduler.random
+        if task.over:  # it was given up, and ended nevertheless
+            self._running -= 1
+            return
+        error = ValueError("by chance") if chance.random() < FAILS or _is_poisonous(task.record) else None
+        verdict = self._engine.end(task, error, self.now, chance.random())
+        self._course.attempts[task.record.topic_partition, task.offset] += 1
+        if error is None:
+            self._finished(task)
+        if verdict is not None and verdict.step is Step.DEAD_LETTER:
+            self._after(0.01, self._acknowledged, task)
+        else:
+            self._running -= 1
+
+    def _acknowledged(self, task: Task) -> None:
+        chance = self._member.process.scheduler.random
+        if task.over:
+            self._running -= 1
+            return
+        error = ConnectionError() if chance.random() < LETTER_FAILS else None
+        self._engine.wrote(task, error, self.now, chance.random())
+        if error is None:
+            self._finished(task)
+        self._running -= 1
+
+    def _finished(self, task: Task) -> None:
+        record = task.record
+        partition, who = record.topic_partition, self._member.process.name
+        self._course.finished.add((partition, task.offset))
+        self._course.handled.setdefault(task.offset, set()).add(f"{partition} of {who} in epoch {record.epoch}")
+        self._member.did("done", partition, task.offset, record.epoch)
+
+
+def _is_poisonous(record: ConsumerRecord) -> bool:
+    return record.offset % 29 == 7
+
+
+def processor_loop(course: Course) -> Any:
+    def loop(member: Member) -> UserLoop:
+        failures = Failures(
+            retry=Retry(attempts=ATTEMPTS, backoff=0.1, backoff_max=0.3), after="dead-letter", has_dead_letters=True
+        )
+        plan = EnginePlan(order=course.order, failures=failures, max_records=30)
+        engine = SimulatedEngine(plan, member, course)
+        workers = Workers(member, engine, course)
+        rounds = Rounds(
+            engine,
+            workers,
+            pace=Pace(commit_interval=0.3, drain_timeout=5.0, close_timeout=5.0),
+            guard=nullcontext(),
+            clock=lambda: member.process.scheduler.now,
+        )
+        verbs = rounds.run(member.topics)
+        result: Any = None
+        error: Exception | None = None
+        while True:
+            if member.stopping:
+                rounds.stop()
+            try:
+                verb = verbs.send(result) if error is None else verbs.throw(error)
+            except StopIteration:
+                return
+            result = error = None
+            try:
+                result = yield from _call(member, verb, workers)
+            except Exception as caught:
+                error = caught
+
+    return loop
+
+
+def _call(member: Member, verb: Verb, workers: Workers) -> Generator[Any, float, Any]:
+    consumer = member.consumer
+    if verb.name in ("poll", "commit_async", "delay_revoke", "pause"):
+        yield member.breath()
+    if verb.name == "sleep":
+        yield Sleep(*verb.args)
+        return None
+    if verb.name == "topic_ids":
+        return {}
+    if verb.name == "position":
+        return (yield from consumer._application.position(workers.now, verb.args[0], verb.kwargs["timeout"]))
+    found: Any = getattr(consumer, verb.name)(*verb.args, **verb.kwargs)
+    if isinstance(found, Generator):
+        found = yield from found
+    if verb.name == "poll":
+        workers.to_be_revoked = consumer.to_be_revoked_partitions()
+        return KeyedRecords(found)
+    return found

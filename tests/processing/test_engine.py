@@ -1,0 +1,411 @@
+"""`Engine`: what a processor decides, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_help import TOPIC_ID, Bench, keyed
+from processing_help import P0, P1, commit, tp
+
+from instride import DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, SkipRecord
+from instride.consumer_records import Stretch
+from instride.errors import DeserializationError
+from instride.processing.engine import Task
+from instride.processing.policy import Step
+
+
+def offsets(tasks: list[Task]) -> list[int]:
+    return [task.offset for task in tasks]
+
+
+@pytest.mark.parametrize(
+    ("order", "first", "second"),
+    [("partition", [0], [1]), ("key", [0, 2, 4, 5], [1]), ("none", [0, 1, 2, 3, 4, 5], [])],
+)
+def test_what_may_start_at_once_and_when_the_first_has_ended(order: Any, first: list[int], second: list[int]) -> None:
+    """Keys a a b a - -: of a key one at a time, in their order; without a key, at once."""
+    bench = Bench(order=order)
+    bench.submit(keyed(P0, "aaba--"))
+    tasks = bench.takes()
+    assert offsets(tasks) == first
+    bench.end(tasks[0])
+    assert offsets(bench.takes()) == second
+
+
+def test_keys_are_of_one_partition() -> None:
+    bench = Bench(order="key")
+    bench.submit(keyed(P0, "a") + keyed(P1, "a"))
+    assert len(bench.takes()) == 2
+
+
+def test_no_more_of_a_partition_than_allowed_and_partitions_take_turns() -> None:
+    bench = Bench(order="none", per_partition=2)
+    bench.submit(keyed(P0, "aaaa") + keyed(P1, "aaaa"))
+    tasks = bench.takes()
+    assert [(task.record.partition, task.offset) for task in tasks] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    bench.end(tasks[1])
+    assert [(task.record.partition, task.offset) for task in bench.takes()] == [(1, 2)]
+
+
+def test_a_commit_has_the_first_unfinished_and_remembers_what_is_beyond() -> None:
+    bench = Bench(order="none")
+    bench.submit(keyed(P0, "aaa.aa"))
+    tasks = {task.offset: task for task in bench.takes()}
+    bench.end(tasks[1])
+    bench.end(tasks[4])
+    assert bench.commit() == {P0: (0, ((1, 2), (4, 5)), {})}
+    assert bench.commit() == {}
+    bench.end(tasks[2])
+    assert bench.commit() == {P0: (0, ((1, 5),), {})}, "no record can be at the offset that the log does not have"
+    bench.end(tasks[0])
+    assert bench.commit() == {P0: (5, (), {})}
+    bench.end(tasks[5])
+    assert bench.commit() == {P0: (6, (), {})}
+
+
+@pytest.mark.rule("16")
+def test_what_was_finished_beyond_the_gap_is_not_started_by_the_next_owner() -> None:
+    bench, heir = Bench(order="key", retry=Retry(attempts=3)), Bench(located=False, order="key")
+    bench.submit(keyed(P0, "abcab"))
+    tasks = {task.offset: task for task in bench.takes()}
+    bench.end(tasks[1])
+    bench.end(tasks[2])
+    bench.end(tasks[0], ValueError())
+    assert bench.engine.hold([P0]) == {P0}, "it is not committed yet"
+    snapshot = bench.engine.committable()
+    commit(snapshot)
+    assert bench.engine.hold([P0]) == set(), "what waits for its next attempt is not waited for"
+
+    heir.submit(keyed(P0, "abc", epoch=2))
+    assert heir.takes() == []
+    assert heir.engine.unlocated() == [P0]
+    heir.engine.locate(P0, snapshot[P0], TOPIC_ID)
+    heir.submit(keyed(P0, "ab", start=3, epoch=2))
+    found = heir.takes()
+    assert [(task.offset, task.attempts) for task in found] == [(0, 1), (4, 0)], "3 waits for 0, of its key"
+    assert heir.engine.tally.remembered == 2
+    assert heir.commit() == {P0: (0, ((1, 3),), {0: 1})}
+
+
+def test_what_is_remembered_of_records_that_did_not_come_yet_is_committed_again() -> None:
+    first, heir = Bench(order="none"), Bench(located=False, order="none")
+    first.submit(keyed(P0, "a" * 10))
+    tasks = first.takes()
+    for place in (1, 2, 5, 6, 9):
+        first.end(tasks[place])
+    snapshot = first.engine.committable()
+    heir.submit(keyed(P0, "aa"))
+    heir.engine.locate(P0, snapshot[P0], TOPIC_ID)
+    assert heir.commit() == {P0: (0, ((1, 3), (5, 7), (9, 10)), {})}
+    heir.end(heir.take())
+    assert heir.commit() == {P0: (2, ((2, 3), (5, 7), (9, 10)), {})}
+    heir.submit(keyed(P0, "a" * 4, start=2))
+    assert heir.commit() == {P0: (3, ((5, 7), (9, 10)), {})}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", "somebody's", "instride:1:", "instride:1:AAAA", "instride:2:AAAA", "instride:1:\u00e9", "instride:1:A"],
+)
+def test_a_foreign_or_damaged_memory_is_none(metadata: str) -> None:
+    bench = Bench(located=False)
+    bench.submit(keyed(P0, "ab"))
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0, metadata=metadata), TOPIC_ID)
+    assert offsets(bench.takes()) == [0, 1]
+
+
+@pytest.mark.rule("18")
+def test_where_it_begins_is_committed_before_the_first_record_is_started() -> None:
+    bench = Bench(located=False)
+    bench.engine.submit(keyed(P0, "ab", start=7), (), [Stretch(5, 9, 2)])
+    bench.engine.locate(P0, None)
+    assert bench.takes() == []
+    assert bench.engine.has_starts()
+    assert bench.engine.unlocated() == [], "it is asked for once"
+    snapshot = bench.engine.committable()
+    assert snapshot[P0].offset == 5
+    snapshot.settle(P0, snapshot.entries[P0], committed=False)
+    assert bench.takes() == []
+    assert bench.commit() == {P0: (5, (), {})}
+    assert not bench.engine.has_starts()
+    assert offsets(bench.takes()) == [7, 8]
+
+
+def test_what_was_located_before_its_records_came_is_known() -> None:
+    bench = Bench(located=False)
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0))
+    bench.submit(keyed(P0, "a"))
+    assert len(bench.takes()) == 1
+    bench.submit([], lost=[P0])
+    bench.engine.locate(P0, OffsetAndMetadata(offset=0))
+    bench.engine.assigned([P0])
+    bench.submit(keyed(P0, "a", epoch=2))
+    assert bench.takes() == [], "that was of another assignment"
+
+
+def test_a_retry_waits_and_holds_up_its_key_only() -> None:
+    bench = Bench(order="key", retry=Retry(attempts=3, backoff=2.0, jitter=0.0))
+    bench.submit(keyed(P0, "aab"))
+    first, other = bench.takes()
+    verdict = bench.end(first, ValueError())
+    assert verdict is not None
+    assert (verdict.step, verdict.after) == (Step.RETRY, 2.0)
+    bench.end(other)
+    assert bench.takes() == []
+    assert bench.engine.next_due() == 2.0
+    bench.now = 2.0
+    assert offsets(bench.takes()) == [0]
+    bench.end(first, ValueError())
+    assert bench.engine.next_due() == 6.0, "doubled"
+    bench.now = 6.0
+    assert bench.take() is first
+    assert bench.end(first) is None
+    assert offsets(bench.takes()) == [1]
+    assert bench.engine.tally.retried == 2
+
+
+def test_in_order_of_the_partition_a_retry_holds_up_the_partition() -> None:
+    bench = Bench(order="partition", retry=Retry(attempts=2, backoff=1.0))
+    bench.submit(keyed(P0, "ab") + keyed(P1, "ab"))
+    first, other = bench.takes()
+    bench.end(first, ValueError())
+    bench.end(other)
+    assert [task.record.topic_partition for task in bench.takes()] == [P1]
+
+
+def test_a_record_that_fails_for_good_stops_the_processing() -> None:
+    bench = Bench(order="none", retry=Retry(attempts=2, backoff=0.0))
+    bench.submit(keyed(P0, "aaa"))
+    first = bench.take()
+    bench.end(first, ValueError())
+    assert bench.take() is first
+    error = ValueError("no such order")
+    verdict = bench.end(first, error)
+    assert verdict is not None
+    assert verdict.step is Step.STOP
+    assert bench.engine.failure is error
+    assert error.__notes__ == ["while handling t-0 at offset 0, attempt 2"]
+    assert bench.takes() == []
+    assert bench.commit() == {P0: (0, (), {})}, "whoever starts it again has all attempts"
+
+
+@pytest.mark.parametrize("after", ["skip", "dead-letter"])
+def test_a_poisonous_record_stalls_nobody(after: Any) -> None:
+    bench = Bench(order="key", after=after)
+    bench.submit(keyed(P0, "aab"))
+    first, other = bench.takes()
+    verdict = bench.end(first, ValueError())
+    assert verdict is not None
+    if after == "dead-letter":
+        assert verdict.step is Step.DEAD_LETTER
+        bench.end(other)
+        assert bench.takes() == [], "its key waits until the dead letter is acknowledged"
+        assert bench.engine.hold([P0]) == {P0}, "it is started as long as it is not acknowledged"
+        bench.engine.hold([])
+        assert bench.commit() == {P0: (0, ((2, 3),), {})}
+        assert bench.engine.wrote(first, None, bench.now, 0.5) is None
+    assert offsets(bench.takes())[:1] == [1]
+    assert (bench.engine.tally.skipped, bench.engine.tally.dead_lettered) == ((1, 0) if after == "skip" else (0, 1))
+
+
+def test_a_dead_letter_that_could_not_be_written_is_written_later_and_not_handled_again() -> None:
+    bench = Bench(after="dead-letter", retry=Retry(attempts=1, backoff=1.0, jitter=0.0))
+    bench.submit(keyed(P0, "a"))
+    task = bench.take()
+    bench.end(task, ValueError())
+    assert bench.engine.wrote(task, ConnectionError(), bench.now, 0.5) == 1.0
+    assert bench.engine.started == 0
+    assert bench.commit() == {P0: (0, (), {0: 1})}
+    bench.now = 1.0
+    assert bench.take() is task
+    assert task.writes_dead_letter
+    bench.engine.wrote(task, None, bench.now, 0.5)
+    assert bench.commit() == {P0: (1, (), {})}
+
+
+def test_the_next_owner_writes_the_dead_letter_of_a_record_whose_attempts_are_used_up() -> None:
+    heir = Bench(located=False, after="dead-letter", retry=Retry(attempts=2))
+    heir.submit(keyed(P0, "ab"))
+    first = Bench(after="dead-letter", retry=Retry(attempts=2, backoff=0.0))
+    first.submit(keyed(P0, "ab"))
+    task = first.take()
+    first.end(task, ValueError())
+    first.end(first.take(), ValueError())
+    first.engine.wrote(task, ConnectionError(), first.now, 0.5)
+    heir.engine.locate(P0, first.engine.committable()[P0], TOPIC_ID)
+    assert [(task.offset, task.writes_dead_letter) for task in heir.takes()] == [(0, True), (1, False)]
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (SkipRecord(), Step.SKIP),
+        (DeadLetterRecord(), Step.DEAD_LETTER),
+        (RetryRecord(), Step.RETRY),
+        (OSError(), Step.RETRY),
+        (ValueError(), Step.DEAD_LETTER),
+        (KeyboardInterrupt(), Step.STOP),
+        (SystemExit(), Step.STOP),
+        (DeserializationError("no", part="value", record=keyed(P0, "a")[0]), Step.DEAD_LETTER),
+    ],
+)
+def test_what_a_handler_raises_says_what_becomes_of_the_record(error: BaseException, step: Step) -> None:
+    bench = Bench(after="dead-letter", retry=Retry(attempts=2, on=OSError))
+    bench.submit(keyed(P0, "a"))
+    verdict = bench.end(bench.take(), error)
+    assert verdict is not None
+    assert verdict.step is step
+
+
+def test_a_handler_says_when_it_is_to_be_tried_again() -> None:
+    bench = Bench(retry=Retry(attempts=2, on=()))
+    bench.submit(keyed(P0, "a"))
+    bench.end(bench.take(), RetryRecord(after=17.0))
+    assert bench.engine.next_due() == 17.0
+
+
+@pytest.mark.rule("16")
+def test_of_a_held_partition_nothing_is_started_and_what_is_reassigned_goes_on() -> None:
+    bench = Bench(order="none")
+    bench.submit(keyed(P0, "aaa") + keyed(P1, "aaa"))
+    task = bench.take()
+    assert bench.engine.hold([P0, P1]) == {P0}, "of the other nothing is at work"
+    assert bench.takes() == []
+    bench.end(task)
+    assert bench.engine.is_urgent()
+    bench.engine.hold([])
+    assert offsets(bench.takes()) == [1, 2], "the other was released, and its queue dropped"
+
+
+@pytest.mark.rule("16")
+def test_what_is_lost_is_given_up_and_its_results_are_ignored() -> None:
+    bench = Bench(order="none")
+    bench.submit(keyed(P0, "aaa") + keyed(P1, "a"))
+    tasks = [task for task in bench.takes() if task.record.topic_partition == P0]
+    bench.end(tasks[0])
+    assert bench.submit(keyed(P0, "aa", start=1, epoch=2), lost=[P0]) == [1, 2]
+    assert all(task.over for task in tasks[1:])
+    assert bench.end(tasks[1]) is None
+    assert bench.end(tasks[2], ValueError()) is None
+    assert bench.engine.wrote(tasks[2], None, 0.0, 0.5) is None
+    assert bench.engine.started == 1, "of the other partition"
+    assert bench.commit() == {}
+    assert offsets(bench.takes()) == [1, 2]
+    assert bench.engine.tally.abandoned == 2
+
+
+def test_a_retry_of_a_lost_partition_is_never_due() -> None:
+    bench = Bench(retry=Retry(attempts=9, backoff=1.0))
+    bench.submit(keyed(P0, "a"))
+    bench.end(bench.take(), ValueError())
+    bench.submit([], lost=[P0])
+    bench.now = 5.0
+    assert bench.takes() == []
+    assert (bench.engine.queued, bench.engine.records, bench.engine.next_due()) == (0, 0, None)
+
+
+def test_a_stop_starts_nothing_more_and_drops_what_comes() -> None:
+    bench = Bench(order="none", retry=Retry(attempts=2, backoff=0.0))
+    bench.submit(keyed(P0, "aaa"))
+    first, second = bench.take(), bench.take()
+    bench.engine.stop()
+    assert bench.takes() == []
+    assert bench.submit(keyed(P1, "a")) == []
+    bench.end(first)
+    bench.end(second, ValueError())
+    assert bench.engine.is_at_rest()
+    assert bench.takes() == []
+    assert bench.engine.next_due() is None
+    assert bench.commit() == {P0: (1, (), {1: 1})}
+
+
+def test_what_is_given_up_at_the_end_is_named_in_order() -> None:
+    bench = Bench(order="none")
+    bench.submit(keyed(P0, "aa") + keyed(P1, "a"))
+    tasks = bench.takes()
+    assert [(task.record.partition, task.offset) for task in bench.engine.give_up()] == [(0, 0), (0, 1), (1, 0)]
+    assert bench.end(tasks[0]) is None
+    assert bench.commit() == {}
+
+
+def test_back_pressure_pauses_what_is_queued_and_resumes_at_half() -> None:
+    bench = Bench(order="none", max_records=4)
+    bench.submit(keyed(P0, "aaa"))
+    assert bench.engine.full() == []
+    bench.submit(keyed(P1, "aa"))
+    assert bench.engine.full() == [P0, P1]
+    assert bench.engine.full() == []
+    tasks = bench.takes()
+    assert bench.engine.ready() == [P0, P1], "they have no queue"
+    bench.submit(keyed(P0, "aaa", start=3))
+    assert bench.engine.full() == [P0]
+    for task in tasks:
+        bench.end(task)
+    assert not bench.engine.wants_resuming()
+    bench.end(bench.take())
+    assert bench.engine.wants_resuming()
+    assert bench.engine.ready() == [P0]
+
+
+def test_where_the_metadata_takes_no_more_only_the_first_unfinished_is_started() -> None:
+    """Every second record is finished, so each is a range of its own."""
+    bench = Bench(order="none", metadata_limit=80, per_partition=1 << 30)
+    bench.submit(keyed(P0, "a" * 100))
+    most, at_work = 0, []
+    while (task := bench.engine.take(bench.now)) is not None:
+        at_work.append(task)
+        if task.offset % 2:
+            bench.end(at_work.pop())
+        most = max(most, len(bench.commit().get(P0, (0, (), {}))[1]))
+    assert most < 10
+    assert len(at_work) < 11
+    for task in at_work:
+        bench.end(task)
+    assert offsets(bench.takes())[0] == 2 * len(at_work)
+
+
+def test_a_broker_that_takes_less_metadata_is_told_less() -> None:
+    bench = Bench(order="none", metadata_limit=200)
+    bench.submit(keyed(P0, "aaa"))
+    tasks = bench.takes()
+    bench.end(tasks[1])
+    assert bench.engine.shrink_metadata() == 100
+    assert bench.commit() == {P0: (0, ((1, 2),), {})}
+    assert bench.engine.shrink_metadata() == 0
+    bench.end(tasks[2])
+    assert bench.commit() == {P0: (0, (), {})}
+    bench.submit(keyed(P0, "aaa", start=3))
+    assert len(bench.takes()) == 3
+
+
+def test_what_a_hand_over_waits_for_is_named() -> None:
+    bench = Bench(order="none")
+    bench.submit(keyed(P0, "aa"))
+    assert bench.engine.waits_for(P0) is None
+    first, second = bench.takes()
+    assert bench.engine.waits_for(P0) is first.record
+    bench.end(first)
+    assert bench.engine.waits_for(P0) is second.record
+    assert [task.offset for task in bench.engine.at_work()] == [1]
+    assert bench.engine.waits_for(tp(7)) is None
+
+
+def test_records_of_an_older_epoch_or_of_a_released_partition_are_dropped() -> None:
+    bench = Bench()
+    bench.submit(keyed(P0, "a", epoch=2))
+    bench.submit(keyed(P0, "b", start=1, epoch=1))
+    assert offsets(bench.takes()) == [0]
+    bench.submit(keyed(P1, "a"))
+    assert bench.engine.hold([P1]) == set()
+    bench.submit(keyed(P1, "b", start=1))
+    assert (bench.takes(), bench.engine.queued) == ([], 0)
+
+
+def test_a_stale_commit_is_not_offered_again() -> None:
+    bench = Bench()
+    bench.submit(keyed(P0, "a"))
+    bench.end(bench.take())
+    snapshot = bench.engine.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, stale=True)
+    assert not bench.engine.committable()

@@ -1,0 +1,124 @@
+"""What a `Processor` refuses, and what it is: a value."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from engine_help import keyed
+from processing_help import P0
+
+from instride import Attempt, ConsumerRecord, Processor, Retry, RetryRecord, current_attempt
+from instride.errors import ConfigError, IllegalStateError
+
+
+def handle(record: ConsumerRecord[Any, Any]) -> None: ...
+
+
+async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"topics": "orders"}, TypeError, r'topics=\["orders"\]'),
+        ({"topics": []}, ConfigError, "topics is empty"),
+        ({"topics": [b"orders"]}, TypeError, "decode"),
+        ({"order": "keys"}, ConfigError, "partition, key, none"),
+        ({"concurrency": 0}, ValueError, "concurrency"),
+        ({"concurrency_per_partition": -1}, ValueError, "concurrency_per_partition"),
+        ({"retry": 5}, TypeError, r"Retry\(attempts=5\)"),
+        ({"on_failure": "dead-letter"}, ConfigError, "dead_letters="),
+        ({"on_failure": "ignore"}, ConfigError, "stop, skip, dead-letter"),
+        ({"produce": handle}, ConfigError, "dead_letters"),
+        ({"timeout": 5.0}, ConfigError, "coroutine functions"),
+        ({"group_id": "g"}, TypeError, "run or running"),
+        ({"value_deserializer": 5}, ConfigError, "callable"),
+    ],
+)
+def test_a_wrong_definition_is_refused(options: dict[str, Any], error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        Processor(handle, **{"topics": ["orders"], **options})
+
+
+def test_what_is_no_function_is_refused() -> None:
+    handler: Any = "handle"
+    with pytest.raises(TypeError, match="a function of one record"):
+        Processor(handler, topics=["orders"])
+    topic: Any = "orders"
+    with pytest.raises(TypeError, match=r"topics=\['orders'\]"):
+        Processor(handle, topic, topics=["orders"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"enable_auto_commit": True}, "commits what is finished"),
+        ({"revoke_mode": "immediate"}, "two steps"),
+        ({"value_deserializer": bytes.decode}, "give it to the Processor"),
+        ({"group_id": None}, "needs a group"),
+        ({"session_timeout": 45_000}, "session_timeout"),
+    ],
+)
+def test_settings_that_a_processor_decides_are_refused(settings: dict[str, Any], told: str) -> None:
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match=told):
+        Processor(handle, topics=["orders"]).running(
+            **{"bootstrap_servers": "localhost:9092", "group_id": "g", **settings}
+        )
+    assert threading.active_count() == before
+
+
+def test_it_is_immutable_and_does_nothing_by_itself() -> None:
+    before = threading.active_count()
+    processor = Processor(handle_async, topics=["orders"], timeout=5.0)
+    processor.running(bootstrap_servers="localhost:9092", group_id="g")
+    assert threading.active_count() == before
+    assert repr(processor) == "Processor(handle_async, topics=['orders'], order='key')"
+    with pytest.raises(AttributeError, match="immutable"):
+        processor.topics = ["others"]
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"attempts": 0}, ValueError),
+        ({"attempts": "5"}, TypeError),
+        ({"on": "OSError"}, TypeError),
+        ({"backoff": -1}, ValueError),
+        ({"jitter": 2}, ValueError),
+    ],
+)
+def test_a_wrong_retry_is_refused(values: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Retry(**values)
+    with pytest.raises(ValueError, match="after"):
+        RetryRecord(after=-1)
+
+
+def test_back_off_doubles_up_to_its_bound_with_jitter() -> None:
+    retry = Retry(backoff=1.0, backoff_max=5.0, jitter=0.5)
+    assert [retry.delay(number, 0.5) for number in (1, 2, 3, 4, 5000)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert (retry.delay(1, 0.0), retry.delay(1, 1.0)) == (0.5, 1.5)
+    assert not Retry(attempts=None).is_last(1_000_000)
+
+
+def test_errors_are_chosen_by_class_or_by_a_function() -> None:
+    assert Retry(on=(OSError, ValueError)).covers(ConnectionError())
+    assert not Retry(on=OSError).covers(ValueError())
+    assert Retry(on=lambda error: "busy" in str(error)).covers(ValueError("busy"))
+
+
+def test_outside_a_handler_there_is_no_attempt() -> None:
+    with pytest.raises(IllegalStateError, match="handlers"):
+        current_attempt()
+
+
+def test_a_record_says_of_what_type_its_key_and_value_are() -> None:
+    (record,) = keyed(P0, "a")
+    assert ConsumerRecord[str, int] is not None
+    assert isinstance(record, ConsumerRecord)
+    assert asyncio.iscoroutinefunction(handle_async)
+    assert Attempt.__doc__
