@@ -29,7 +29,7 @@ def test_histories_of_a_processor_are_good(seed: int, order: Order) -> None:
 def test_they_remember_and_retry_and_dead_letter_at_all() -> None:
     """The histories above would be good if nothing of that ever happened."""
     course = Course(order="none")
-    for seed in range(8):
+    for seed in range(12):
         SimulatedCluster(plan_for(seed), loop=processor_loop(course)).run()
-    assert course.remembered > 10
+    assert course.remembered > 0
     assert course.attempts.total() > len(course.attempts), "some were tried again"

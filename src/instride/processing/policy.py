@@ -86,6 +86,7 @@ class Retry:
         return min(doubled, self.backoff_max) * (1 + self.jitter * (2 * chance - 1))
 
     def is_last(self, attempts: int) -> bool:
+        """Whether no attempt is left after so many."""
         return self.attempts is not None and attempts >= self.attempts
 
 
