@@ -1,4 +1,4 @@
-"""The examples of docs/pipeline.md and docs/parquet-sink.md, as one program: a topic goes into a sink, and is read."""
+"""The examples of docs/pipeline.md and docs/parquet-sink.md as one program, and those of docs/spark-source.md."""
 
 from __future__ import annotations
 
@@ -49,6 +49,27 @@ def test_what_the_pipeline_writes_is_read_back(
         finally:
             process.kill()
     assert (process.returncode, out.split()) == (0, ["60", "60"]), complaints[-3000:]
+
+
+def test_the_source_is_read_by_name_alone(kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
+    topic = kafka_topic(2)
+    fill(kafka, topic, {0: 30, 1: 30})
+    code = examples("spark-source.md") + '\nprint("rows", spark.read.parquet("/data/flights").count())\n'
+    code = code.replace("localhost:9092", kafka.bootstrap_servers).replace('"flights"', repr(topic))
+    program = tmp_path / "program.py"
+    program.write_text(code.replace("/data/", f"{tmp_path}/"), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(instride.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "rows 60" in done.stdout
+    assert "0:7" in done.stdout or "1:7" in done.stdout
 
 
 def rows(sink: Path) -> int:

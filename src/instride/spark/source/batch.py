@@ -1,0 +1,57 @@
+"""The batch reader. Spark asks it for its partitions once for each `load`: then the offsets are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from instride.errors import ConfigError
+from instride.records import TopicPartition
+from instride.spark.source.cluster import Cluster
+from instride.spark.source.offsets import BatchPlan, Span
+from instride.spark.source.options import Options
+from instride.spark.source.reading import RangesPartition, TaskReader, input_partitions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BatchReader"]
+
+
+class BatchReader(DataSourceReader):
+    """Picklable: Spark sends it to the executors after `partitions`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._task = TaskReader.of(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Raises ConfigError, UnknownTopicOrPartitionError, KafkaTimeoutError."""
+        return input_partitions(self._planned().ranges(), self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Where there is nothing to read, Spark makes a task with a partition of its own.
+        return self._task.read(partition) if isinstance(partition, RangesPartition) else iter(())
+
+    def _planned(self) -> BatchPlan:
+        options, cluster = self._options, Cluster(self._options)
+        try:
+            found = cluster.require(options.topics)
+            starts = cluster.resolve(options.starting, found, name="startingOffsets")
+            ends = cluster.resolve(options.ending, found, name="endingOffsets")
+        finally:
+            cluster.close()
+        return _plan(starts, ends, {partition.topic: topic_id for partition, topic_id in found.items()})
+
+
+def _plan(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
+) -> BatchPlan:
+    for partition, start in starts.items():
+        if start > ends[partition]:
+            raise ConfigError(
+                f"{partition} is to be read from offset {start} to {ends[partition]}: the start is beyond the end"
+            )
+    return BatchPlan({partition: Span(start, ends[partition]) for partition, start in starts.items()}, topic_ids)

@@ -1,0 +1,55 @@
+"""The source's columns: Spark's schema of them, and Arrow batches in exactly that schema.
+
+Laws
+1. Names and types are those of Spark's Kafka connector. timestampType as it writes it: 0 created, 1 appended, -1 none.
+2. Only the columns that were chosen are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["in_spark_schema", "spark_schema"]
+
+_RENAMED: Final = {"timestampType": "timestamp_type"}
+
+
+def spark_schema(columns: Sequence[str]) -> StructType:
+    """Of these columns, in this order."""
+    from pyspark.sql import types  # noqa: PLC0415 - slow, and not for every user of the package
+
+    header = types.StructType().add("key", types.StringType()).add("value", types.BinaryType())
+    kinds: dict[str, types.DataType] = {
+        "key": types.BinaryType(),
+        "value": types.BinaryType(),
+        "topic": types.StringType(),
+        "partition": types.IntegerType(),
+        "offset": types.LongType(),
+        "timestamp": types.TimestampType(),
+        "timestampType": types.IntegerType(),
+        "headers": types.ArrayType(header),
+    }
+    schema = types.StructType()
+    for name in columns:
+        schema.add(name, kinds[name])
+    return schema
+
+
+def in_spark_schema(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """batch: as `ConsumerRecords.to_arrow` has them."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    kinds = {
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    }
+    arrays = []
+    for name in columns:
+        array = batch.column(_RENAMED.get(name, name))
+        arrays.append(array.cast(kinds[name]) if name in kinds else array)
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))

@@ -1,0 +1,93 @@
+"""Where a micro-batch begins and ends, as Spark keeps it in the checkpoint.
+
+Laws
+1. An end offset holds the whole plan of its batch: of each partition from and to. A batch that is planned again, also
+   after a restart, is the same batch; and where "latest" began is durable with the first batch.
+2. Partitions are in order: Spark compares offsets as text.
+3. A topic is known by its id: one that was made again under its old name is another topic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from instride.errors import ConfigError
+from instride.records import TopicPartition
+from instride.spark.sink import OutputRange
+
+__all__ = ["BatchPlan", "Found", "Span"]
+
+_VERSION: Final = 1
+
+Found = dict[TopicPartition, str]
+"""The partitions that there are, each with its topic's id ("" where the broker has none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """[start, end), which may be empty."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One micro-batch. Before the first: no partitions. topic_ids: "" where a broker has none."""
+
+    spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        return {partition: span.end for partition, span in self.spans.items()}
+
+    @property
+    def records(self) -> int:
+        return sum(span.end - span.start for span in self.spans.values())
+
+    def ranges(self) -> list[OutputRange]:
+        """What is to be read; empty ones are left out."""
+        return [
+            OutputRange(
+                topic=partition.topic,
+                partition=partition.partition,
+                start=span.start,
+                end=span.end,
+                topic_id=self.topic_ids.get(partition.topic, ""),
+            )
+            for partition, span in sorted(self.spans.items())
+            if span.start < span.end
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}."""
+        topics: dict[str, Any] = {}
+        for partition, span in sorted(self.spans.items()):
+            topic = topics.setdefault(
+                partition.topic, {"id": self.topic_ids.get(partition.topic, ""), "partitions": {}}
+            )
+            topic["partitions"][str(partition.partition)] = [span.start, span.end]
+        return {"version": _VERSION, "topics": topics}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
+        """Raises ConfigError for an offset that another source, or a newer version of this one, has written."""
+        if data.get("version") != _VERSION or not isinstance(data.get("topics"), dict):
+            raise ConfigError(
+                f"the checkpoint's offset is not one of instride's version {_VERSION}: {_shortened(data)}. "
+                "Use a checkpoint of this source, or a newer instride"
+            )
+        spans, topic_ids = {}, {}
+        for topic, parts in data["topics"].items():
+            topic_ids[topic] = str(parts["id"])
+            for number, (start, end) in parts["partitions"].items():
+                spans[TopicPartition(topic, int(number))] = Span(int(start), int(end))
+        return cls(spans, topic_ids)
+
+
+def _shortened(data: Mapping[str, Any]) -> str:
+    return re.sub(r"\s+", " ", repr(dict(data)))[:100]

@@ -1,0 +1,43 @@
+"""PySpark's readers of the source. See `stream` for how a streaming query calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from instride.errors import ConfigError
+from instride.spark.source.batch import BatchReader
+from instride.spark.source.columns import spark_schema
+from instride.spark.source.options import parse_options
+from instride.spark.source.stream import StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["batch_reader", "source_schema", "stream_reader"]
+
+
+def source_schema(given: Mapping[str, str]) -> StructType:
+    """The columns that the options ask for. Raises ConfigError."""
+    return spark_schema(parse_options(given, None).columns)
+
+
+def batch_reader(given: Mapping[str, str], schema: StructType) -> BatchReader:
+    options = parse_options(given, "batch")
+    _check_schema(schema, options.columns)
+    return BatchReader(options)
+
+
+def stream_reader(given: Mapping[str, str], schema: StructType) -> StreamReader:
+    options = parse_options(given, "stream")
+    _check_schema(schema, options.columns)
+    return StreamReader(options)
+
+
+def _check_schema(schema: StructType, columns: tuple[str, ...]) -> None:
+    own = spark_schema(columns)
+    if schema != own:
+        raise ConfigError(
+            f"the source has a schema of its own ({own.simpleString()}); leave .schema(...) out, and choose columns "
+            'with the option "columns"'
+        )

@@ -1,0 +1,228 @@
+"""`format("instride")` with a real Spark and a real Kafka: found without a call, batch and streaming."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pipeline_help import PATIENCE, QUICK_JVM, fill
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from instride import Consumer, TopicPartition
+from instride.spark import recommended_conf
+from instride.testing import LocalKafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+Topic = Callable[..., str]
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK_JVM}
+    conf["spark.sql.session.timeZone"] = "UTC"
+    builder = SparkSession.builder.master("local[2]").appName("source").config(map=conf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def read(spark: SparkSession, kafka: LocalKafka) -> Read:
+    """``read(topic, **options)``: a batch; dots in names are written as __."""
+
+    def load(topic: str, **options: str) -> DataFrame:
+        reader = spark.read.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        return reader.option("subscribe", topic).options(**_dotted(options)).load()
+
+    return load
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): value for name, value in options.items()}
+
+
+def values(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row["value"]).decode() for row in frame.select("value").collect())
+
+
+def test_a_batch_has_the_connectors_columns_and_every_record(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
+    topic = kafka_topic(3, configs={"retention.ms": "-1"})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(
+        topic, b"v", key=b"k", partition=0, timestamp=1_600_000_000_123, headers=[("h", b"1"), ("n", None)]
+    )
+    producer.produce(topic, None, partition=1, timestamp=1)
+    assert producer.flush(30) == 0
+    frame = read(topic, includeHeaders="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    rows = frame.selectExpr("*", "unix_millis(timestamp) AS ms").collect()
+    first, second = sorted(rows, key=lambda row: int(row["partition"]))
+    assert (bytes(first["key"]), bytes(first["value"]), first["topic"], first["offset"]) == (b"k", b"v", topic, 0)
+    assert (first["ms"], first["timestampType"], second["ms"]) == (1_600_000_000_123, 0, 1)
+    headers = [(each["key"], each["value"] and bytes(each["value"])) for each in first["headers"]]
+    assert headers == [("h", b"1"), ("n", None)]
+    assert (second["key"], second["value"], second["headers"]) == (None, None, None)
+
+
+def test_a_batch_reads_what_was_asked_for(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
+    topic = kafka_topic(2)
+    written = fill(kafka, topic, {0: 20, 1: 20})
+    frame = read(topic, minPartitions="5")
+    assert frame.rdd.getNumPartitions() >= 4
+    assert values(frame) == sorted(written)
+    assert read(topic, maxPartitions="1").rdd.getNumPartitions() == 1
+    some = read(
+        topic,
+        columns="value",
+        startingOffsets=f'{{"{topic}": {{"0": 5, "1": -2}}}}',
+        endingOffsets=f'{{"{topic}": {{"0": -1, "1": 3}}}}',
+    )
+    assert some.columns == ["value"]
+    assert values(some) == sorted([f"0:{n}" for n in range(5, 20)] + [f"1:{n}" for n in range(3)])
+    # PySpark plans the tasks of a DataFrame once: what came since is in the next one.
+    more = fill(kafka, topic, {0: 5}, start=20)
+    assert values(frame) == sorted(written)
+    assert values(read(topic)) == sorted(written + more)
+
+
+def test_a_topic_with_nothing_to_read_is_an_empty_frame(kafka_topic: Topic, read: Read) -> None:
+    assert values(read(kafka_topic(2))) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffsets": '{"TOPIC": {"0": 5}}'}, "it lacks TOPIC-1"),
+        (
+            {"startingOffsets": '{"TOPIC": {"0": 5, "1": 0}}', "endingOffsets": '{"TOPIC": {"0": 4, "1": 0}}'},
+            "beyond the end",
+        ),
+        ({"startingOffsets": "latest"}, "must not be"),
+        ({"startingTimestamp": "99999999999999"}, "is that late"),
+        ({"subscribe": "no-such-topic"}, "there is no no-such-topic in the cluster"),
+        ({"kafka__auto__offset__reset": "latest"}, "kafka.auto.offset.reset is not supported"),
+    ],
+)
+def test_what_is_wrong_is_told(
+    kafka: LocalKafka, kafka_topic: Topic, read: Read, options: dict[str, str], message: str
+) -> None:
+    topic = kafka_topic(2)
+    with pytest.raises(PySparkException) as caught:
+        read(topic, **{name: value.replace("TOPIC", topic) for name, value in options.items()}).collect()
+    assert message.replace("TOPIC", topic) in str(caught.value)
+
+
+def test_a_schema_of_ones_own_is_refused(spark: SparkSession) -> None:
+    reader = spark.read.format("instride").schema("value STRING").option("subscribe", "t")
+    with pytest.raises(PySparkException, match="a schema of its own"):
+        reader.option("kafka.bootstrap.servers", "localhost:9").load().collect()
+
+
+def test_aborted_records_are_left_out_of_read_committed(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
+    topic = kafka_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for turn in range(4):
+        producer.begin_transaction()
+        for number in range(10):
+            producer.produce(topic, f"{turn}-{number}".encode(), partition=0)
+        assert producer.flush(30) == 0
+        producer.abort_transaction(30) if turn % 2 else producer.commit_transaction(30)
+    committed = sorted(f"{turn}-{number}" for turn in (0, 2) for number in range(10))
+    assert values(read(topic, kafka__isolation__level="read_committed")) == committed
+    assert len(values(read(topic))) == 40
+
+
+def test_no_secret_is_in_a_plan(kafka_topic: Topic, read: Read, capsys: pytest.CaptureFixture[str]) -> None:
+    line = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="hush-hush";'
+    frame = read(kafka_topic(1), kafka__sasl__jaas__config=line, kafka__sasl__mechanism="PLAIN", **SASL)
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    frame.explain("extended")
+    frame.explain("formatted")
+    assert "hush-hush" not in capsys.readouterr().out + str(caught.value)
+
+
+SASL = {"kafka__security__protocol": "SASL_SSL", "kafka__default__api__timeout__ms": "500"}
+
+
+class Stream:
+    """A query of one topic into a folder of Parquet files, which restarts from its checkpoint."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, topic: str, folder: Path, **options: str) -> None:
+        self._spark, self._folder = spark, folder
+        reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        options = {"subscribe": topic, "startingOffsets": "earliest", **_dotted(options)}
+        self._frame = reader.options(**options).load()
+
+    def run(self) -> list[dict[str, Any]]:
+        """Everything that there is; the batches' progress."""
+        writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
+        query = writer.option("checkpointLocation", str(self._folder / "at")).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(int(PATIENCE) * 2)
+        finally:
+            query.stop()
+        return [dict(each) for each in query.recentProgress]
+
+    def rows(self) -> list[str]:
+        return values(self._spark.read.parquet(str(self._folder / "out")))
+
+
+def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(2)
+    written = fill(kafka, topic, {0: 12, 1: 3})
+    stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerTrigger="5", commitOffsetsToGroup=f"{topic}-lag")
+    batches = [each["numInputRows"] for each in stream.run() if each["numInputRows"]]
+    assert sum(batches) == 15
+    assert max(batches) <= 6
+    written += fill(kafka, topic, {0: 4, 1: 4}, start=12)
+    assert sum(each["numInputRows"] for each in stream.run()) == 8
+    assert stream.rows() == sorted(written)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=f"{topic}-lag") as lag:
+        told = lag.committed(TopicPartition(topic, 0), TopicPartition(topic, 1))
+    assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 16, 1: 7}
+
+
+def test_what_comes_after_latest_is_read_by_the_next_run(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """The first run ends with nothing read; where it began is in the checkpoint all the same."""
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 5})
+    stream = Stream(spark, kafka, topic, tmp_path, startingOffsets="latest")
+    stream.run()
+    written = fill(kafka, topic, {0: 7}, start=5)
+    stream.run()
+    assert stream.rows() == sorted(written)
+
+
+def test_a_topic_that_was_made_again_fails_the_stream_that_knew_the_old_one(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 5})
+    stream = Stream(spark, kafka, topic, tmp_path)
+    stream.run()
+    kafka.delete_topic(topic)
+    with pytest.raises(PySparkException, match=r"there is no|not there any more"):
+        stream.run()
+    kafka.create_topic(topic, 1)
+    fill(kafka, topic, {0: 9})
+    with pytest.raises(PySparkException, match="was deleted and made again"):
+        stream.run()

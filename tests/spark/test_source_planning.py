@@ -1,0 +1,305 @@
+"""What a micro-batch reads and which task reads it: the source's decisions, with the brokers played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError
+from instride.records import TopicPartition
+from instride.spark.sink import OutputRange
+from instride.spark.source import stream
+from instride.spark.source.admission import Pace, admitted
+from instride.spark.source.offsets import BatchPlan, Found, Span
+from instride.spark.source.options import Bound, Topics, parse_options
+from instride.spark.source.reading import RangesPartition
+from instride.spark.source.splitting import tasks_of
+
+
+def tp(partition: int, topic: str = "t") -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+# -- offsets
+
+
+def test_an_offset_comes_back_as_it_was_and_is_in_order() -> None:
+    plan = BatchPlan({tp(10): Span(1, 2), tp(9): Span(3, 3), tp(0, "a"): Span(0, 7)}, {"t": "id", "a": ""})
+    data = json.loads(json.dumps(plan.to_json()))
+    assert BatchPlan.from_json(data) == plan
+    assert list(data["topics"]) == ["a", "t"]
+    assert list(data["topics"]["t"]["partitions"]) == ["9", "10"]
+
+
+@pytest.mark.parametrize("data", [{}, {"version": 2, "topics": {}}, {"t": {"0": 5}}])
+def test_an_offset_of_another_source_or_version_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="checkpoint"):
+        BatchPlan.from_json(data)
+
+
+# -- admission
+
+
+def test_a_limit_is_shared_by_backlog_and_starves_nobody() -> None:
+    lag = {tp(0): 1_000_000, tp(1): 3, tp(2): 0}
+    assert admitted(lag, 100) == {tp(0): 99, tp(1): 1, tp(2): 0}
+    assert admitted(lag, None) == lag
+    assert admitted(lag, 2**63 - 1) == lag
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20), st.integers(1, 2**63 - 1))
+def test_nobody_gets_more_than_it_has_and_everybody_something(sizes: list[int], limit: int) -> None:
+    lag = {tp(number): size for number, size in enumerate(sizes)}
+    shares = admitted(lag, limit)
+    assert all((share > 0) == (size > 0) and share <= size for share, size in zip(shares.values(), sizes, strict=True))
+    assert sum(shares.values()) <= limit + len(sizes)
+
+
+def test_a_least_number_waits_for_so_many_or_so_long_but_not_the_first_time() -> None:
+    pace = Pace(10, 60.0)
+    assert pace.may_start(0, 0.0)
+    assert not pace.may_start(0, 100.0)
+    assert pace.may_start(3, 101.0)
+    assert not pace.may_start(9, 160.0)
+    assert pace.may_start(10, 160.0)
+    assert pace.may_start(1, 220.0)
+
+
+# -- splitting
+
+
+def span(partition: int, start: int, end: int) -> OutputRange:
+    return OutputRange(topic="t", partition=partition, start=start, end=end)
+
+
+def test_one_task_a_range_unless_told_otherwise() -> None:
+    ranges = [span(0, 0, 10), span(1, 5, 6)]
+    assert tasks_of(ranges) == [(ranges[0],), (ranges[1],)]
+    assert tasks_of([], min_partitions=5, max_partitions=9, max_records=1) == []
+
+
+def test_large_ranges_are_cut_for_more_tasks() -> None:
+    """Vector 19: 6 tasks of 3 partitions."""
+    assert len(tasks_of([span(n, 0, 100) for n in range(3)], min_partitions=6)) == 6
+    uneven = tasks_of([span(0, 0, 1_000), span(1, 0, 10)], min_partitions=4)
+    assert [(each.partition, each.start, each.end) for (each,) in uneven] == [
+        (0, 0, 250), (0, 250, 500), (0, 500, 750), (0, 750, 1_000), (1, 0, 10),
+    ]  # fmt: skip
+    assert [each.end - each.start for (each,) in tasks_of([span(0, 0, 10)], max_records=4)] == [3, 3, 4]
+
+
+def test_small_ranges_share_tasks() -> None:
+    tasks = tasks_of([span(n, 0, n + 1) for n in range(8)], max_partitions=2)
+    assert len(tasks) == 2
+    assert sorted(sum(each.end - each.start for each in task) for task in tasks) == [18, 18]
+
+
+@given(
+    st.lists(st.integers(1, 10_000), max_size=20),
+    st.integers(1, 5_000) | st.none(),
+    st.integers(1, 50) | st.none(),
+    st.integers(1, 50) | st.none(),
+)
+def test_every_offset_is_in_one_task(
+    sizes: list[int], max_records: int | None, least: int | None, most: int | None
+) -> None:
+    ranges = [span(number, 7, 7 + size) for number, size in enumerate(sizes)]
+    tasks = tasks_of(ranges, max_records=max_records, min_partitions=least, max_partitions=most)
+    pieces = sorted((each.partition, each.start, each.end) for task in tasks for each in task)
+    joined: list[tuple[int, int, int]] = []
+    for partition, start, end in pieces:
+        if joined and joined[-1][0] == partition:
+            assert joined[-1][2] == start
+            joined.append((partition, joined.pop()[1], end))
+        else:
+            joined.append((partition, start, end))
+    assert joined == [(each.partition, each.start, each.end) for each in ranges]
+    assert most is None or len(tasks) <= most
+    assert max_records is None or all(end - start <= max_records for _, start, end in pieces)
+
+
+# -- the streaming reader
+
+
+class Brokers:
+    """What `Cluster` asks, played: logs by partition, [begin, end)."""
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, tuple[int, int]] = {}
+        self.topic_id = "one"
+        self.committed: list[tuple[str, dict[TopicPartition, int]]] = []
+        self.error: Exception | None = None
+
+    def partitions(self, topics: Topics) -> Found:
+        return dict.fromkeys(self.logs, self.topic_id)
+
+    require = partitions
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {each: self.logs[each][0] for each in partitions}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {each: self.logs[each][1] for each in partitions}
+
+    def resolve(self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str) -> dict[TopicPartition, int]:
+        return self.latest(partitions) if bound.every == -1 else self.earliest(partitions)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.committed.append((group, dict(offsets)))
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    played = Brokers()
+    played.logs = {tp(0): (0, 10), tp(1): (0, 0)}
+    monkeypatch.setattr(stream, "Cluster", lambda options: played)
+    monkeypatch.setattr("instride.spark.source.stream.time.sleep", lambda seconds: None)
+    return played
+
+
+def reader(**given: str) -> stream.StreamReader:
+    options = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "startingOffsets": "earliest", **given}
+    return stream.StreamReader(parse_options(options, "stream"))
+
+
+def latest(made: stream.StreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """As Spark calls it: the start has been through JSON."""
+    return made.latestOffset(json.loads(json.dumps(start)), made.getDefaultReadLimit())
+
+
+def spans(end: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    return {each.partition: (span.start, span.end) for each, span in BatchPlan.from_json(end).spans.items()}
+
+
+def test_batches_meet_and_nothing_new_is_the_start_itself(brokers: Brokers) -> None:
+    made = reader()
+    first = latest(made, made.initialOffset())
+    assert spans(first) == {0: (0, 10), 1: (0, 0)}
+    assert latest(made, first) == first
+    brokers.logs[tp(1)] = (0, 4)
+    second = latest(made, first)
+    assert spans(second) == {0: (10, 10), 1: (0, 4)}
+    (only,) = made.partitions(first, second)
+    assert isinstance(only, RangesPartition)
+    assert [str(each) for each in only.ranges] == ["t-1 [0, 4)"]
+    assert made.partitions(second, second) == []
+
+
+def test_where_latest_was_is_durable_with_an_empty_first_batch_whoever_asks_again(brokers: Brokers) -> None:
+    """A reader that forgot it lost what came between: the initial offset is not logged and asked for again."""
+    made = reader(startingOffsets="latest")
+    first = latest(made, made.initialOffset())
+    assert spans(first) == {0: (10, 10), 1: (0, 0)}
+    brokers.logs[tp(0)] = (0, 25)
+    again = reader(startingOffsets="latest")
+    assert again.partitions(again.initialOffset(), first) == []
+    assert spans(latest(again, first))[0] == (10, 25)
+
+
+def test_a_batch_that_is_planned_again_is_the_same_whatever_has_come_since(brokers: Brokers) -> None:
+    made = reader()
+    first = latest(made, made.initialOffset())
+    before = [each.ranges for each in cast(Any, made.partitions(made.initialOffset(), first))]
+    brokers.logs = {tp(0): (8, 99)}
+    again = reader()
+    assert [each.ranges for each in cast(Any, again.partitions(again.initialOffset(), first))] == before
+
+
+def test_new_partitions_begin_at_their_first_record(brokers: Brokers) -> None:
+    made = reader(startingOffsets="latest")
+    first = latest(made, made.initialOffset())
+    brokers.logs[tp(2)] = (0, 5)
+    assert spans(latest(made, first)) == {0: (10, 10), 1: (0, 0), 2: (0, 5)}
+
+
+def test_a_limit_and_a_least_number(brokers: Brokers) -> None:
+    made = reader(maxOffsetsPerTrigger="4")
+    assert made.getDefaultReadLimit() == ReadMaxRows(4)
+    first = latest(made, made.initialOffset())
+    assert spans(first)[0] == (0, 4)
+    # Trigger.Once reads everything.
+    assert spans(made.latestOffset(first, ReadAllAvailable()))[0] == (4, 10)
+    waiting = reader(minOffsetsPerTrigger="100")
+    assert waiting.getDefaultReadLimit() == ReadMinRows(100)
+    first = latest(waiting, waiting.initialOffset())
+    brokers.logs[tp(0)] = (0, 20)
+    assert latest(waiting, first) == first
+    brokers.logs[tp(0)] = (0, 110)
+    assert spans(latest(waiting, first))[0] == (10, 110)
+
+
+def test_available_now_ends_at_what_there_was_in_batches_of_the_limit(brokers: Brokers) -> None:
+    """Vector 12: 15 records, 5 at a time, are 3 batches. What comes later, and new partitions, are for the next run."""
+    brokers.logs = {tp(0): (0, 15)}
+    made = reader(maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5")
+    made.prepareForTriggerAvailableNow()
+    brokers.logs = {tp(0): (0, 100), tp(1): (0, 9)}
+    ends, start = [], made.initialOffset()
+    while (end := latest(made, start)) != start:
+        ends.append(spans(end)[0])
+        start = end
+    assert ends == [(0, 5), (5, 10), (10, 15)]
+
+
+@pytest.mark.parametrize("change", ["lost", "shrunk"])
+def test_available_now_fails_where_its_target_cannot_be_reached(brokers: Brokers, change: str) -> None:
+    """Vectors 13 and 14."""
+    made = reader()
+    made.prepareForTriggerAvailableNow()
+    brokers.logs = {tp(1): (0, 0)} if change == "lost" else {tp(0): (0, 5), tp(1): (0, 0)}
+    with pytest.raises(OffsetsGoneError, match="t-0"):
+        latest(made, made.initialOffset())
+
+
+LOSSES: list[tuple[str, dict[TopicPartition, tuple[int, int]], str, dict[int, tuple[int, int]]]] = [
+    ("partition t-0 is not there", {tp(1): (0, 3)}, "one", {1: (0, 3)}),
+    ("topic t was deleted and made again", {tp(0): (0, 3), tp(1): (0, 1)}, "two", {0: (0, 3), 1: (0, 1)}),
+    ("the log of t-0 ends at 5", {tp(0): (0, 5), tp(1): (0, 3)}, "one", {0: (10, 10), 1: (0, 3)}),
+    ("t-2 is new, and its log begins at 4", {tp(0): (0, 10), tp(1): (0, 0), tp(2): (4, 6)}, "one",
+     {0: (10, 10), 1: (0, 0), 2: (4, 6)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "logs", "topic_id", "left"), LOSSES)
+def test_data_loss_is_an_error_or_what_is_left_is_read(
+    brokers: Brokers,
+    message: str,
+    logs: dict[TopicPartition, tuple[int, int]],
+    topic_id: str,
+    left: dict[int, tuple[int, int]],
+) -> None:
+    strict, lenient = reader(), reader(failOnDataLoss="false")
+    first = latest(strict, strict.initialOffset())
+    brokers.logs, brokers.topic_id = logs, topic_id
+    with pytest.raises(OffsetsGoneError, match=message):
+        latest(strict, first)
+    assert spans(latest(lenient, first)) == left
+
+
+def test_the_group_hears_of_a_batch_when_it_is_committed_and_stops_no_query(brokers: Brokers) -> None:
+    made = reader(commitOffsetsToGroup="lag")
+    first = latest(made, made.initialOffset())
+    assert brokers.committed == []
+    brokers.error = KafkaTimeoutError("no coordinator")
+    assert latest(made, first) == first
+    brokers.error = None
+    latest(made, first)
+    latest(made, first)
+    assert brokers.committed == [("lag", {tp(0): 10, tp(1): 0})]
+
+
+def test_the_newest_offsets_are_reported(brokers: Brokers) -> None:
+    made = reader(maxOffsetsPerTrigger="1")
+    assert made.reportLatestOffset() is None
+    latest(made, made.initialOffset())
+    assert spans(cast(Any, made.reportLatestOffset()))[0] == (0, 10)
