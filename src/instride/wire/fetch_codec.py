@@ -183,7 +183,7 @@ class _Reading:
         self._asked: Mapping[Partition, FetchPartition] = request.known or {
             (each.topic, each.partition): each for each in request.partitions
         }
-        self._names = {each.topic_id: each.topic for each in self._asked.values()}
+        self._names = request.topics or {each.topic_id: each.topic for each in self._asked.values()}
 
     def response(self) -> FetchResponse:
         reader = self._reader

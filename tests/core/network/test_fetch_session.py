@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.network.sessions import FetchSession, next_epoch
+from instride.core.network.sessions import FetchSession, FetchSessionState, next_epoch
 from instride.testing.simulation.session_model import SessionModel
 from instride.wire import api
 
@@ -25,9 +26,27 @@ def numbers(partitions: tuple[api.FetchPartition, ...]) -> list[tuple[int, int]]
     return [(each.partition, each.offset) for each in partitions]
 
 
-def begun(*wanted: api.FetchPartition, session_id: int = 7) -> FetchSession:
-    session = FetchSession()
-    said = session.ask(wanted)
+class Session(FetchSession):
+    """Remembers what it was asked for last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: set[api.Partition] = set()
+
+    def of(self, wanted: Iterable[api.FetchPartition]) -> FetchSessionState:
+        """A fetch of these and no others."""
+        table = {(each.topic, each.partition): each for each in wanted}
+        for key in self.last - table.keys():
+            self.drop(key)
+        for each in table.values():
+            self.put(each)
+        self.last = set(table)
+        return self.ask()
+
+
+def begun(*wanted: api.FetchPartition, session_id: int = 7) -> Session:
+    session = Session()
+    said = session.of(wanted)
     assert (said.session_id, said.session_epoch, said.partitions) == (0, 0, wanted)
     session.response_received(api.FetchResponse(session_id=session_id))
     return session
@@ -35,20 +54,20 @@ def begun(*wanted: api.FetchPartition, session_id: int = 7) -> FetchSession:
 
 def test_only_what_is_new_or_has_moved_is_named_and_the_rest_is_known() -> None:
     session = begun(part(0), part(1), part(2))
-    said = session.ask([part(0, 5), part(1), part(3)])
+    said = session.of([part(0, 5), part(1), part(3)])
     assert (said.session_id, said.session_epoch) == (7, 1)
     assert numbers(said.partitions) == [(0, 5), (3, 0)]
     assert numbers(said.forgotten) == [(2, 0)]
     assert {key[1] for key in said.known} == {0, 1, 3}
     session.response_received(api.FetchResponse(session_id=7))
-    said = session.ask([part(0, 5), part(1), part(3)])
+    said = session.of([part(0, 5), part(1), part(3)])
     assert (said.session_epoch, said.partitions, said.forgotten) == (2, (), ())
 
 
 def test_a_broker_that_makes_no_session_is_told_everything() -> None:
     session = begun(part(0), part(1), session_id=0)
     for _ in range(2):
-        said = session.ask([part(0), part(1)])
+        said = session.of([part(0), part(1)])
         assert (said.session_id, said.session_epoch) == (0, 0)
         assert numbers(said.partitions) == [(0, 0), (1, 0)]
         session.response_received(api.FetchResponse(session_id=0))
@@ -58,10 +77,10 @@ def test_a_broker_that_makes_no_session_is_told_everything() -> None:
 @pytest.mark.parametrize(("code", "session_id"), [(70, 0), (71, 7), (106, 7), (-1, 7), (0, 7)])
 def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: int, session_id: int) -> None:
     session = begun(part(0), part(1))
-    session.ask([part(0, 5), part(1)])
+    session.of([part(0, 5), part(1)])
     at_once = session.failed(code)
     assert at_once == (code in (70, 71, 106))
-    said = session.ask([part(0, 5), part(1)])
+    said = session.of([part(0, 5), part(1)])
     assert (said.session_id, said.session_epoch) == (session_id, 0)
     assert numbers(said.partitions) == [(0, 5), (1, 0)]
     assert not session.failed(70), "a fetch that names everything is not sent again at once"
@@ -69,30 +88,30 @@ def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: i
 
 def test_a_broker_that_ends_the_session_in_its_answer_is_told_everything() -> None:
     session = begun(part(0))
-    session.ask([part(0, 1)])
+    session.of([part(0, 1)])
     session.response_received(api.FetchResponse(session_id=0))
-    said = session.ask([part(0, 1)])
+    said = session.of([part(0, 1)])
     assert (said.session_id, said.session_epoch, len(said.partitions)) == (0, 0, 1)
 
 
 def test_a_session_names_topics_in_one_way_only() -> None:
     session = begun(part(0), part(1))
-    said = session.ask([part(0), part(1, topic_id=api.NO_TOPIC_ID)])
+    said = session.of([part(0), part(1, topic_id=api.NO_TOPIC_ID)])
     assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (7, 0, 2, True)
     session.response_received(api.FetchResponse(session_id=8))
-    said = session.ask([part(0), part(1)])
+    said = session.of([part(0), part(1)])
     assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (8, 0, 2, False)
 
 
 def test_a_session_that_began_with_names_says_so_where_nothing_is_named() -> None:
     session = begun(part(0, topic_id=api.NO_TOPIC_ID))
-    said = session.ask([part(0, topic_id=api.NO_TOPIC_ID)])
+    said = session.of([part(0, topic_id=api.NO_TOPIC_ID)])
     assert (said.partitions, said.named, said.session_epoch) == ((), True, 1)
 
 
 def test_a_topic_that_was_made_anew_begins_a_session() -> None:
     session = begun(part(0, 9), part(1))
-    said = session.ask([part(0, 0, B), part(1, 0, B)])
+    said = session.of([part(0, 0, B), part(1, 0, B)])
     assert (said.session_id, said.session_epoch) == (7, 0)
     assert numbers(said.partitions) == [(0, 0), (1, 0)]
 
@@ -115,12 +134,12 @@ partitions = st.dictionaries(st.integers(0, 5), st.integers(0, 3), max_size=6)
 @given(rounds=st.lists(st.tuples(partitions, st.sampled_from(["ok", "lost answer", "restart"])), max_size=12))
 def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int], str]]) -> None:
     """Whatever goes wrong in between: the broker's session is what the client asks for, no more and no less."""
-    session, broker = FetchSession(), SessionModel(0)
+    session, broker = Session(), SessionModel(0)
     for wanted, event in rounds:
         if event == "restart":
             broker.forget_all()
         for _ in range(3):
-            said = session.ask([part(number, offset) for number, offset in wanted.items()])
+            said = session.of([part(number, offset) for number, offset in wanted.items()])
             request = api.Fetch(
                 partitions=said.partitions,
                 forgotten=said.forgotten,

@@ -121,6 +121,7 @@ def _data(state: ApplicationState, event: Data) -> list[Write]:
         case Positioned():
             owned.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
         case PartitionFailed():
+            state.lists.failing.mark(owned)
             owned.failed(event)
         case PartitionRecovered():
             owned.recovered(event)
@@ -135,7 +136,7 @@ def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> 
         return _dropping(state, event)
     if event.start != owned.fetch_end():
         return [*_dropping(state, event), *fetch_again(state, owned)]
-    return [owned.arriving(event.chunk, event.next_offset)]
+    return [state.lists.filled.marking(owned), owned.arriving(event.chunk, event.next_offset)]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:

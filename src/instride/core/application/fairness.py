@@ -23,7 +23,7 @@ _NO_BOUND = 1 << 62
 
 
 class _Rotation:
-    """The order of turns: newly known partitions join at the end, unknown ones leave."""
+    """The order of turns: a partition joins at the end when it has something, and leaves when it has nothing."""
 
     __slots__ = ("order",)
 
@@ -50,6 +50,8 @@ class Greedy:
 
     def collect(self, partitions: Mapping[TopicPartition, OwnedPartition], limit: int) -> list[Delivery]:
         self._rotation.follow(partitions)
+        if self._turn not in partitions:
+            self._turn = None
         order = self._rotation.order
         budget = limit if limit >= 0 else _NO_BOUND
         deliveries: list[Delivery] = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from instride.core.application.marks import Marks
 from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition, Polls
 from instride.core.application.writes import Write, at_once
@@ -28,13 +29,29 @@ _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 class RevokeLists:
     """States of the held partitions. `held` is every partition of the assignment, whatever its state."""
 
-    __slots__ = ("_lost", "_revocation_requested", "holdings", "newest", "newest_epoch", "owned", "polls", "protocol")
+    __slots__ = (
+        "_lost",
+        "_revocation_requested",
+        "failing",
+        "filled",
+        "holdings",
+        "newest",
+        "newest_epoch",
+        "owned",
+        "pending",
+        "polls",
+        "protocol",
+    )
 
     def __init__(self, protocol: RebalanceProtocol, holdings: OwnershipView) -> None:
         self.protocol = protocol
         self.holdings = holdings
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
+        # Those whose revocation is requested; of which something is buffered; that failed.
+        self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_held(owned))
+        self.filled = Marks(lambda owned: owned.buffered > 0 and self._is_held(owned))
+        self.failing = Marks(lambda owned: owned.fails() and self._is_held(owned))
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
@@ -44,7 +61,7 @@ class RevokeLists:
     # -- what the user sees
 
     def to_be_revoked(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, owned in self.owned.items() if owned.state is Ownership.REVOKE_NEXT)
+        return frozenset(each.partition for each in self.pending.those() if each.state is Ownership.REVOKE_NEXT)
 
     def lost(self) -> frozenset[TopicPartition]:
         return frozenset(self._lost)
@@ -82,12 +99,12 @@ class RevokeLists:
         """Rule 2: the partitions whose revoke is to be completed now. The list of lost becomes `gone`."""
         writes: list[Write] = [(setattr, self, "_lost", set(gone))]
         completing = {}
-        for tp, owned in self.owned.items():
-            if owned.state in _PENDING and tp not in gone:
+        for owned in self.pending.those():
+            if owned.partition not in gone:
                 after = next_ownership(self.protocol, owned.state, OwnershipInput.POLL_STARTED)
                 writes += self._move(owned, OwnershipInput.POLL_STARTED)
                 if after is Ownership.COMPLETING:
-                    completing[tp] = owned.epoch
+                    completing[owned.partition] = owned.epoch
         return completing, writes
 
     def assigned(self, partitions: Epochs) -> list[Write]:
@@ -179,4 +196,8 @@ class RevokeLists:
 
     def _move(self, owned: OwnedPartition, event: OwnershipInput) -> list[Write]:
         after = next_ownership(self.protocol, owned.state, event)
-        return [(setattr, owned, "state", after), self.holdings.moving(owned, owned.state, after)]
+        moves: list[Write] = [(setattr, owned, "state", after), self.holdings.moving(owned, owned.state, after)]
+        return [self.pending.marking(owned), *moves] if after in _PENDING else moves
+
+    def _is_held(self, owned: OwnedPartition) -> bool:
+        return self.owned.get(owned.partition) is owned

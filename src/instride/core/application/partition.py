@@ -276,6 +276,10 @@ class OwnedPartition:
             yield (rest or chunk, next_offset)
             rest = None
 
+    def fails(self) -> bool:
+        """Whether something keeps it from going on, be it only until its reset."""
+        return self.error is not None or self.unreadable is not None
+
     @property
     def buffered(self) -> int:
         place = self._next()

@@ -111,7 +111,7 @@ class Poller:
         return polls.current
 
     def _next_look(self) -> float:
-        return min(next_auto_commit(self._state), next_retry(self._state.lists.owned.values()))
+        return min(next_auto_commit(self._state), next_retry(self._state.lists.failing.those()))
 
     def _look(self, now: float) -> bool:
         """At the lease, then at the queue (law 6). Whether the lease holds."""
@@ -131,7 +131,7 @@ class Poller:
         self._raise_failure()
 
     def _raise_failure(self) -> None:
-        for owned in self._state.lists.owned.values():
+        for owned in self._state.lists.failing.those():
             error = owned.due_error()
             if error is not None:
                 raise error
@@ -277,9 +277,9 @@ class Poller:
         state = self._state
         owned = state.lists.owned
         reset_due(state)
-        retry_unreadable(read, owned.values(), now)
-        taken = state.fairness.collect(owned, limit)
-        result.deliveries = taken if read is None else read_taken(read, owned, taken, now)
+        retry_unreadable(read, state.lists.failing.those(), now)
+        taken = state.fairness.collect({each.partition: each for each in state.lists.filled.those()}, limit)
+        result.deliveries = taken if read is None else read_taken(read, state.lists, taken, now)
         if result.deliveries:
             self._tell_taken(result.deliveries)
         else:

@@ -11,11 +11,12 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import Delivery, OwnedPartition, Unreadable
 from instride.errors import DeserializationError
 from instride.records import TopicPartition
@@ -51,21 +52,19 @@ def retry_unreadable(read: Read | None, partitions: Iterable[OwnedPartition], no
                 owned.unreadable = _unreadable(error, now, min(before.delay * 2, LONGEST_RETRY))
 
 
-def read_taken(
-    read: Read, owned: Mapping[TopicPartition, OwnedPartition], taken: Iterable[Delivery], now: float
-) -> list[Delivery]:
+def read_taken(read: Read, lists: RevokeLists, taken: Iterable[Delivery], now: float) -> list[Delivery]:
     """Law 1: what was taken, deserialized, up to the first of each partition that cannot be."""
     by_partition: dict[TopicPartition, list[Delivery]] = {}
     for delivery in taken:
         by_partition.setdefault(delivery.partition, []).append(delivery)
-    return [
-        each for tp, deliveries in by_partition.items() for each in _read_partition(read, owned[tp], deliveries, now)
-    ]
+    return [each for deliveries in by_partition.values() for each in _read_partition(read, lists, deliveries, now)]
 
 
-def _read_partition(read: Read, owned: OwnedPartition, taken: Sequence[Delivery], now: float) -> list[Delivery]:
+def _read_partition(read: Read, lists: RevokeLists, taken: Sequence[Delivery], now: float) -> list[Delivery]:
     records, error = _read(read, taken)
     if error is not None:
+        owned = lists.owned[taken[0].partition]
+        lists.failing.mark(owned)
         taken = owned.take_only(len(records))
         owned.unreadable = _unreadable(error, now, FIRST_RETRY)
     left = iter(records)

@@ -42,7 +42,7 @@ def seek(
 
 def reset_due(state: ApplicationState) -> None:
     """Law 2, for every partition that is ready for it."""
-    for owned in state.lists.owned.values():
+    for owned in state.lists.failing.those():
         reset = owned.due_reset()
         if reset is None:
             continue

@@ -7,7 +7,9 @@ Laws
 3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really held of it:
    a piece that was decoded keeps all of its memory until its last record is consumed.
 4. `undecoded` is what came from `offset` on and waits for room to be decoded; what voids a fetch voids it.
-5. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
+5. Whatever is set of it is noted in `changed`: so the parts of the machine look at what has changed, and at nothing
+   else (`held_partitions`).
+6. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
    until it succeeds; one whose error no time mends (`trouble` is None) waits for a seek.
 """
 
@@ -26,6 +28,10 @@ from instride.wire.api import NO_TOPIC_ID
 from instride.wire.chunk import UndecodedRecords
 
 __all__ = ["Arrival", "AssignedPartition", "Kept", "Phase", "Undecoded"]
+
+
+# Without a note (law 5).
+_set = object.__setattr__
 
 
 class Phase(Enum):
@@ -69,6 +75,7 @@ class AssignedPartition:
         "alone",
         "asking",
         "backoff",
+        "changed",
         "checked",
         "corrupt_at",
         "deadline",
@@ -105,7 +112,17 @@ class AssignedPartition:
         "validated",
     )
 
-    def __init__(self, partition: TopicPartition, epoch: int, backoff: Backoff, doubt: Backoff) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        backoff: Backoff,
+        doubt: Backoff,
+        changed: dict[AssignedPartition, None] | None = None,
+    ) -> None:
+        """changed: of the table that it will be in."""
+        self.changed: dict[AssignedPartition, None]
+        _set(self, "changed", {} if changed is None else changed)
         self.partition = partition
         self.epoch = epoch
         self.backoff = backoff
@@ -153,6 +170,11 @@ class AssignedPartition:
         self.kept: deque[Kept] = deque()
         self.kept_bytes = 0
         self.undecoded: Undecoded | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Law 5."""
+        _set(self, name, value)
+        self.changed[self] = None
 
     @property
     def fetchable(self) -> bool:
@@ -203,7 +225,7 @@ class AssignedPartition:
             trouble.failed(now)
 
     def try_again(self) -> None:
-        """Law 5. The trouble is over when that succeeds, and not before."""
+        """Law 6. The trouble is over when that succeeds, and not before."""
         self.phase, self.asking = self.failed_in, False
 
     def find_offset(self, timestamp: int) -> None:

@@ -36,6 +36,7 @@ from instride.core.group.ownership import Ownership, OwnershipInput, next_owners
 from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.context import Context
+from instride.core.network.held_partitions import HeldPartitions
 from instride.records import TopicPartition
 
 __all__ = ["MemberAssignment", "OutstandingCommits"]
@@ -76,7 +77,7 @@ class MemberAssignment:
         self._tell_at = float("inf")  # law 6
         # Law 7: the epochs of partitions that were let go with commits outstanding.
         self._parting: dict[TopicPartition, int] = {}
-        self.partitions: dict[TopicPartition, AssignedPartition] = {}
+        self.partitions = HeldPartitions()
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
         self.leaving = False
@@ -91,7 +92,7 @@ class MemberAssignment:
         return bool(self._draining)
 
     def anything_pending(self) -> bool:
-        return any(assigned.state is not Ownership.OWNED for assigned in self.partitions.values())
+        return bool(self.partitions.pending())
 
     def get(self, partition: TopicPartition, epoch: int) -> AssignedPartition | None:
         """The held partition, if it is held in this very epoch."""
@@ -146,12 +147,12 @@ class MemberAssignment:
     def assign_by_hand(self, partitions: Epochs) -> None:
         """assign(): the application chose partitions and epochs itself."""
         for tp in [tp for tp, assigned in self.partitions.items() if partitions.get(tp) != assigned.epoch]:
-            parted = self.partitions.pop(tp)
+            parted = self.partitions.remove(tp)
             if self._commits.outstanding(tp):
                 self._parting[tp] = parted.epoch
         for tp, epoch in partitions.items():
             if tp not in self.partitions:
-                self.partitions[tp] = self._new(tp, epoch)
+                self.partitions.add(self._new(tp, epoch))
         self._newest_epoch = max([self._newest_epoch, *partitions.values()])
 
     def group_told(self) -> None:
@@ -185,13 +186,13 @@ class MemberAssignment:
             if now >= until or not self._commits.in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
-        late = [assigned for assigned in self.partitions.values() if self._is_late(assigned, now)]
+        late = [assigned for assigned in self.partitions.pending() if self._is_late(assigned, now)]
         if late:
             self._context.log(logging.WARNING, f"revoke of {_named(late)} was not complete at its deadline: lost")
             self._lose(late, now)
             self._on_released("a delayed revoke reached its deadline")
         settled: dict[TopicPartition, int] = {}
-        for assigned in [assigned for assigned in self.partitions.values() if assigned.state is Ownership.COMPLETING]:
+        for assigned in [each for each in self.partitions.pending() if each.state is Ownership.COMPLETING]:
             self._complete(assigned, now, settled)
         if settled:
             self._context.deliver(CommitsSettled(partitions=settled))
@@ -202,7 +203,7 @@ class MemberAssignment:
 
     def _next_deadline(self, now: float) -> float:
         times = [self._tell_at, *self._draining.values()]
-        for assigned in self.partitions.values():
+        for assigned in self.partitions.pending():
             times.append(assigned.deadline if assigned.deadline > now else assigned.deadline + assigned.grace)
         return min((each for each in times if each > now), default=float("inf"))
 
@@ -257,14 +258,15 @@ class MemberAssignment:
         epochs = {}
         for tp in partitions:
             self._newest_epoch += 1
-            self.partitions[tp] = self._new(tp, self._newest_epoch)
+            self.partitions.add(self._new(tp, self._newest_epoch))
             epochs[tp] = self._newest_epoch
         self._context.deliver(Assigned(generation=self._generation, partitions=epochs, member_id=self._member_id))
         self._context.touch()
 
     def _new(self, partition: TopicPartition, epoch: int) -> AssignedPartition:
-        context = self._context
-        return AssignedPartition(partition, epoch, context.backoff(together=True), context.backoff(together=True))
+        context, changed = self._context, self.partitions.changed
+        backoff, doubt = context.backoff(together=True), context.backoff(together=True)
+        return AssignedPartition(partition, epoch, backoff, doubt, changed)
 
     def _complete(self, assigned: AssignedPartition, now: float, settled: dict[TopicPartition, int]) -> None:
         """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""
@@ -284,7 +286,7 @@ class MemberAssignment:
 
     def _release(self, assigned: AssignedPartition) -> None:
         self._move(assigned, OwnershipInput.COMPLETED)
-        del self.partitions[assigned.partition]
+        self.partitions.remove(assigned.partition)
         self._context.deliver(Revoked(partitions={assigned.partition: assigned.epoch}))
         self._context.touch()
 
@@ -297,7 +299,7 @@ class MemberAssignment:
                 self._release(assigned)
                 continue
             self._move(assigned, OwnershipInput.LOST)
-            del self.partitions[tp]
+            self.partitions.remove(tp)
             lost[tp] = assigned.epoch
             if self._commits.in_flight(tp):
                 self._draining[tp] = (

@@ -3,7 +3,7 @@
 Laws
 1. One half of fetch_buffer_bytes is for what is asked for or has come and is not decoded yet; the other half is for
    what is decoded and has not been handed out. A partition's share is an equal part of a half; those that are to be
-   revoked have none, so that a hold slows nobody.
+   revoked have none, so that a hold slows nobody, nor have those without demand (`held_partitions`).
 2. A partition is fetched again when all that came of it is decoded, and what is buffered of it is under its share. The
    broker is not waited for while there is room. One fetch asks for a share of a partition at most.
 3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
@@ -18,44 +18,48 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from instride.config import ConsumerConfig
-from instride.core.group.ownership import Ownership
 from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.held_partitions import HeldPartitions
 
-__all__ = ["DecodingRoom", "decoding_room", "most_bytes", "response_bytes", "sharers", "with_capacity"]
+__all__ = ["Capacity", "DecodingRoom", "capacity", "decoding_room", "most_bytes", "response_bytes", "share"]
 
 # A batch that is this small passes when nothing of its partition is buffered (law 3).
 _SMALL_BYTES = 16 << 10
 
 
-def with_capacity(config: ConsumerConfig, assigned: Iterable[AssignedPartition]) -> list[AssignedPartition]:
-    """The partitions to fetch, of all that are held."""
-    everything = list(assigned)
-    if not everything:
-        return []
-    sharing = sharers(everything)
-    share = _share(config, sharing)
-    ready = [each for each in everything if each.fetchable and each.undecoded is None and each.nbytes < share]
-    limit = config.max_poll_records
-    if limit < 0 or config.prefetch == "bytes":
-        return ready
-    if config.prefetch == "total":
-        waiting = sum(each.records for each in everything if _flows(each))
-        return ready if waiting < limit else []
-    return [each for each in ready if each.records < max(1, limit // sharing)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Laws 2 and 4. nbytes, records: a partition is fetched again while less than that is buffered of it.
+
+    none: no partition is fetched at all.
+    """
+
+    nbytes: int
+    records: int
+    none: bool
+
+    def of(self, assigned: AssignedPartition) -> bool:
+        """Whether what is buffered of the partition leaves capacity for more."""
+        return assigned.nbytes < self.nbytes and (self.records < 0 or assigned.records < self.records)
 
 
-def sharers(assigned: Iterable[AssignedPartition]) -> int:
-    """How many partitions share the room; one at least."""
-    return max(1, sum(each.state is Ownership.OWNED for each in assigned))
+def capacity(config: ConsumerConfig, held: HeldPartitions) -> Capacity:
+    """Of each of these."""
+    limit, sharers = config.max_poll_records, held.sharers
+    bounded = limit >= 0
+    return Capacity(
+        nbytes=share(config, sharers),
+        records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
+        none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
+    )
 
 
 def most_bytes(config: ConsumerConfig, partitions: int) -> int:
     """How many bytes of one partition a fetch may bring, where so many share the room."""
-    return min(config.max_partition_fetch_bytes, _share(config, partitions))
+    return min(config.max_partition_fetch_bytes, share(config, partitions))
 
 
 def response_bytes(config: ConsumerConfig) -> int:
@@ -81,17 +85,11 @@ class DecodingRoom:
         self.waiting += nbytes
 
 
-def decoding_room(config: ConsumerConfig, assigned: Collection[AssignedPartition]) -> DecodingRoom:
-    kept = sum(each.kept_bytes for each in assigned)
-    waiting = sum(each.kept_bytes for each in assigned if _flows(each))
-    return DecodingRoom(
-        share=_share(config, sharers(assigned)), left=config.fetch_buffer_bytes // 2 - kept, waiting=waiting
-    )
+def decoding_room(config: ConsumerConfig, held: HeldPartitions) -> DecodingRoom:
+    left = config.fetch_buffer_bytes // 2 - held.kept_bytes
+    return DecodingRoom(share=share(config, held.sharers), left=left, waiting=held.flowing_kept_bytes)
 
 
-def _flows(assigned: AssignedPartition) -> bool:
-    return assigned.state is Ownership.OWNED and not assigned.paused
-
-
-def _share(config: ConsumerConfig, partitions: int) -> int:
+def share(config: ConsumerConfig, partitions: int) -> int:
+    """A partition's part of one half of the buffer, where so many share it."""
     return max(1, config.fetch_buffer_bytes // (2 * partitions))

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from instride.core.events import Fetched
 from instride.core.group.ownership import Ownership
@@ -38,15 +38,16 @@ from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.fetch_capacity import (
+    Capacity,
     DecodingRoom,
+    capacity,
     decoding_room,
     most_bytes,
     response_bytes,
-    sharers,
-    with_capacity,
 )
+from instride.core.network.held_partitions import HeldPartitions
 from instride.core.network.positions import Fences, Positions, note_fetch, unchanged
-from instride.core.network.sessions import FetchSession, FetchSessionState
+from instride.core.network.sessions import FetchSession, FetchSessionState, alone
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.errors.broker import name_of_code
 from instride.errors.codes import ErrorCategory, ErrorCode, of_category
@@ -59,13 +60,54 @@ __all__ = ["Fetcher"]
 _STALE_METADATA = of_category(ErrorCategory.METADATA)
 _RETRY = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 _BRIEFLY = 0.05
+# Replicas whose time is over are looked for once in so many seconds.
+_REPLICAS_TOGETHER = 1.0
 # What is decoded in one turn, about: some milliseconds' work.
 _TURN_BYTES = 4 << 20
 # What a piece counts for besides its bytes.
 _PIECE_BYTES = 4 << 10
 
 # Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
-Lane = tuple[int, Role]
+LaneKey = tuple[int, Role]
+
+
+class _Lane:
+    """One fetch after another to one broker. Its session changes between two of them only.
+
+    in_flight: what the fetch that is under way was asked for, or None.
+    stamps: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
+    unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
+    suspects: asked for one by one, without the session (law 4).
+    left: in the session, and to be dropped. again: to be looked at once the fetch was answered.
+    """
+
+    __slots__ = ("again", "in_flight", "key", "left", "own", "session", "stamps", "suspects", "unproven", "unsure")
+
+    def __init__(self, key: LaneKey) -> None:
+        self.key = key
+        self.session = FetchSession()
+        self.in_flight: Fences | None = None
+        self.stamps: Fences = {}
+        self.own: set[TopicPartition] = set()
+        self.unsure: set[TopicPartition] = set()
+        self.unproven: set[TopicPartition] = set()
+        self.suspects: dict[AssignedPartition, None] = {}
+        self.left: set[TopicPartition] = set()
+        self.again: dict[AssignedPartition, None] = {}
+
+    def asks_for(self, assigned: AssignedPartition) -> bool:
+        """Whether a fetch of it, as it is now, is under way."""
+        return self.in_flight is not None and self.in_flight.get(assigned.partition) == assigned.stamp
+
+    def leave(self, partition: TopicPartition) -> None:
+        if self.in_flight is not None:
+            self.left.add(partition)
+            return
+        self.session.drop(partition)
+        self.stamps.pop(partition, None)
+        self.own.discard(partition)
+        self.unsure.discard(partition)
+        self.unproven.discard(partition)
 
 
 class Fetcher:
@@ -76,16 +118,28 @@ class Fetcher:
         context: Context,
         cluster: Cluster,
         positions: Positions,
-        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
+        assigned: Callable[[], HeldPartitions],
     ) -> None:
         self._context = context
         self._cluster = cluster
         self._positions = positions
         self._held = assigned
-        self._in_flight: dict[Lane, Fences] = {}
+        self._lanes: dict[LaneKey, _Lane] = {}
+        # In which lane's session, or among whose suspects, a partition is.
+        self._lane_of: dict[AssignedPartition, _Lane] = {}
+        # Of which broker a partition is counted that may be fetched, and how many each leads.
+        self._leader_of: dict[AssignedPartition, int] = {}
+        self._led: dict[int, int] = {}
+        # To be looked at again: at a time; where there is more room; where its replica's time is over (law 7).
+        self._waiting: dict[AssignedPartition, None] = {}
+        self._look_at = float("inf")
+        self._full: dict[AssignedPartition, None] = {}
+        self._replica_until = float("inf")
+        self._metadata_version = -1
+        self._settings = context.config
+        self._capacity: Capacity | None = None
         self._node_backoff: dict[int, Backoff] = {}
-        self._unreadable: set[int] = set()
-        self._sessions: dict[Lane, FetchSession] = {}
+        self._unreadable: set[LaneKey] = set()
         self._throttled: dict[int, float] = {}
         self._turn = 0
         self._decoding_turn = 0
@@ -95,81 +149,171 @@ class Fetcher:
         if self._ended:
             return float("inf")
         wake = self._decode(now)
-        ready: dict[Lane, list[AssignedPartition]] = {}
-        for assigned in with_capacity(self._context.config, self._held().values()):
-            if self._under_way(assigned):
-                continue
-            if not assigned.backoff.ready(now):
-                wake = min(wake, assigned.backoff.ready_at)
-                continue
-            leader = self._cluster.leader(assigned.partition)
-            if leader is None:
-                assigned.backoff.failed(now)
-                wake = min(wake, assigned.backoff.ready_at)
-                self._cluster.miss(assigned.partition, now)
-                self._context.touch()
-            else:
-                node_id = leader[0].node_id
-                if assigned.replica is not None:
-                    node_id = self._source(assigned, assigned.replica, node_id, now)
-                ready.setdefault(self._lane(node_id, assigned), []).append(assigned)
-        for lane, waiting in ready.items():
-            if lane in self._in_flight:
-                continue
-            partitions = _one_alone(waiting)
-            backoff = self._node_backoff.setdefault(lane[0], self._context.backoff())
-            ready_at = max(backoff.ready_at, self._throttled.get(lane[0], 0.0))
-            if now >= ready_at:
-                self._send(lane, partitions, now)
-            else:
-                wake = min(wake, ready_at)
-        return wake
+        self._place_all(now)
+        if self._capacity is not None and self._capacity.none:
+            return wake
+        for lane in self._lanes.values():
+            if lane.in_flight is None and (lane.suspects or len(lane.session)):
+                node_id = lane.key[0]
+                backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
+                ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0))
+                if now >= ready_at:
+                    self._send(lane, now)
+                else:
+                    wake = min(wake, ready_at)
+        return min(wake, self._look_at, self._replica_until)
 
     def end(self, now: float) -> None:
         """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody waits for the answers."""
         self._ended = True
-        for assigned in self._held().values():
+        for assigned in self._held().undecoded():
             assigned.undecoded = None
-        for (node_id, role), session in self._sessions.items():
+        for (node_id, role), lane in self._lanes.items():
             key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
-            if session.established and broker is not None and self._context.connections.is_ready(key):
-                request = self._request(session.end(), 0.0)
+            if lane.session.established and broker is not None and self._context.connections.is_ready(key):
+                request = self._request(lane.session.end(), 0.0)
                 address = (broker.host, broker.port)
                 self._context.connections.send(key, address, request, lambda _result, _then: None, now)
+
+    # -- which partition is asked for in which lane
+
+    def _place_all(self, now: float) -> None:
+        """Look at what has changed, and at nothing else."""
+        held = self._held()
+        looks = dict.fromkeys(held.changed_for_fetches())
+        before, self._capacity = self._capacity, capacity(self._context.config, held)
+        if before != self._capacity:
+            looks |= self._full
+        known = (self._metadata_version, self._settings)
+        if known != (self._cluster.version, self._context.config) or now >= self._replica_until:
+            self._metadata_version, self._settings = self._cluster.version, self._context.config
+            self._replica_until = float("inf")
+            looks |= dict.fromkeys(held.values())
+        if now >= self._look_at:
+            self._look_at = float("inf")
+            looks |= self._waiting
+        for assigned in looks:
+            self._place(assigned, now)
+
+    def _place(self, assigned: AssignedPartition, now: float) -> None:
+        self._count_leader(assigned)
+        old = self._lane_of.get(assigned)
+        if old is not None and old.asks_for(assigned) and self._is_held(assigned):
+            old.again[assigned] = None
+            return
+        self._waiting.pop(assigned, None)
+        self._full.pop(assigned, None)
+        lane = self._lane(assigned, now)
+        if old is not None and (lane is not old or assigned in old.suspects or old.in_flight is not None):
+            self._leave(old, assigned)
+        if lane is None:
+            return
+        if lane.in_flight is not None:
+            lane.again[assigned] = None
+        else:
+            self._join(lane, assigned)
+
+    def _is_held(self, assigned: AssignedPartition) -> bool:
+        return self._held().get(assigned.partition) is assigned
+
+    def _count_leader(self, assigned: AssignedPartition) -> None:
+        leader = self._cluster.leader(assigned.partition) if self._is_held(assigned) and assigned.fetchable else None
+        before = self._leader_of.pop(assigned, None)
+        if before is not None:
+            self._led[before] -= 1
+        if leader is not None:
+            node_id = self._leader_of[assigned] = leader[0].node_id
+            self._led[node_id] = self._led.get(node_id, 0) + 1
+
+    def _lane(self, assigned: AssignedPartition, now: float) -> _Lane | None:
+        """Where it is to be asked for now. None: nowhere, or not yet."""
+        if not self._is_held(assigned) or not assigned.fetchable or assigned.undecoded is not None:
+            return None
+        assert self._capacity is not None
+        if not self._capacity.of(assigned):
+            self._full[assigned] = None
+            return None
+        if not assigned.backoff.ready(now):
+            self._wait_until(assigned, assigned.backoff.ready_at)
+            return None
+        leader = self._cluster.leader(assigned.partition)
+        if leader is None:
+            assigned.backoff.failed(now)
+            self._wait_until(assigned, assigned.backoff.ready_at)
+            self._cluster.miss(assigned.partition, now)
+            self._context.touch()
+            return None
+        node_id = leader[0].node_id
+        if assigned.replica is not None:
+            node_id = self._source(assigned, assigned.replica, node_id, now)
+        tail = self._lanes.get((node_id, Role.TAIL))
+        follows = assigned.known_end < 0 and tail is not None and tail.in_flight is not None
+        key = (node_id, Role.DATA if assigned.lagging or follows else Role.TAIL)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        return lane
+
+    def _wait_until(self, assigned: AssignedPartition, then: float) -> None:
+        self._waiting[assigned] = None
+        self._look_at = min(self._look_at, then)
 
     def _source(self, assigned: AssignedPartition, replica: tuple[int, float], leader: int, now: float) -> int:
         """Law 7."""
         node_id, until = replica
         if now < until and node_id in self._cluster.brokers:
+            self._replica_until = min(self._replica_until, max(until, now + _REPLICAS_TOGETHER))
             return node_id
         assigned.replica = None
         return leader
 
-    def _lane(self, node_id: int, assigned: AssignedPartition) -> Lane:
-        tail = (node_id, Role.TAIL)
-        return (
-            (node_id, Role.DATA) if assigned.lagging or (assigned.known_end < 0 and tail in self._in_flight) else tail
+    def _leave(self, lane: _Lane, assigned: AssignedPartition) -> None:
+        del self._lane_of[assigned]
+        lane.suspects.pop(assigned, None)
+        lane.leave(assigned.partition)
+
+    def _join(self, lane: _Lane, assigned: AssignedPartition) -> None:
+        tp = assigned.partition
+        self._lane_of[assigned] = lane
+        (lane.unsure.add if assigned.known_end < 0 else lane.unsure.discard)(tp)
+        if assigned.fetch_error:
+            lane.unproven.add(tp)
+        if assigned.alone and assigned.trouble is not None:
+            lane.suspects[assigned] = None
+            return
+        lane.session.put(self._partition(assigned))
+        lane.stamps[tp] = assigned.stamp
+        (lane.own.add if self._leader_of.get(assigned) == lane.key[0] else lane.own.discard)(tp)
+
+    def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
+        leader = self._cluster.leader(assigned.partition)
+        return api.FetchPartition(
+            topic=assigned.partition.topic,
+            partition=assigned.partition.partition,
+            offset=assigned.offset,
+            topic_id=self._cluster.topic_id(assigned.partition.topic),
+            leader_epoch=leader[1] if leader is not None else -1,
+            max_bytes=most_bytes(self._context.config, self._held().sharers),
         )
 
-    def _under_way(self, assigned: AssignedPartition) -> bool:
-        return any(fences.get(assigned.partition) == assigned.stamp for fences in self._in_flight.values())
+    # -- a fetch
 
-    def _send(self, lane: Lane, partitions: list[AssignedPartition], now: float) -> None:
-        node_id, role = lane
+    def _send(self, lane: _Lane, now: float) -> None:
+        node_id, role = lane.key
         broker = self._cluster.brokers[node_id]
         self._turn += 1
-        start = self._turn % len(partitions)
-        ordered = partitions[start:] + partitions[:start]
-        fences = {assigned.partition: assigned.stamp for assigned in ordered}
-        self._in_flight[lane] = fences
-        session = self._sessions.setdefault(lane, FetchSession())
-        most = most_bytes(self._context.config, sharers(self._held().values()))
-        said = session.ask([self._partition(assigned, session, most) for assigned in ordered])
-        request = self._request(said, self._wait(lane, partitions))
+        if lane.suspects:  # law 4; the others of its broker wait for this answer
+            suspect = next(iter(lane.suspects))
+            lane.in_flight = {suspect.partition: suspect.stamp}
+            named = self._partition(suspect)
+            said, wait = alone(named), 0.0
+        else:
+            lane.in_flight, said, wait = lane.stamps, lane.session.ask(self._turn), self._wait(lane)
+        fences = lane.in_flight
         self._context.connections.send(
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
-            request,
+            self._request(said, wait),
             lambda result, then: self._on_response(lane, fences, result, then),
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
@@ -181,6 +325,7 @@ class Fetcher:
             partitions=said.partitions,
             forgotten=said.forgotten,
             known=said.known,
+            topics=said.topics,
             named=said.named,
             session_id=said.session_id,
             session_epoch=said.session_epoch,
@@ -192,62 +337,50 @@ class Fetcher:
             max_decompressed_bytes=config.max_decompressed_bytes,
         )
 
-    def _wait(self, lane: Lane, partitions: list[AssignedPartition]) -> float:
+    def _wait(self, lane: _Lane) -> float:
         """Law 6."""
         longest = self._context.config.fetch_max_wait
-        if partitions[0].trouble is not None:
-            return 0.0  # the others of its broker wait for this answer
-        if lane[1] is Role.DATA:
-            return longest if all(assigned.lagging for assigned in partitions) else 0.0
-        fences = {assigned.partition for assigned in partitions}
-        for assigned in self._held().values():
-            if assigned.partition not in fences and assigned.fetchable:
-                leader = self._cluster.leader(assigned.partition)
-                if leader is not None and leader[0].node_id == lane[0]:
-                    return min(longest, _BRIEFLY)
-        return longest
+        if lane.key[1] is Role.DATA:
+            return 0.0 if lane.unsure else longest
+        leaves_out = self._led.get(lane.key[0], 0) > len(lane.own)
+        return min(longest, _BRIEFLY) if leaves_out else longest
 
-    def _partition(self, assigned: AssignedPartition, session: FetchSession, most: int) -> api.FetchPartition:
-        leader = self._cluster.leader(assigned.partition)
-        epoch = leader[1] if leader is not None else -1
-        topic_id = self._cluster.topic_id(assigned.partition.topic)
-        known = session.known.get(assigned.partition)
-        now = (assigned.offset, epoch, most, topic_id)
-        if known is not None and (known.offset, known.leader_epoch, known.max_bytes, known.topic_id) == now:
-            return known
-        return api.FetchPartition(
-            topic=assigned.partition.topic,
-            partition=assigned.partition.partition,
-            offset=assigned.offset,
-            topic_id=topic_id,
-            leader_epoch=epoch,
-            max_bytes=most,
-        )
-
-    def _on_response(self, lane: Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
-        self._in_flight.pop(lane, None)
+    def _on_response(self, lane: _Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        lane.in_flight = None
         self._context.touch()
-        session = self._sessions[lane]
+        self._take_response(lane, fences, result, now)
+        for partition in lane.left:
+            lane.leave(partition)
+        lane.left.clear()
+        self._held().changed.update(lane.again)
+        lane.again.clear()
+
+    def _take_response(self, lane: _Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        node_id = lane.key[0]
         if not isinstance(result, api.FetchResponse) or result.error:
             code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
             note_fetch(self._held(), fences, str(error))
-            if session.failed(code):
-                self._context.log(logging.DEBUG, f"node {lane[0]} lost a fetch session: {error}")
+            lane.unproven.update(fences)
+            if lane.session.failed(code):
+                self._context.log(logging.DEBUG, f"node {node_id} lost a fetch session: {error}")
             else:
-                self._failed(lane[0], fences, error, now)
+                self._failed(lane.key, fences, error, now)
             return
-        session.response_received(result)
-        self._node_backoff[lane[0]].succeeded()
-        self._unreadable.discard(lane[0])
+        if fences is lane.stamps:
+            lane.session.response_received(result)
+        self._node_backoff[node_id].succeeded()
+        self._unreadable.discard(lane.key)
         if result.throttle_time > 0:
-            self._throttled[lane[0]] = now + result.throttle_time
+            self._throttled[node_id] = now + result.throttle_time
         table, arrival = self._held(), Arrival()
         undecoded = []
-        note_fetch(table, fences, "")
+        note_fetch(table, _part(fences, lane.unproven), "")
+        lane.unproven.difference_update(fences)
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is not None and fences.get(assigned.partition) == assigned.stamp and assigned.awaits_records:
-                self._take(lane[0], assigned, fetched, arrival, now)
+                table.changed[assigned] = None
+                self._take(node_id, assigned, fetched, arrival, now)
                 if assigned.undecoded is not None:
                     undecoded.append(assigned)
         ready = [each for each in undecoded if each.fetchable]
@@ -256,15 +389,16 @@ class Fetcher:
         for assigned in undecoded:
             if assigned.undecoded is not None:
                 assigned.undecoded.records.detach()
-        self._end_unknown_ends(fences)
+        self._end_unknown_ends(lane, fences)
 
-    def _end_unknown_ends(self, fences: Fences) -> None:
+    def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
         """Law 10."""
-        for assigned in unchanged(self._held(), fences):
+        for assigned in unchanged(self._held(), _part(fences, lane.unsure)):
             if assigned.known_end < 0:
                 assigned.known_end = assigned.offset
 
-    def _failed(self, node_id: int, fences: Fences, error: Exception, now: float) -> None:
+    def _failed(self, key: LaneKey, fences: Fences, error: Exception, now: float) -> None:
+        node_id = key[0]
         self._node_backoff[node_id].failed(now)
         level = logging.DEBUG if self._context.connections.closing else logging.INFO
         self._context.log(level, f"fetch from node {node_id} failed: {error}")
@@ -274,16 +408,16 @@ class Fetcher:
         for assigned in self._held().values():
             if assigned.replica is not None and assigned.replica[0] == node_id:
                 assigned.replica = None
-        if self._is_final(node_id, error):
+        if self._is_final(key, error):
             asked = unchanged(self._held(), fences)
             for assigned in [assigned for assigned in asked if assigned.phase is Phase.FETCHING]:
                 self._positions.fail(assigned, error)
                 assigned.alone = True
 
-    def _is_final(self, node_id: int, error: Exception) -> bool:
+    def _is_final(self, key: LaneKey, error: Exception) -> bool:
         """Law 4 for a whole answer that cannot be read: its bytes, too, may have been damaged on the way."""
-        if isinstance(error, ProtocolError) and not error.fatal and node_id not in self._unreadable:
-            self._unreadable.add(node_id)
+        if isinstance(error, ProtocolError) and not error.fatal and key not in self._unreadable:
+            self._unreadable.add(key)
             return False
         unknown = (
             getattr(error, "code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -359,18 +493,16 @@ class Fetcher:
     def _decode(self, now: float) -> float:
         """Law 9. Returns when to be asked again: at once, where only the turn is over."""
         waiting = []
-        for assigned in self._held().values():
-            if assigned.undecoded is not None and (
-                assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED
-            ):
+        for assigned in self._held().undecoded():
+            if assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED:
                 assigned.undecoded = None
-            elif assigned.undecoded is not None and assigned.fetchable:
+            elif assigned.fetchable:
                 waiting.append(assigned)
         return now if waiting and self._decode_some(waiting, now) else float("inf")
 
     def _decode_some(self, partitions: Sequence[AssignedPartition], now: float) -> bool:
         """Whether the turn is over before these are."""
-        room, left = decoding_room(self._context.config, self._held().values()), _TURN_BYTES
+        room, left = decoding_room(self._context.config, self._held()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
         todo = deque([*partitions[start:], *partitions[:start]])
@@ -439,10 +571,8 @@ class Fetcher:
             self._positions.fail(assigned, error)
 
 
-def _one_alone(partitions: list[AssignedPartition]) -> list[AssignedPartition]:
-    """Law 4."""
-    suspects = [assigned for assigned in partitions if assigned.alone and assigned.trouble is not None]
-    return suspects[:1] or partitions
+def _part(fences: Fences, partitions: Iterable[TopicPartition]) -> Fences:
+    return {each: fences[each] for each in partitions if each in fences}
 
 
 def _error_of(result: api.Response | Exception) -> Exception:

@@ -40,7 +40,7 @@ from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.metrics.meters import NetworkMeter
 from instride.core.network.actions import Action, ConnectionKey
-from instride.core.network.assigned_partition import AssignedPartition, Phase
+from instride.core.network.assigned_partition import Phase
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.closing import Closing
 from instride.core.network.cluster import Cluster
@@ -49,6 +49,7 @@ from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Group, Membership
+from instride.core.network.held_partitions import HeldPartitions
 from instride.core.network.lookups import Lookups
 from instride.core.network.monitor import Monitor
 from instride.core.network.pattern import PatternSubscription
@@ -222,7 +223,7 @@ class NetworkMachine:
 
     def _own_topics(self) -> frozenset[str]:
         """What the user asked for, and not only a fellow member, or one call, which gets its own answer."""
-        return self._group.topics | frozenset(tp.topic for tp in self._assignment.partitions)
+        return self._group.topics | self._assignment.partitions.topics
 
     # What commits ask and tell of parts that are made after them.
 
@@ -232,7 +233,7 @@ class NetworkMachine:
     def _group_refused(self, code: int, now: float) -> None:
         self._group.commit_refused(code, now)
 
-    def _held_partitions(self) -> dict[TopicPartition, AssignedPartition]:
+    def _held_partitions(self) -> HeldPartitions:
         return self._assignment.partitions
 
     def _subscribe(self, event: Subscribe, now: float) -> None:

@@ -57,6 +57,7 @@ from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.network.held_partitions import HeldPartitions
 from instride.core.network.leaders import LeaderRequests, list_offsets
 from instride.core.telemetry_lines import words
 from instride.errors import (
@@ -97,7 +98,7 @@ class Positions:
         context: Context,
         cluster: Cluster,
         coordinator: Coordinator,
-        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
+        assigned: Callable[[], HeldPartitions],
     ) -> None:
         self._context = context
         self._cluster = cluster
@@ -108,6 +109,8 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
+        # That all positions were compared with.
+        self._metadata_version = -1
 
     def poll(self, now: float) -> float:
         """Returns when to be polled again."""
@@ -116,8 +119,8 @@ class Positions:
     def _try_failed(self, now: float) -> float:
         """Law 4. Returns when the next one is due."""
         due = float("inf")
-        for assigned in self._held().values():
-            if assigned.phase is Phase.FAILED and assigned.trouble is not None and assigned.state is Ownership.OWNED:
+        for assigned in self._held().in_phase(Phase.FAILED):
+            if assigned.trouble is not None and assigned.state is Ownership.OWNED:
                 if assigned.trouble.ready(now):
                     assigned.try_again()
                     self._context.touch()
@@ -127,9 +130,10 @@ class Positions:
 
     def _in_phase(self, *phases: Phase) -> Iterator[AssignedPartition]:
         """Those whose next request is to be sent."""
-        for assigned in self._held().values():
-            if assigned.phase in phases and not assigned.asking and assigned.state is Ownership.OWNED:
-                yield assigned
+        for phase in phases:
+            for assigned in self._held().in_phase(phase):
+                if not assigned.asking and assigned.state is Ownership.OWNED:
+                    yield assigned
 
     def _find(self, now: float) -> float:
         waiting = list(self._in_phase(Phase.FIND_COMMITTED, Phase.FIND_OFFSET))
@@ -318,11 +322,11 @@ class Positions:
     # -- validation
 
     def _validate(self, now: float) -> float:
-        version = self._cluster.version
-        for assigned in self._held().values():
-            if assigned.checked != version:
-                assigned.checked = version
-                self._compare_with_metadata(assigned)
+        version, held = self._cluster.version, self._held()
+        known, self._metadata_version = self._metadata_version, version
+        for assigned in held.unchecked() if version == known else list(held.values()):
+            assigned.checked = version
+            self._compare_with_metadata(assigned)
         wake, ready = float("inf"), []
         for assigned in self._in_phase(Phase.VALIDATE):
             if assigned.backoff.ready(now):

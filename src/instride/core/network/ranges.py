@@ -11,7 +11,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from instride.core.events import LATEST, Fetched
 from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
+from instride.core.network.held_partitions import HeldPartitions
 from instride.core.network.leaders import LeaderRequests, list_offsets
 from instride.core.network.positions import Fences, Positions, note_fetch
 from instride.errors.broker import name_of_code
@@ -88,7 +89,7 @@ class LogEnds:
         context: Context,
         cluster: Cluster,
         positions: Positions,
-        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
+        assigned: Callable[[], HeldPartitions],
     ) -> None:
         self._context = context
         self._cluster = cluster

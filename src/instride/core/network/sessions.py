@@ -12,13 +12,14 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from instride.errors.codes import ErrorCategory, ErrorCode, of_category
 from instride.wire import api
 
-__all__ = ["SESSION_ERRORS", "FetchSession", "FetchSessionState", "next_epoch"]
+__all__ = ["SESSION_ERRORS", "FetchSession", "FetchSessionState", "alone", "next_epoch"]
 
 _NO_SESSION = 0
 _FULL = 0
@@ -31,7 +32,7 @@ SESSION_ERRORS = of_category(ErrorCategory.SESSION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSessionState:
-    """What the next fetch of a session says."""
+    """What the next fetch of a session says. known: all that is in the session; topics: their names by id."""
 
     session_id: int
     session_epoch: int
@@ -39,6 +40,13 @@ class FetchSessionState:
     partitions: tuple[api.FetchPartition, ...]
     forgotten: tuple[api.FetchPartition, ...] = ()
     known: Mapping[api.Partition, api.FetchPartition] = field(default_factory=dict)
+    topics: Mapping[UUID, str] = field(default_factory=dict)
+
+
+def alone(wanted: api.FetchPartition) -> FetchSessionState:
+    """A fetch of one partition, without a session."""
+    named = wanted.topic_id == api.NO_TOPIC_ID
+    return FetchSessionState(session_id=_NO_SESSION, session_epoch=_FINAL, named=named, partitions=(wanted,))
 
 
 def next_epoch(epoch: int) -> int:
@@ -47,43 +55,84 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSession:
-    """Not thread-safe: the fetcher owns it."""
+    """Not thread-safe: the fetcher owns it. `put` and `drop` what the next fetch is to be of, then `ask`.
 
-    __slots__ = ("_epoch", "_id", "_named", "known")
+    A fetch costs by what was put or dropped since the last one, but for those that name everything.
+    """
+
+    __slots__ = ("_before", "_epoch", "_id", "_named", "_table", "_topics", "_without_id")
 
     def __init__(self) -> None:
         self._id = _NO_SESSION
         self._epoch = _FULL
         self._named = False
-        self.known: Mapping[api.Partition, api.FetchPartition] = {}
+        self._table: dict[api.Partition, api.FetchPartition] = {}
+        self._topics: dict[UUID, str] = {}
+        self._without_id = 0
+        # What the broker knows of all that was put or dropped since the last fetch.
+        self._before: dict[api.Partition, api.FetchPartition | None] = {}
 
     @property
     def established(self) -> bool:
         return self._id != _NO_SESSION
 
-    def ask(self, wanted: Iterable[api.FetchPartition]) -> FetchSessionState:
-        """The next fetch, of these partitions, in this order."""
-        table = {(each.topic, each.partition): each for each in wanted}
-        named = any(each.topic_id == api.NO_TOPIC_ID for each in table.values())
-        if self._epoch == _FULL or named != self._named or self._of_another_topic(table):
+    def __len__(self) -> int:
+        """How many partitions the next fetch is of."""
+        return len(self._table)
+
+    def put(self, wanted: api.FetchPartition) -> None:
+        key = (wanted.topic, wanted.partition)
+        before = self._take_out(key)
+        self._table[key] = before if before == wanted and before is not None else wanted
+        self._without_id += wanted.topic_id == api.NO_TOPIC_ID
+        self._topics[wanted.topic_id] = wanted.topic
+
+    def drop(self, key: api.Partition) -> None:
+        self._take_out(key)
+        self._table.pop(key, None)
+
+    def _take_out(self, key: api.Partition) -> api.FetchPartition | None:
+        """It keeps its place in the order."""
+        before = self._table.get(key)
+        self._before.setdefault(key, before)
+        self._without_id -= before is not None and before.topic_id == api.NO_TOPIC_ID
+        return before
+
+    def ask(self, turn: int = 0) -> FetchSessionState:
+        """The next fetch. turn: where a fetch that names everything begins in their order.
+
+        Until it was answered, or has failed, nothing may be put or dropped: the response is read by its `known`.
+        """
+        before, self._before = self._before, {}
+        named = self._without_id > 0
+        if self._epoch == _FULL or named != self._named or self._of_another_topic(before):
             self._epoch, self._named = _FULL, named
-            self.known = table
-            return FetchSessionState(
-                session_id=self._id, session_epoch=_FULL, named=named, partitions=tuple(table.values()), known=table
-            )
-        known, self.known = self.known, table
+            everything = tuple(self._table.values())
+            self._topics = {each.topic_id: each.topic for each in everything}
+            start = turn % max(1, len(everything))
+            return self._state(everything[start:] + everything[:start], ())
+        after = {key: self._table.get(key) for key in before}
+        return self._state(
+            tuple(each for key, each in after.items() if each is not None and before[key] != each),
+            tuple(each for key, each in before.items() if each is not None and after[key] is None),
+        )
+
+    def _state(
+        self, partitions: tuple[api.FetchPartition, ...], forgotten: tuple[api.FetchPartition, ...]
+    ) -> FetchSessionState:
         return FetchSessionState(
             session_id=self._id,
             session_epoch=self._epoch,
-            named=named,
-            partitions=tuple(each for key, each in table.items() if known.get(key) != each),
-            forgotten=tuple(each for key, each in known.items() if key not in table),
-            known=table,
+            named=self._named,
+            partitions=partitions,
+            forgotten=forgotten,
+            known=self._table,
+            topics=self._topics,
         )
 
-    def _of_another_topic(self, table: Mapping[api.Partition, api.FetchPartition]) -> bool:
-        known = self.known
-        return any(key in known and known[key].topic_id != each.topic_id for key, each in table.items())
+    def _of_another_topic(self, before: Mapping[api.Partition, api.FetchPartition | None]) -> bool:
+        pairs = ((each, self._table.get(key)) for key, each in before.items())
+        return any(old is not None and new is not None and old.topic_id != new.topic_id for old, new in pairs)
 
     def response_received(self, response: api.FetchResponse) -> None:
         """The fetch was answered without an error."""
@@ -105,5 +154,5 @@ class FetchSession:
     def end(self) -> FetchSessionState:
         """The session is not needed any more: the broker may forget it."""
         ended = FetchSessionState(session_id=self._id, session_epoch=_FINAL, named=self._named, partitions=())
-        self._id, self._epoch, self.known = _NO_SESSION, _FULL, {}
+        self._id, self._epoch = _NO_SESSION, _FULL
         return ended

@@ -1,0 +1,49 @@
+"""Record batches for the benchmarks, made by hand: quick, and of any shape."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from typing import Any
+
+import cramjam
+from crc32c import crc32c
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def zigzag(value: int) -> bytes:
+    value, out = value << 1, bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def flight(offset: int, size: int) -> bytes:
+    """Compressible, as flights are."""
+    text = json.dumps(
+        {"flight": offset, "carrier": "UA", "origin": "EWR", "dest": "IAH", "delay": offset % 97}
+    ).encode()
+    return (text * (size // len(text) + 1))[:size]
+
+
+def record(delta: int, log: Any) -> bytes:
+    value = random.Random(delta).randbytes(log.size) if log.random else flight(delta, log.size)  # noqa: S311
+    key = zigzag(9) + b"N%08d" % delta if log.key else b"\x01"
+    headers = zigzag(1) + zigzag(5) + b"trace" + zigzag(8) + b"%08d" % delta if log.header else b"\0"
+    body = b"\0" + zigzag(delta) * 2 + key + zigzag(log.size) + value + headers
+    return zigzag(len(body)) + body
+
+
+def batch(base: int, log: Any) -> bytes:
+    """One batch of `log.rows` records of `log.size` bytes, compressed by `log.codec`."""
+    section = b"".join(record(delta, log) for delta in range(log.rows))
+    if log.codec == "snappy":
+        section = bytes(cramjam.snappy.compress_raw(section))
+    elif log.codec != "none":
+        section = bytes(getattr(cramjam, log.codec).compress(section))
+    numbers = (CODECS.index(log.codec), log.rows - 1, 0, log.rows, -1, -1, -1, log.rows)
+    tail = struct.pack(">hiqqqhii", *numbers) + section
+    return struct.pack(">qiibI", base, len(tail) + 9, 0, 2, crc32c(tail)) + tail

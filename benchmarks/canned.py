@@ -1,0 +1,249 @@
+"""What the client costs at a canned broker: `python -m benchmarks canned [--rows N] [--rounds N] [CASE ...]`.
+
+Each run of a case is a process of its own; cases take turns, round by round; the table shows medians. The first fifth
+of the rows is warm-up and counts for nothing.
+
+CPU s/M: user and system seconds of the client for a million rows. faults/M: pages that were touched first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+
+from benchmarks.canned_broker import TOPIC, Log, canned_broker
+
+PARTITION_BYTES = 4 << 20
+FETCH_BYTES = 64 << 20
+
+CASES: dict[str, tuple[Log, str, int]] = {
+    "raw": (Log(), "raw", -1),
+    "columns": (Log(), "columns", -1),
+    "arrow": (Log(), "arrow", -1),
+    "arrow, keys": (Log(key=True), "arrow", -1),
+    "arrow, headers": (Log(header=True), "arrow", -1),
+    "arrow, 10 a batch": (Log(rows=10), "arrow", -1),
+    "arrow, 1 KB": (Log(size=1000, rows=16), "arrow", -1),
+    "records": (Log(), "records", -1),
+    "records, 500 a poll": (Log(), "records", 500),
+    "records, headers": (Log(header=True), "records", -1),
+    "records, 1 KB": (Log(size=1000, rows=16), "records", -1),
+    "raw, 1 KB": (Log(size=1000, rows=16), "raw", -1),
+    "arrow, busy thread": (Log(), "arrow-busy", -1),
+    "arrow, 12 of 1000": (Log(partitions=1000), "arrow", -1),
+    "arrow, 12 of 10000": (Log(partitions=10_000), "arrow", -1),
+    "arrow, zstd": (Log(codec="zstd"), "arrow", -1),
+    "arrow, lz4": (Log(codec="lz4"), "arrow", -1),
+    "idle, 100": (Log(partitions=100, hot=0), "idle", -1),
+    "idle, 10000": (Log(partitions=10_000, hot=0), "idle", -1),
+    "assign, 10000": (Log(partitions=10_000, hot=1), "assign", -1),
+    "assign, 100000": (Log(partitions=100_000, hot=1), "assign", -1),
+}
+QUICK = ("raw", "columns", "arrow", "records", "records, 500 a poll", "arrow, 12 of 10000", "assign, 10000")
+
+
+def main(arguments: list[str]) -> dict[str, object]:
+    parser = argparse.ArgumentParser(prog="benchmarks canned", description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="the few cases that tell most, 2 rounds")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    chosen = parser.parse_args(arguments)
+    names = chosen.cases or list(QUICK if chosen.quick else CASES)
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for number in range(2 if chosen.quick else chosen.rounds):
+        for place in range(len(names)):
+            name = names[(place + number) % len(names)]
+            runs[name].append(_run_case(name, chosen.rows))
+    _show(runs)
+    return dict(runs)
+
+
+def _run_case(name: str, rows: int) -> dict[str, float]:
+    log, form, limit = CASES[name]
+    rows = rows // 5 if log.size > 500 else rows
+    with canned_broker(log) as (port, counts):
+        told = json.dumps({"form": form, "limit": limit, "rows": rows, "port": port, "log": asdict(log)})
+        command = [sys.executable, "-m", "benchmarks.canned", told]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)  # noqa: S603
+        if done.returncode:
+            raise SystemExit(f"{name}: {done.stderr}")
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        found["fetches"] = counts.fetches.value  # type: ignore[attr-defined]
+        found["partitions a fetch"] = counts.named.value / max(1, counts.fetches.value)  # type: ignore[attr-defined]
+    print(name, {key: round(value, 4) for key, value in found.items()}, file=sys.stderr, flush=True)
+    return found
+
+
+def _show(runs: dict[str, list[dict[str, float]]]) -> None:
+    print(f"\n{'case':24}{'M rows/s':>10}{'CPU s/M':>10}{'(least)':>10}{'faults/M':>10}{'seconds':>10}{'CPU %':>8}")
+    for name, found in runs.items():
+        def middle(key: str, found: list[dict[str, float]] = found) -> float:
+            return statistics.median(each[key] for each in found)
+
+        rows = middle("rows")
+        if rows:
+            cpu = sorted(each["cpu"] / each["rows"] * 1e6 for each in found)
+            print(
+                f"{name:24}{rows / middle('seconds') / 1e6:10.2f}{statistics.median(cpu):10.3f}{cpu[0]:10.3f}"
+                f"{middle('faults') / rows * 1e6:10.0f}"
+            )
+        else:
+            print(f"{name:24}{'':50}{middle('seconds'):10.2f}{100 * middle('cpu') / middle('seconds'):8.1f}")
+
+
+# -- the client's process
+
+
+class Meter:
+    """Of this process, from `start` on."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self._wall = time.perf_counter()
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+
+    def read(self, rows: int) -> dict[str, float]:
+        wall, usage, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF), self._usage
+        cpu = usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime
+        return {
+            "rows": rows,
+            "seconds": wall - self._wall,
+            "cpu": cpu,
+            "faults": usage.ru_minflt - before.ru_minflt,
+            "peak_mb": usage.ru_maxrss / 1024,
+        }
+
+
+def _read(polls: Iterator[int], rows: int) -> dict[str, float]:
+    meter, seen, warm = Meter(), 0, rows // 5
+    for got in polls:
+        seen += got
+        if warm and seen >= warm:
+            meter.start()
+            warm, seen = 0, 0
+        elif not warm and seen >= rows:
+            return meter.read(seen)
+    raise AssertionError("no end")
+
+
+def _consumer(port: int, limit: int, partitions: int) -> object:
+    from instride import Consumer, TopicPartition
+
+    settings = {"max_partition_fetch_bytes": PARTITION_BYTES, "fetch_max_bytes": FETCH_BYTES}
+    consumer = Consumer(
+        bootstrap_servers=f"127.0.0.1:{port}",
+        auto_offset_reset="earliest",
+        max_poll_records=limit,
+        **settings,  # type: ignore[arg-type]
+    )
+    consumer.assign([TopicPartition(TOPIC, number) for number in range(partitions)])
+    return consumer
+
+
+def _polls(consumer: object, count: Callable[[object], int]) -> Iterator[int]:
+    while True:
+        yield count(consumer.poll(timeout=1.0))  # type: ignore[attr-defined]
+
+
+def _arrow(records: object) -> int:
+    return sum(each.num_rows for each in records.to_arrow())  # type: ignore[attr-defined]
+
+
+def _records(records: object) -> int:
+    return sum(1 for each in records if each.value is not None)  # type: ignore[attr-defined]
+
+
+def _spin() -> None:
+    while True:
+        sum(range(1000))
+
+
+def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, float]:
+    if form == "raw":
+        return _read(_drain(port, log), rows)
+    if form == "assign":
+        return _time_assign(port, log)
+    consumer = _consumer(port, limit, log.partitions)
+    if form == "idle":
+        return _idle(consumer)
+    if form.endswith("busy"):
+        threading.Thread(target=_spin, daemon=True).start()
+    count: Callable[[object], int] = {"arrow": _arrow, "records": _records}.get(form.removesuffix("-busy"), len)  # type: ignore[assignment]
+    return _read(_polls(consumer, count), rows)
+
+
+def _time_assign(port: int, log: Log) -> dict[str, float]:
+    """Until the first record comes, of a partition whose position is found with all others."""
+    meter = Meter()
+    consumer = _consumer(port, -1, log.partitions)
+    called = time.perf_counter()
+    while not consumer.poll(timeout=1.0):  # type: ignore[attr-defined]
+        pass
+    return {**meter.read(0), "after the call": time.perf_counter() - called}
+
+
+def _idle(consumer: object) -> dict[str, float]:
+    for _ in range(20):
+        consumer.poll(timeout=0.1)  # type: ignore[attr-defined]
+    meter = Meter()
+    for _ in range(50):
+        consumer.poll(timeout=0.1)  # type: ignore[attr-defined]
+    return meter.read(0)
+
+
+def _drain(port: int, log: Log) -> Iterator[int]:
+    """What any client could have at most: three fetches outstanding, answers received into one buffer, nothing read."""
+    peer = socket.create_connection(("127.0.0.1", port))
+    asked = b"".join(struct.pack(">iiqqi", each, 0, 0, 0, PARTITION_BYTES) for each in range(log.hot))
+    body = struct.pack(">iiiibii", -1, 500, 1, 8 << 20, 0, 0, 0)
+    body += struct.pack(">i", 1) + struct.pack(">h", len(TOPIC)) + TOPIC.encode() + struct.pack(">i", log.hot) + asked
+    body += struct.pack(">ih", 0, 0)
+    request = struct.pack(">hhihi", 1, 11, 0, -1, 0)[:10] + body
+    request = struct.pack(">i", len(request)) + request
+    buffer = bytearray(1 << 20)
+    for _ in range(3):
+        peer.sendall(request)
+    one = len(_one_batch(log))
+    while True:
+        left = struct.unpack(">i", _exactly(peer, 4))[0]
+        rows = left // one * log.rows
+        while left:
+            left -= peer.recv_into(buffer, min(left, len(buffer)))
+        peer.sendall(request)
+        yield rows
+
+
+def _one_batch(log: Log) -> bytes:
+    from benchmarks.batches import batch
+
+    return batch(0, log)
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        found += peer.recv(count - len(found))
+    return found
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.argv[1])
+    told["log"] = Log(**told["log"])
+    print(json.dumps(_client(**told)), flush=True)
+    sys.stdout.flush()
+    import os
+
+    os._exit(0)  # without waiting for what is under way

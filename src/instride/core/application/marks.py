@@ -1,0 +1,53 @@
+"""Partitions of which something may be so: what a poll looks at instead of all that are held.
+
+Laws
+1. Whatever makes it so marks the partition, by the same write or before it. A mark that is not true any more does no
+   harm: whoever looks takes it away.
+2. No interrupt, and no handler of a signal that calls the consumer meanwhile, loses a mark: it is taken away first, and
+   put back where a look after that finds that it is true.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from instride.core.application.partition import OwnedPartition
+from instride.core.application.writes import Write, at_once
+
+__all__ = ["Marks"]
+
+
+class Marks:
+    """Not thread-safe: the application machine owns it. holds: whether it is so, as a look at the partition tells."""
+
+    __slots__ = ("_doubted", "_holds", "_marked")
+
+    def __init__(self, holds: Callable[[OwnedPartition], bool]) -> None:
+        self._holds = holds
+        self._marked: dict[OwnedPartition, None] = {}
+        self._doubted: deque[OwnedPartition] = deque()
+
+    def marking(self, owned: OwnedPartition) -> Write:
+        return (self._marked.__setitem__, owned, None)
+
+    def mark(self, owned: OwnedPartition) -> None:
+        self._marked[owned] = None
+
+    def those(self) -> list[OwnedPartition]:
+        """Of which it is so now, in the order in which they were marked."""
+        for owned in list(self._marked):
+            if not self._holds(owned):
+                at_once([(self._marked.pop, owned, None), (self._doubted.append, owned)])
+        self._look_again()
+        return list(self._marked)
+
+    def _look_again(self) -> None:
+        """Law 2."""
+        while self._doubted:
+            owned = self._doubted[0]
+            again = [self.marking(owned)] if self._holds(owned) else []
+            try:
+                at_once([(self._doubted.index, owned, 0, 1), (self._doubted.popleft,), *again])
+            except ValueError:
+                continue  # a handler was quicker
