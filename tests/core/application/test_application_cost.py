@@ -151,6 +151,25 @@ def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Ca
     assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
 
 
+def empty_poll(script: Script) -> Callable[[], object]:
+    return script.poll
+
+
+def poll_of_one(script: Script) -> Callable[[], object]:
+    script.fetched(3, 0, 5)
+    return script.poll
+
+
+def lists(script: Script) -> Callable[[], object]:
+    return lambda: (script.machine.to_be_revoked(), script.machine.lost())
+
+
+@pytest.mark.parametrize("situation", [empty_poll, poll_of_one, lists])
+def test_idle_partitions_cost_a_poll_nothing(situation: Callable[[Script], Callable[[], object]]) -> None:
+    few, many = steps(situation(member(FEW))), steps(situation(member(10 * FEW)))
+    assert many <= few + 20, f"{few} steps with {FEW} partitions, {many} with ten times as many"
+
+
 def test_another_assign_looks_at_each_partition_a_few_times() -> None:
     def looks(many: int) -> int:
         script = Script()

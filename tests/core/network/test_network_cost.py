@@ -8,7 +8,8 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry
-from instride.core.events import Commit, Lost, Polled
+from instride.core.events import Commit, Lost, Pause, Polled
+from instride.core.network.ranges import RangeChunk
 from instride.wire import api
 from step_counter import steps
 
@@ -73,6 +74,40 @@ def commit_one_by_one(many: int) -> Callable[[], object]:
 def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Callable[[], object]]) -> None:
     few, many = steps(situation(FEW)), steps(situation(2 * FEW))
     assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
+
+
+def idle(many: int) -> NetworkScript:
+    """All of them are at their end, in a fetch session that is told of no news."""
+    script = NetworkScript(topics={"t": many})
+    script.member_of(1, *range(many))
+    ends = {tp(p): api.FetchedPartition(high_watermark=0, next_offset=0) for p in range(many)}
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions=ends))
+    script.response(api.Fetch, api.FetchResponse(session_id=7))
+    return script
+
+
+def a_turn(script: NetworkScript) -> Callable[[], object]:
+    return lambda: script.do(Polled())
+
+
+def a_silent_fetch(script: NetworkScript) -> Callable[[], object]:
+    return lambda: script.response(api.Fetch, api.FetchResponse(session_id=7))
+
+
+def a_record(script: NetworkScript) -> Callable[[], object]:
+    chunk = RangeChunk(topic="t", partition=3, first_offset=0, next_offset=1)
+    one = api.FetchedPartition(high_watermark=1, next_offset=1, chunk=chunk)  # type: ignore[arg-type]
+    return lambda: script.response(api.Fetch, api.FetchResponse(session_id=7, partitions={tp(3): one}))
+
+
+def a_pause(script: NetworkScript) -> Callable[[], object]:
+    return lambda: script.do(Pause(partition=tp(3), epoch=script.epoch(3)))
+
+
+@pytest.mark.parametrize("situation", [a_turn, a_silent_fetch, a_record, a_pause])
+def test_idle_partitions_cost_nothing_in_a_turn(situation: Callable[[NetworkScript], Callable[[], object]]) -> None:
+    few, many = steps(situation(idle(FEW))), steps(situation(idle(10 * FEW)))
+    assert many <= few + 20, f"{few} steps with {FEW} partitions, {many} with ten times as many"
 
 
 def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:

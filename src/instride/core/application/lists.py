@@ -100,11 +100,10 @@ class RevokeLists:
         writes: list[Write] = [(setattr, self, "_lost", set(gone))]
         completing = {}
         for owned in self.pending.those():
-            if owned.partition not in gone:
-                after = next_ownership(self.protocol, owned.state, OwnershipInput.POLL_STARTED)
-                writes += self._move(owned, OwnershipInput.POLL_STARTED)
-                if after is Ownership.COMPLETING:
-                    completing[owned.partition] = owned.epoch
+            after = next_ownership(self.protocol, owned.state, OwnershipInput.POLL_STARTED)
+            writes += self._move(owned, OwnershipInput.POLL_STARTED)
+            if after is Ownership.COMPLETING:
+                completing[owned.partition] = owned.epoch
         return completing, writes
 
     def assigned(self, partitions: Epochs) -> list[Write]:

@@ -9,7 +9,6 @@ Laws
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from instride.core.application.partition import OwnedPartition
@@ -26,7 +25,7 @@ class Marks:
     def __init__(self, holds: Callable[[OwnedPartition], bool]) -> None:
         self._holds = holds
         self._marked: dict[OwnedPartition, None] = {}
-        self._doubted: deque[OwnedPartition] = deque()
+        self._doubted: dict[OwnedPartition, None] = {}
 
     def marking(self, owned: OwnedPartition) -> Write:
         return (self._marked.__setitem__, owned, None)
@@ -38,16 +37,8 @@ class Marks:
         """Of which it is so now, in the order in which they were marked."""
         for owned in list(self._marked):
             if not self._holds(owned):
-                at_once([(self._marked.pop, owned, None), (self._doubted.append, owned)])
-        self._look_again()
-        return list(self._marked)
-
-    def _look_again(self) -> None:
-        """Law 2."""
-        while self._doubted:
-            owned = self._doubted[0]
+                at_once([(self._doubted.__setitem__, owned, None), (self._marked.pop, owned, None)])
+        for owned in list(self._doubted):  # law 2; those of a look that was interrupted, too
             again = [self.marking(owned)] if self._holds(owned) else []
-            try:
-                at_once([(self._doubted.index, owned, 0, 1), (self._doubted.popleft,), *again])
-            except ValueError:
-                continue  # a handler was quicker
+            at_once([*again, (self._doubted.pop, owned, None)])
+        return list(self._marked)
