@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|gap|decoder] [OPTIONS]`: one of them, or all. Results also go to bench-output/."""
+"""`python -m benchmarks [throughput|gap|decoder|canned] [OPTIONS]`: one of them, or all. Results: also in bench-output/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import gap, throughput
+from benchmarks import canned, gap, throughput
 
 OUTPUT = Path("bench-output")
 
@@ -21,6 +21,8 @@ def main() -> None:
         results["throughput"] = throughput.main(options)
     if not chosen or chosen == ["gap"]:
         results["gap"] = gap.main(options)
+    if not chosen or chosen == ["canned"]:
+        results["canned"] = canned.main(options)
     if not chosen or chosen == ["decoder"]:
         subprocess.run([sys.executable, "benchmarks/decoder.py", *options], check=True)
     OUTPUT.mkdir(exist_ok=True)

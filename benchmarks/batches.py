@@ -30,7 +30,7 @@ def flight(offset: int, size: int) -> bytes:
 
 
 def record(delta: int, log: Any) -> bytes:
-    value = random.Random(delta).randbytes(log.size) if log.random else flight(delta, log.size)  # noqa: S311
+    value = random.Random(delta).randbytes(log.size) if log.random else flight(delta, log.size)
     key = zigzag(9) + b"N%08d" % delta if log.key else b"\x01"
     headers = zigzag(1) + zigzag(5) + b"trace" + zigzag(8) + b"%08d" % delta if log.header else b"\0"
     body = b"\0" + zigzag(delta) * 2 + key + zigzag(log.size) + value + headers

@@ -82,9 +82,7 @@ def _api_versions() -> bytes:
 
 def _metadata(log: Log, port: int) -> bytes:
     broker = struct.pack(">ii", 1, 0) + _text("127.0.0.1") + struct.pack(">ih", port, -1)
-    rows = b"".join(
-        struct.pack(">hiiiiiiii", 0, number, 0, 3, 1, 0, 1, 0, 0) for number in range(log.partitions)
-    )
+    rows = b"".join(struct.pack(">hiiiiiiii", 0, number, 0, 3, 1, 0, 1, 0, 0) for number in range(log.partitions))
     topic = struct.pack(">h", 0) + _text(TOPIC) + struct.pack(">bi", 0, log.partitions) + rows
     return struct.pack(">i", 0) + broker + struct.pack(">hi", -1, 0) + struct.pack(">i", 1) + topic
 

@@ -4,7 +4,8 @@ is right is judged and kept, and a client that holds something up is found, by t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,17 @@ from kafka_help import Member, drive, fill, told_of_writes, tps
 
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.config import ConsumerConfig
-from instride.core.group.ownership import Ownership
 from instride.core.network import fetcher
 from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.assignment import MemberAssignment
-from instride.core.network.fetch_capacity import with_capacity
+from instride.core.network.fetch_capacity import Capacity, capacity
+from instride.core.network.held_partitions import HeldPartitions
 from instride.errors import KafkaError
 from instride.testing import LocalKafka, Recorder
 
 Open = Callable[..., Consumer]
 Topic = Callable[..., str]
 Join = Callable[..., Member]
-Room = Callable[[ConsumerConfig, Iterable[AssignedPartition]], list[AssignedPartition]]
 
 PARTITIONS = 4
 SAFETY = " ".join(f"S{number}" for number in range(1, 12))
@@ -129,14 +129,10 @@ def shared(own: Own, kafka: LocalKafka, topic: str, *, holding: bool) -> tuple[M
 def test_one_that_holds_the_others_up_is_found(
     kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing_while_any_is_pending(
-        config: ConsumerConfig, held: Iterable[AssignedPartition]
-    ) -> list[AssignedPartition]:
-        everything = list(held)
-        pending = any(each.state is not Ownership.OWNED for each in everything)
-        return [] if pending else with_capacity(config, everything)
+    def nothing_while_any_is_pending(config: ConsumerConfig, held: HeldPartitions) -> Capacity:
+        return replace(capacity(config, held), none=bool(held.pending()))
 
-    monkeypatch.setattr(fetcher, "with_capacity", nothing_while_any_is_pending)
+    monkeypatch.setattr(fetcher, "capacity", nothing_while_any_is_pending)
     topic = kafka_topic(PARTITIONS)
     a, b = shared(own, kafka, topic, holding=True)
     write_past_what_is_in_flight(own, kafka, topic, a, b)
@@ -159,8 +155,12 @@ def test_one_that_passes_a_partition_over_is_found_however_much_flows(
 
 
 def stop_fetching(partition: TopicPartition, monkeypatch: pytest.MonkeyPatch) -> None:
-    room: Room = lambda config, held: [each for each in with_capacity(config, held) if each.partition != partition]  # noqa: E731
-    monkeypatch.setattr(fetcher, "with_capacity", room)
+    of = Capacity.of
+
+    def of_others(capacity: Capacity, assigned: AssignedPartition) -> bool:
+        return of(capacity, assigned) and assigned.partition != partition
+
+    monkeypatch.setattr(Capacity, "of", of_others)
 
 
 def test_one_that_stops_after_a_refused_commit_is_found(

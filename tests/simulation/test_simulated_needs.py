@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from instride.config import ConsumerConfig
 from instride.core.network import fetcher
-from instride.core.network.assigned_partition import AssignedPartition
 from instride.core.network.connections import Connections
+from instride.core.network.fetch_capacity import Capacity
 from instride.testing.simulation import check, plan_for, run
 
 SEEDS = range(40)
@@ -22,10 +21,7 @@ def found() -> set[str]:
 
 
 def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everything(_config: ConsumerConfig, held: Iterable[AssignedPartition]) -> list[AssignedPartition]:
-        return [each for each in held if each.fetchable]
-
-    monkeypatch.setattr(fetcher, "with_capacity", everything)
+    monkeypatch.setattr(fetcher, "capacity", lambda _config, _held: Capacity(nbytes=1 << 40, records=-1, none=False))
     monkeypatch.setattr(fetcher, "most_bytes", lambda config, partitions: config.max_partition_fetch_bytes)
     assert "buffers keep their caps" in found()
 

@@ -370,8 +370,9 @@ class FetchPartition:
 class Fetch:
     """max_wait: seconds. session_id 0 with session_epoch -1 is a fetch without a session (KIP-227).
 
-    known: all that the session has, of which `partitions` is the part that is new or has moved; may be empty for a fetch
-    that names everything. topics: the names of what is known, by id. forgotten: what the session is to lose. named: name topics by name even where ids are known.
+    known: all that the session has, of which `partitions` is the part that is new or has moved; may be empty for a
+    fetch that names everything. topics: the names of what is known, by id. forgotten: what the session is to lose.
+    named: name topics by name even where ids are known.
     max_decompressed_bytes: bound of a record batch in the answer; the broker is not told.
     """
 

@@ -80,7 +80,9 @@ def idle(many: int) -> NetworkScript:
     """All of them are at their end, in a fetch session that is told of no news."""
     script = NetworkScript(topics={"t": many})
     script.member_of(1, *range(many))
-    ends = {tp(p): api.FetchedPartition(high_watermark=0, next_offset=0) for p in range(many)}
+    ends: dict[api.Partition, api.FetchedPartition] = {
+        tp(p): api.FetchedPartition(high_watermark=0, next_offset=0) for p in range(many)
+    }
     script.response(api.Fetch, api.FetchResponse(session_id=7, partitions=ends))
     script.response(api.Fetch, api.FetchResponse(session_id=7))
     return script

@@ -275,7 +275,6 @@ class Poller:
     def _collect(self, result: PollResult, limit: int, read: Read | None, now: float) -> None:
         """Takes aside what the poll returns. What failed is raised where it returns nothing (law 7)."""
         state = self._state
-        owned = state.lists.owned
         reset_due(state)
         retry_unreadable(read, state.lists.failing.those(), now)
         taken = state.fairness.collect({each.partition: each for each in state.lists.filled.those()}, limit)
