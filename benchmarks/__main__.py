@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|gap|decoder|canned] [OPTIONS]`: one of them, or all. Results: also in bench-output/."""
+"""`python -m benchmarks [throughput|gap|decoder|canned] [OPTIONS]`: one, or all. Results also go to bench-output/."""
 
 from __future__ import annotations
 
