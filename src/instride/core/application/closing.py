@@ -76,7 +76,7 @@ def stop(state: ApplicationState, deadline: float, *, leave: bool | None) -> int
 def _complete_all(state: ApplicationState, now: float, deadline: float, errors: list[Exception]) -> Call[bool]:
     drain(state)
     finish_callback(state)
-    _take_losses(state, errors)
+    yield from _take_losses(state, errors)
     if state.assigned_by_hand:
         commit_before_release(state, now, state.lists.owned)
         return True
@@ -86,8 +86,8 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
         state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
     while state.lists.owned and now < deadline:
         drain(state)
-        _take_losses(state, errors)
-        _take_completions(state, errors)
+        yield from _take_losses(state, errors)
+        yield from _take_completions(state, errors)
         # What was assigned meanwhile and nobody saw is left with the group.
         state.inbox.changes.clear()
         if state.lists.owned:
@@ -95,13 +95,13 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     return not state.lists.owned
 
 
-def _take_completions(state: ApplicationState, errors: list[Exception]) -> None:
+def _take_completions(state: ApplicationState, errors: list[Exception]) -> Call[None]:
     while state.inbox.completions:
         state.write(completed(state, state.inbox.completions[0]))
-        _run_callbacks(state, errors)
+        yield from _run_callbacks(state, errors)
 
 
-def _take_losses(state: ApplicationState, errors: list[Exception]) -> None:
+def _take_losses(state: ApplicationState, errors: list[Exception]) -> Call[None]:
     losses = tuple(state.inbox.losses)
     lost, writes = state.lists.losing(losses)
     writes += [(state.inbox.losses.popleft,) for _ in losses]
@@ -109,14 +109,14 @@ def _take_losses(state: ApplicationState, errors: list[Exception]) -> None:
         callback = Callback(call=partial(state.listener.on_partitions_lost, sorted(lost)))
         writes.append((state.callbacks.append, callback))
     state.write(writes)
-    _run_callbacks(state, errors)
+    yield from _run_callbacks(state, errors)
 
 
-def _run_callbacks(state: ApplicationState, errors: list[Exception]) -> None:
+def _run_callbacks(state: ApplicationState, errors: list[Exception]) -> Call[None]:
     """Of a poll that was interrupted too."""
     while state.callbacks or state.owed:
         try:
-            run_callbacks(state)
+            yield from run_callbacks(state)
         except Exception as error:  # noqa: BLE001 - a listener's error is raised when everything is done
             errors.append(error)
 

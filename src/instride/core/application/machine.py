@@ -19,7 +19,7 @@ from instride.config import ConsumerConfig
 from instride.core.application import closing, committing, lookup_calls, seeking, subscribing
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery, OwnedPartition, PollResult
 from instride.core.application.polling import Poller
@@ -80,7 +80,7 @@ class ApplicationMachine:
     def subscribe(
         self,
         topics: Iterable[str] | None,
-        listener: RebalanceListener | None,
+        listener: AsyncRebalanceListener | None,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
         """Topics, or a pattern. Changes nothing when it raises."""

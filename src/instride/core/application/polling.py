@@ -24,6 +24,7 @@ Laws
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable
 from functools import partial
 from typing import assert_never
 
@@ -84,10 +85,10 @@ class Poller:
         holds = self._look(now)
         state.post(Polled())
         self._raise_due()
-        self._begin(now)
+        heard = yield from self._begin(now)
         alive = now + state.config.max_poll_interval / 3
         while True:
-            heard = self._take_events(now, immediate=immediate)
+            heard |= yield from self._take_events(now, immediate=immediate)
             if holds and not heard and not self._awaited:
                 self._collect(result, limit, read, now)
             if not heard and (result.deliveries or self._news or now >= deadline):
@@ -98,7 +99,7 @@ class Poller:
                 alive = now + state.config.max_poll_interval / 3
                 state.post(Polled())
             self._raise_due()
-            self._take_losses()
+            heard = yield from self._take_losses()
             if now >= next_auto_commit(state):
                 auto_commit_due(state, now)
 
@@ -136,28 +137,27 @@ class Poller:
             if error is not None:
                 raise error
 
-    def _begin(self, now: float) -> None:
-        """Rules 1 and 2: losses leave the lists, the step, then the list of lost."""
+    def _begin(self, now: float) -> Call[bool]:
+        """Rules 1 and 2: losses leave the lists, the step, then the list of lost. Whether a listener heard of it."""
         state = self._state
-        run_callbacks(state)  # of a poll that was interrupted before it called the listener
+        heard = yield from run_callbacks(state)  # of a poll that was interrupted before it called the listener
         self._drop_lost()  # leave the lists before the step, so that what was lost is not completed
         if self._stepped:
-            self._tell_lost()
-            return
+            return (yield from self._tell_lost()) or heard
         auto_commit_due(state, now)
         completing, writes = state.lists.step(self._gone)
         if completing:
             commit_before_release(state, now, completing)
             writes.append((state.send, CompleteRevoke(partitions=completing)))
         state.write([*writes, *self._telling_lost(), (setattr, self, "_stepped", True)])
-        run_callbacks(state)
+        return (yield from run_callbacks(state)) or heard
 
     # -- losses
 
-    def _take_losses(self) -> None:
-        if self._state.inbox.losses:
-            self._drop_lost()
-            self._tell_lost()
+    def _take_losses(self) -> Call[bool]:
+        """Whether a listener heard of them."""
+        self._drop_lost()
+        return (yield from self._tell_lost())
 
     def _drop_lost(self) -> None:
         state = self._state
@@ -191,14 +191,14 @@ class Poller:
             writes.append((self._state.callbacks.append, callback))
         return writes
 
-    def _tell_lost(self) -> None:
+    def _tell_lost(self) -> Call[bool]:
         if self._gone:
             self._state.write([self._state.lists.adding_lost(self._gone), *self._telling_lost()])
-            run_callbacks(self._state)
+        return (yield from run_callbacks(self._state))
 
     # -- the other events
 
-    def _take_events(self, now: float, *, immediate: bool) -> bool:
+    def _take_events(self, now: float, *, immediate: bool) -> Call[bool]:
         """Whether a listener may have heard of one."""
         inbox = self._state.inbox
         took = False
@@ -210,7 +210,7 @@ class Poller:
             else:
                 return took and self._state.listener is not None
             took = True
-            run_callbacks(self._state)
+            yield from run_callbacks(self._state)
 
     def _take_change(self, change: Change, taken: Write, now: float, *, immediate: bool) -> None:
         match change:
@@ -293,16 +293,24 @@ class Poller:
         state.write([(state.send, Consumed(partitions=room)), *[told for _, told in left.values()]])
 
 
-def run_callbacks(state: ApplicationState) -> None:
-    """The listener's turn: what was written before it is not undone by what it raises, and no call is made twice."""
+def run_callbacks(state: ApplicationState) -> Call[bool]:
+    """The listener's turn: what was written before it is not undone by what it raises, and no call is made twice.
+
+    Whether it had one.
+    """
     finish_callback(state)
+    heard = bool(state.callbacks)
     while state.callbacks:
         callback = state.callbacks[0]
         begins = [(state.callbacks.popleft,), *callback.begins, (setattr, state, "owed", callback.ends)]
         try:
-            at_once([*begins, (callback.call,)])  # what interrupts it comes before it, or is the listener's own
+            # What interrupts it comes before it, or is the listener's own.
+            result = at_once([*begins, (callback.call,)])
+            if isinstance(result, Awaitable):
+                yield Wait(until=state.holdings.now, awaited=result)
         finally:
             finish_callback(state)
+    return heard
 
 
 def finish_callback(state: ApplicationState) -> None:

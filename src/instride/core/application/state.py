@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from instride.commits import CommitEntry
 from instride.config import ConsumerConfig
 from instride.core.application.fairness import Greedy, Proportional
 from instride.core.application.inbox import Inbox
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.lists import RevokeLists
 from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition
@@ -30,7 +30,7 @@ OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
 class Callback:
     """A call of the listener that is due. begins, ends: what is written before it and when it has ended."""
 
-    call: Callable[[], None]
+    call: Callable[[], Awaitable[object] | None]
     begins: Sequence[Write] = ()
     ends: Sequence[Write] = ()
 
@@ -65,7 +65,7 @@ class ApplicationState:
         self.lists = RevokeLists(protocol, self.holdings)
         self.inbox = Inbox()
         self.fairness = _fairness(config)
-        self.listener: RebalanceListener | None = None
+        self.listener: AsyncRebalanceListener | None = None
         # Calls of the listener that an event asked for and that have not begun, in order.
         self.callbacks: deque[Callback] = deque()
         # What is to be written once the call of the listener that is under way has ended, however it ends.

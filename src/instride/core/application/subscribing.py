@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.state import ApplicationState
 from instride.core.events import Subscribe
 from instride.errors import ConfigError, IllegalStateError
@@ -22,7 +22,7 @@ def subscribe(
     state: ApplicationState,
     topics: Iterable[str] | None,
     pattern: str | re.Pattern[str] | None,
-    listener: RebalanceListener | None,
+    listener: AsyncRebalanceListener | None,
 ) -> None:
     """Raises TypeError, ValueError, ConfigError without a group_id, IllegalStateError after assign."""
     if (topics is None) == (pattern is None):

@@ -22,5 +22,7 @@ Write = tuple[Any, ...]
 """A function and its positional arguments."""
 
 
-def at_once(writes: Iterable[Write]) -> None:
-    deque(starmap(call, tuple(writes)), maxlen=0)
+def at_once(writes: Iterable[Write]) -> Any:
+    """What the last of them returned; None where there is none."""
+    last = deque(starmap(call, tuple(writes)), maxlen=1)
+    return last[0] if last else None
