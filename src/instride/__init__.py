@@ -1,10 +1,11 @@
 """instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
 
+from instride.aio import AsyncConsumer
 from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer import Consumer, RangeConsumer
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
 from instride.deserializers import SerializationContext
 from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
@@ -31,6 +32,8 @@ from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = [
     "Attempt",
+    "AsyncConsumer",
+    "AsyncRebalanceListener",
     "Changes",
     "CommitEntry",
     "CommitResult",

@@ -1,4 +1,4 @@
-"""What a consumer of records and one of ranges have in common: every verb but poll. No decision is made here.
+"""What a blocking consumer of records and one of ranges have in common: every verb but poll. No decision is made here.
 
 Laws: those of `consumer`.
 """
@@ -14,57 +14,41 @@ from types import TracebackType
 from typing import Never, Self, Unpack
 
 from instride import arguments
+from instride._verbs import Verbs
 from instride.commits import CommitResult
 from instride.config import (
     ConsumerConfig,
     ConsumerSettings,
-    RunningSettings,
-    changed_while_running,
     config_from_settings,
 )
 from instride.core.application.committing import Offsets
 from instride.core.application.listener import RebalanceListener
-from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors
-from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.driver import Driver
-from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
-from instride.telemetry import Hold
+from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 __all__ = ["Member"]
 
 _logger = logging.getLogger("instride.consumer")
 
 
-class Member:
+class Member(Verbs):
     """Not for users: `Consumer` and `RangeConsumer` are made of it."""
 
     _ranges = False
-    _limit_name = "max_records"
 
     def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
         arguments.misplaced_settings(type(self).__name__, misplaced)
         self._config: ConsumerConfig = config_from_settings(settings)
         self._interceptors = Interceptors(self._config.interceptors)
         on_commit = self._interceptors.on_commit if self._interceptors else None
-        self._driver = Driver(self._config, ranges=self._ranges, on_commit=on_commit)
+        self._driver: Driver = Driver(self._config, ranges=self._ranges, on_commit=on_commit)
         self._application = self._driver.application
-
-    def change_settings(self, **settings: Unpack[RunningSettings]) -> None:
-        """Change what may be changed while the consumer runs: `max_poll_records`, `fetch_fairness`, `prefetch`,
-        `fetch_buffer_bytes`, `fetch_min_bytes`, `fetch_max_wait`, `fetch_max_bytes`, `max_partition_fetch_bytes`.
-
-        From the next poll and the next fetch on; what is buffered stays. Does not block.
-        Raises ConfigError for another setting or a wrong value; then nothing was changed.
-        """
-        with self._driver.use():
-            self._config = changed_while_running(self._config, settings)
-            self._driver.change_settings(self._config)
 
     # -- what is read
 
@@ -87,15 +71,6 @@ class Member:
         with self._driver.use():
             self._application.subscribe(topics, arguments.listener(listener), pattern)
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without a group's membership. Does not block.
-
-        They start at the group's committed offset where a group_id is set and there is one, else where
-        auto_offset_reset says, unless `seek` says otherwise.
-        """
-        with self._driver.use():
-            self._application.assign(arguments.partitions("assign", partitions), now=now())
-
     def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
         with self._driver.use():
@@ -106,80 +81,6 @@ class Member:
             except BaseException:
                 self._application.give_up(now(), limit)
                 raise
-
-    def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed, or that the pattern matches now; none after `assign`. Local."""
-        with self._driver.use():
-            return self._application.subscription()
-
-    def assignment(self) -> frozenset[TopicPartition]:
-        """Every partition that is held, those to be revoked included until their revoke is complete."""
-        with self._driver.use():
-            return self._application.assignment()
-
-    def enforce_rebalance(self, reason: str = "enforce_rebalance was called") -> None:
-        """Join the group again, so that its partitions are dealt out anew (KIP-568). Does not block.
-
-        reason: for the broker's log (KIP-800); what is longer than 255 characters is cut. Raises IllegalStateError
-        without a subscription.
-        """
-        with self._driver.use():
-            self._application.enforce_rebalance(arguments.text("enforce_rebalance", "reason", reason))
-
-    def group_metadata(self) -> GroupMetadata:
-        """Who this member is, for a transactional producer that commits its offsets (KIP-447). Local.
-
-        It is of the newest assignment that a poll has taken, so that the broker refuses the offsets of a member that
-        does not know yet of its loss. Raises IllegalStateError without a group_id.
-        """
-        with self._driver.use():
-            return self._application.group_metadata()
-
-    # -- KIP-983
-
-    def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
-        """Partitions that will be revoked in the next poll, unless `delay_revoke` delays them (KIP-983)."""
-        with self._driver.use():
-            return self._application.to_be_revoked()
-
-    def lost_partitions(self) -> frozenset[TopicPartition]:
-        """Partitions that were lost during the last poll: stop their work, commit nothing of it (KIP-983)."""
-        with self._driver.use():
-            return self._application.lost()
-
-    def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Reason = None) -> bool:
-        """Ask for the revoke of these to be delayed to the poll following the next poll (KIP-983).
-
-        True on success; False when some were lost, or their revoke is completing or complete (the others are
-        delayed). Delaying nothing is True. Raises ValueError for a partition that the group never asked for, and
-        ConfigError with enable_auto_commit. reason: what they wait for, for telemetry: a text, or a function of the
-        partition that returns a record, a range or a text, such as `OffsetLedger.oldest`.
-        """
-        with self._driver.use():
-            wanted = arguments.partitions("delay_revoke", partitions)
-            return self._application.delay_revoke(wanted, reason=reason, now=now())
-
-    def failed_partitions(self) -> dict[TopicPartition, Exception]:
-        """What keeps partitions of ours from going on, until that has passed: a record that cannot be deserialized, a
-        corrupt batch, a refusal by a broker. A poll has raised it, or will; the others go on. Local.
-
-        `seek` goes past it. What may pass is tried again with a back-off, and raised again when it fails again.
-        """
-        with self._driver.use():
-            return self._application.failed()
-
-    def holdings(self) -> dict[TopicPartition, Hold]:
-        """Each partition of ours, its state, since when, what its delay waits for. Local; any thread may ask."""
-        return self._application.holdings()
-
-    def metrics(self) -> dict[MetricName, float]:
-        """All metrics now, by Java's names where it has them (`instride.metrics`). Any thread may ask, any time."""
-        return self._driver.metrics()
-
-    def revoke_deadline(self, partition: TopicPartition) -> float | None:
-        """Seconds until a partition that is to be revoked would be lost; None where no revoke is pending."""
-        with self._driver.use():
-            return self._application.revoke_deadline(now(), arguments.partition("revoke_deadline", partition))
 
     # -- commits
 
@@ -206,9 +107,8 @@ class Member:
         raises may have been committed.
         """
         with self._driver.use():
-            limit, what = self._timeout("commit", timeout), arguments.commit_offsets(offsets)
             return self._driver.run(
-                self._application.commit(now(), what, limit, carry_over=wait_for_rebalance, allow_rewind=allow_rewind)
+                self._commit_call(offsets, timeout, wait_for_rebalance=wait_for_rebalance, allow_rewind=allow_rewind)
             )
 
     def commit_async(self, offsets: Offsets | None = None, *, allow_rewind: bool = False) -> Future[CommitResult]:
@@ -219,15 +119,7 @@ class Member:
         short.
         """
         with self._driver.use():
-            futures: list[Future[CommitResult]] = []
-            what = arguments.commit_offsets(offsets)
-            self._application.commit_async(
-                now(),
-                what,
-                allow_rewind=allow_rewind,
-                on_call=lambda call: futures.append(self._driver.future(call)),
-            )
-            return futures[0] if futures else _nothing_to_commit()
+            return self._commit_async(offsets, allow_rewind=allow_rewind)
 
     def committed(
         self, *partitions: TopicPartition | Iterable[TopicPartition], timeout: float | None = None
@@ -237,8 +129,7 @@ class Member:
         Raises IllegalStateError without a group_id, KafkaTimeoutError, GroupAuthorizationFailedError.
         """
         with self._driver.use():
-            wanted, limit = arguments.named_partitions("committed", partitions), self._timeout("committed", timeout)
-            return dict(self._driver.run(self._application.committed(now(), wanted, limit)))
+            return self._driver.run(self._committed_call(partitions, timeout))
 
     # -- positions
 
@@ -249,51 +140,21 @@ class Member:
         being found: NoOffsetForPartitionError with auto_offset_reset "none", errors of the partition or the group.
         """
         with self._driver.use():
-            tp, limit = arguments.partition("position", partition), self._timeout("position", timeout)
-            return self._driver.run(self._application.position(now(), tp, limit))
-
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from this offset. What was fetched or finished before speaks of an earlier seek and is dropped.
-
-        offset: of the next record; as an OffsetAndMetadata with a leader epoch, a log that was cut since is noticed.
-        """
-        with self._driver.use():
-            to = arguments.seek_offset(offset)
-            self._application.seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
-
-    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
-        self._seek_all("seek_to_beginning", partitions, EARLIEST)
-
-    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
-        self._seek_all("seek_to_end", partitions, LATEST)
-
-    def _seek_all(
-        self, verb: str, partitions: tuple[TopicPartition | Iterable[TopicPartition], ...], where: int
-    ) -> None:
-        with self._driver.use():
-            for partition in arguments.named_partitions(verb, partitions) or tuple(self._application.assignment()):
-                self._application.seek(partition, where)
+            return self._driver.run(self._position_call(partition, timeout))
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset that the log still has."""
-        return self._offsets_for("beginning_offsets", partitions, EARLIEST, timeout)
+        with self._driver.use():
+            return self._driver.run(self._ends_call("beginning_offsets", partitions, EARLIEST, timeout))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """High watermarks; with isolation_level "read_committed" the last stable offsets."""
-        return self._offsets_for("end_offsets", partitions, LATEST, timeout)
-
-    def _offsets_for(
-        self, verb: str, partitions: Iterable[TopicPartition], where: int, timeout: float | None
-    ) -> dict[TopicPartition, int]:
         with self._driver.use():
-            wanted, limit = dict.fromkeys(arguments.partitions(verb, partitions), where), self._timeout(verb, timeout)
-            return dict(self._driver.run(self._application.offsets_for(now(), wanted, limit)))
+            return self._driver.run(self._ends_call("end_offsets", partitions, LATEST, timeout))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -304,8 +165,7 @@ class Member:
         Raises KafkaTimeoutError (no leader, say), TopicAuthorizationFailedError.
         """
         with self._driver.use():
-            wanted, limit = arguments.times(timestamps), self._timeout("offsets_for_times", timeout)
-            return dict(self._driver.run(self._application.offsets_for_times(now(), wanted, limit)))
+            return self._driver.run(self._times_call(timestamps, timeout))
 
     # -- what there is
 
@@ -314,8 +174,8 @@ class Member:
 
         Asks a broker each time. Raises TopicAuthorizationFailedError, InvalidTopicError, KafkaTimeoutError.
         """
-        names = (arguments.text("partitions_for", "topic", topic),)
-        return list(self._topics("partitions_for", names, timeout, internal=True).get(topic, ()))
+        with self._driver.use():
+            return self._driver.run(self._partitions_call(topic, timeout))
 
     def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
@@ -324,46 +184,10 @@ class Member:
 
         include_internal: also __consumer_offsets and its like. Raises KafkaTimeoutError.
         """
-        found = self._topics("list_topics", None, timeout, internal=include_internal)
-        return {topic: list(found[topic]) for topic in sorted(found)}
-
-    def _topics(
-        self, verb: str, names: tuple[str, ...] | None, timeout: float | None, *, internal: bool
-    ) -> Mapping[str, tuple[PartitionInfo, ...]]:
         with self._driver.use():
-            limit = self._timeout(verb, timeout)
-            return self._driver.run(self._application.topics(now(), names, limit, internal=internal))
-
-    def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the partition's end as the last fetch saw it; None while unknown. Local.
-
-        The end is the high watermark, or with isolation_level "read_committed" the last stable offset. Offsets are
-        counted: those of markers and of records that compaction removed too. Raises ValueError where the partition
-        is not assigned.
-        """
-        with self._driver.use():
-            return self._application.lag(arguments.partition("lag", partition))
-
-    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Return nothing of these until `resume`. What is buffered stays; they stay assigned."""
-        with self._driver.use():
-            self._application.pause(arguments.named_partitions("pause", partitions))
-
-    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """End a pause. What is not paused stays as it is."""
-        with self._driver.use():
-            self._application.resume(arguments.named_partitions("resume", partitions))
-
-    def paused(self) -> frozenset[TopicPartition]:
-        """Those that `pause` holds back. A pause ends with its assignment (KIP-983's epoch)."""
-        with self._driver.use():
-            return self._application.paused()
+            return self._driver.run(self._topics_call(timeout, internal=include_internal))
 
     # -- the end
-
-    def wakeup(self) -> None:
-        """Make the present or next blocking call raise `WakeupError`. From any thread."""
-        self._driver.wakeup()
 
     def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
         """Send what was handed over, call listeners, leave the group, end the thread. Idempotent.
@@ -416,15 +240,7 @@ class Member:
     ) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        state = "closed" if self._driver.closed else f"{len(self._application.assignment())} partitions"
-        config = self._config
-        return f"{type(self).__name__}(client_id={config.client_id!r}, group_id={config.group_id!r}, {state})"
-
     # -- inside
-
-    def _timeout(self, verb: str, timeout: float | None) -> float:
-        return arguments.seconds(verb, timeout, default=self._config.default_api_timeout)
 
     def _refuse_in_listener(self, verb: str) -> None:
         if self._driver.nested:
@@ -434,12 +250,4 @@ class Member:
         self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None
     ) -> PollResult:
         self._refuse_in_listener("poll")
-        wait = arguments.seconds("poll", timeout, default=arguments.FOREVER)
-        most = self._config.max_poll_records if limit is None else arguments.count("poll", self._limit_name, limit)
-        return self._driver.run(self._application.poll_aside(now(), wait, immediate=immediate, limit=most, read=read))
-
-
-def _nothing_to_commit() -> Future[CommitResult]:
-    done: Future[CommitResult] = Future()
-    done.set_result(CommitResult())
-    return done
+        return self._driver.run(self._poll_call(timeout, immediate=immediate, limit=limit, read=read))

@@ -8,15 +8,17 @@ Laws
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from instride.commits import CommitSnapshot
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = [
+    "async_listener",
     "commit_offsets",
     "count",
     "listener",
@@ -171,13 +173,25 @@ def text(verb: str, name: str, value: Any) -> str:
 
 
 def listener(value: Any) -> RebalanceListener | None:
-    """What `Consumer.subscribe` calls at rebalances: an object with a listener's three methods."""
+    """What `Consumer.subscribe` calls at rebalances: an object with a listener's three methods, none of them async."""
+    found = async_listener(value)
+    for name in _CALLBACKS if found is not None else ():
+        if inspect.iscoroutinefunction(getattr(found, name)):
+            raise TypeError(
+                f"subscribe: {name} of {_shown(value)} is asynchronous; a Consumer's listener has plain methods, that "
+                "of an AsyncConsumer either"
+            )
+    return cast(RebalanceListener | None, found)
+
+
+def async_listener(value: Any) -> AsyncRebalanceListener | None:
+    """What `AsyncConsumer.subscribe` calls: the same, and its methods may be async."""
     if value is None:
         return None
     if isinstance(value, type) or not all(callable(getattr(value, name, None)) for name in _CALLBACKS):
         instead = f"; write listener={value.__name__}()" if isinstance(value, type) else ""
         raise TypeError(f"subscribe: listener must be an object of a RebalanceListener, not {_shown(value)}{instead}")
-    found: RebalanceListener = value
+    found: AsyncRebalanceListener = value
     return found
 
 

@@ -49,6 +49,8 @@ BELOW = ("instride.core.network", "instride.net", "instride.wire.connection", "i
 # public class that lives beside the only sockets.
 CARRIERS = {
     "_member.py": {"instride.net.driver", "instride.net.clock"},
+    "_verbs.py": {"instride.net.driver", "instride.net.async_driver", "instride.net.clock"},
+    "aio.py": {"instride.net.async_driver", "instride.net.clock"},
     "__init__.py": {"instride.net.oauth"},
 }
 

@@ -1,44 +1,30 @@
-"""Binds the two machines to their threads: starts the network thread, runs calls, guards against misuse.
+"""Runs calls on the threads that use a blocking consumer, one at a time, and guards against misuse.
 
 Laws
-1. Building it has no side effect. The first event that is posted starts the thread.
+1. Those of `shell`.
 2. One thread at a time is inside a call; the same thread may call again from a listener, but not poll.
-3. After a fork the child's use of an open consumer is an error; after close every use is.
-4. Telemetry is told before a call waits and before it ends.
-5. A signal handler may run between any two steps of a call of the same thread. So the guard is no lock, whether the
+3. A signal handler may run between any two steps of a call of the same thread. So the guard is no lock, whether the
    consumer is closed is looked at once it is passed, and a close that comes in the middle of a call is done when
    that call ends (`close_later`).
-6. An exception of such a handler may come between any two steps of the way in and out. So who is inside is the verb
+4. An exception of such a handler may come between any two steps of the way in and out. So who is inside is the verb
    that is still on its thread's stack, whatever was noted.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
-import random
 import sys
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from types import FrameType
 from typing import TypeVar
 
-from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Call
-from instride.core.application.machine import ApplicationMachine
 from instride.core.application.state import OnCommit
-from instride.core.events import ChangeSettings, Wakeup
-from instride.core.lease import Lease
-from instride.core.network.machine import NetworkMachine
-from instride.errors import ConcurrentUseError, ConsumerClosedError, ForkedConsumerError, IllegalStateError
-from instride.metrics import MetricName
+from instride.errors import ConcurrentUseError, IllegalStateError
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
-from instride.net.telemetry_dispatcher import TelemetryDispatcher
-from instride.net.thread import NetworkThread
+from instride.net.shell import Shell
 
 __all__ = ["Driver"]
 
@@ -61,32 +47,16 @@ class _Use:
         self._driver.leave(self._before)
 
 
-class Driver:
+class Driver(Shell):
     """What `Consumer` and `RangeConsumer` have in common below their verbs."""
 
     def __init__(self, config: ConsumerConfig, *, ranges: bool = False, on_commit: OnCommit | None = None) -> None:
-        lease = Lease()
-        self._network = network = NetworkMachine(
-            config, lease=lease, random=random.random, wall_clock=time.time, ranges=ranges
-        )
         self._mailbox = Mailbox()
-        self._thread = NetworkThread(config, network, self._mailbox)
-        self.application = ApplicationMachine(
-            config,
-            protocol=network.protocol,
-            queue=self._mailbox.queue,
-            post=self._thread.events.append,
-            wake=self._wake_network,
-            lease=lease,
-            on_commit=on_commit,
-        )
-        self._dispatcher = TelemetryDispatcher(config, self.application.telemetry)
-        self._pid: int | None = None
+        super().__init__(config, self._mailbox, ranges=ranges, on_commit=on_commit)
         # The thread and the frame of the verb that entered first; its key is "first".
         self._inside: dict[str, tuple[int, FrameType]] = {}
         self._depth = 0
         self._at_end: Callable[[], None] | None = None
-        self.closed = False
 
     # -- guards
 
@@ -96,8 +66,7 @@ class Driver:
 
     def enter(self, me: int, frame: FrameType) -> int:
         """frame: of the verb. How deep its thread was inside before."""
-        if self._pid is not None and self._pid != os.getpid():
-            raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
+        self._check_process()
         self._check_open()
         mine = (me, frame)
         first = self._inside.setdefault("first", mine)
@@ -113,17 +82,11 @@ class Driver:
         self._check_open()
         return before
 
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ConsumerClosedError("this consumer is closed")
-
     def leave(self, before: int) -> None:
         """Back to the depth of before."""
         try:
-            self._dispatcher.tell()
+            self._tell()
         finally:
-            if self.started and self._thread.events:
-                self._thread.wake()  # of what was interrupted before it did
             self._depth = before
             if before == 0:
                 self._inside.clear()
@@ -164,60 +127,21 @@ class Driver:
             wait = next(call)
             while True:
                 self._dispatcher.tell()
-                self._mailbox.wait(wait.until)
-                wait = call.send(now())
+                if wait.awaited is None:
+                    self._mailbox.wait(wait.until)
+                    wait = call.send(now())
+                else:
+                    refusal = TypeError("a method of the listener is asynchronous; only AsyncConsumer can await it")
+                    wait = call.throw(refusal)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
             call.close()
 
-    def _wake_network(self) -> None:
-        """Something may have been said to the network side. The first thing that is starts the thread."""
-        if not self._thread.events:
-            return
-        self._mailbox.check_alive()
-        if self._pid is None:
-            self._thread.start()
-            self._pid = os.getpid()
-        self._thread.wake()
-
-    def metrics(self) -> dict[MetricName, float]:
-        """From any thread, at any time."""
-        return self.application.metrics(self._network.meter, now())
-
-    def future(self, call: int) -> Future[CommitResult]:
-        return self._thread.future(call)
-
-    def wakeup(self) -> None:
-        """From any thread, or a signal handler's Python code."""
-        self._mailbox.deliver([Wakeup()])
-
-    def change_settings(self, config: ConsumerConfig) -> None:
-        """Before the thread runs nothing starts it: its machine is told on this thread."""
-        self.application.change_settings(config, tell=self.started)
-        if not self.started:
-            self._network.handle(ChangeSettings(config=config), now())
-
-    @property
-    def started(self) -> bool:
-        return self._pid is not None
-
-    @property
-    def alive(self) -> bool:
-        """Whether the network thread runs."""
-        return self.started and self._thread.alive
-
-    def join_at_exit(self, timeout: float) -> None:
-        """The thread is ending by itself: the interpreter waits for it, as long as a close may take."""
-        atexit.register(self._thread.join, timeout)
-
-    def join(self, timeout: float) -> bool:
-        return not self.started or self._thread.join(timeout)
-
 
 def _is_under_way(entered: tuple[int, FrameType]) -> bool:
-    """Law 6."""
+    """Law 4."""
     thread, verb = entered
     frame = sys._current_frames().get(thread)
     while frame is not None and frame is not verb:

@@ -28,6 +28,7 @@ class Mailbox:
     def __init__(self) -> None:
         self.queue: deque[BackgroundEvent] = deque()
         self.died: BaseException | None = None
+        self.ended = False
         self._tokens: SimpleQueue[None] = SimpleQueue()
 
     def deliver(self, events: list[BackgroundEvent]) -> None:
@@ -36,6 +37,11 @@ class Mailbox:
 
     def network_died(self, error: BaseException) -> None:
         self.died = error
+        self._wake()
+
+    def network_ended(self) -> None:
+        """The last thing that the thread does."""
+        self.ended = True
         self._wake()
 
     def _wake(self) -> None:

@@ -173,6 +173,7 @@ class NetworkThread:
             self._fail_futures(self._died)
         finally:
             self._clean_up()
+            self._mailbox.network_ended()
 
     def _turn(self) -> None:
         while self.events:

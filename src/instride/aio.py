@@ -1,0 +1,281 @@
+"""`AsyncConsumer`: the facade for asyncio over the two machines. No decision is made here.
+
+Laws
+1. Those of `consumer`, but for threads: one event loop uses a consumer, and any task of it may.
+2. What may wait is a coroutine; what never waits is a plain method, as with `Consumer`.
+3. A poll that is cancelled took no record (docs/rebalance.md, rule 13). Nothing is awaited between the moment when its
+   records count and its return.
+4. Each poll lets the other tasks of the loop run at least once, before it takes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Never, Self, Unpack
+
+from instride import arguments
+from instride._verbs import Verbs
+from instride.commits import CommitResult
+from instride.config import ConsumerConfig, ConsumerSettings, config_from_settings
+from instride.consumer_records import Changes, ConsumerRecords
+from instride.core.application.committing import Offsets
+from instride.core.application.listener import AsyncRebalanceListener
+from instride.core.application.partition import PollResult
+from instride.core.events import EARLIEST, LATEST
+from instride.deserializers import RecordReader
+from instride.errors import NetworkThreadDiedError
+from instride.interceptors import Interceptors
+from instride.net.async_driver import AsyncDriver, in_loop
+from instride.net.clock import now
+from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from instride.wire.decoder import ConsumerRecord
+
+__all__ = ["AsyncConsumer"]
+
+_logger = logging.getLogger("instride.consumer")
+
+# A call of the application machine ends by itself half a second after its deadline; only a listener takes longer.
+_GRACE = 1.0
+
+
+class AsyncConsumer(Verbs):
+    """`Consumer` for asyncio: the same verbs and settings. Those that may wait are awaited, the others are plain.
+
+        async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="flights") as consumer:
+            consumer.subscribe(["flights"])
+            while running:
+                for record in await consumer.poll(timeout=0.1):
+                    ...
+
+    To cancel what is awaited loses nothing: a poll that is cancelled took no record, the next one returns them, and no
+    commit covers them before. A commit that is cancelled may have been sent. A close that is cancelled still ends the
+    membership. No thread is used but the one network thread.
+
+    All tasks of one event loop may use it; one at a time may be in poll, poll_changes or unsubscribe. Two of these at
+    once, another loop and another thread are `ConcurrentUseError`. `wakeup`, `metrics` and `holdings` may come from any
+    thread.
+    """
+
+    def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
+        """Settings: see `ConsumerConfig`; a wrong, unknown or contradictory one is `ConfigError`. No side effect."""
+        arguments.misplaced_settings(type(self).__name__, misplaced)
+        self._config: ConsumerConfig = config_from_settings(settings)
+        self._interceptors = Interceptors(self._config.interceptors)
+        self._reader = RecordReader(self._config.key_deserializer, self._config.value_deserializer)
+        on_commit = self._interceptors.on_commit if self._interceptors else None
+        self._driver: AsyncDriver = AsyncDriver(self._config, on_commit=on_commit)
+        self._application = self._driver.application
+
+    # -- records
+
+    async def poll(
+        self,
+        *misplaced: Never,
+        timeout: float | None = None,
+        max_records: int | None = None,
+        deserialize: bool = True,
+    ) -> ConsumerRecords:
+        """As `Consumer.poll`. Deserializers, interceptors and plain listeners run in the loop's thread."""
+        arguments.misplaced_timeout("poll", misplaced)
+        async with self._driver.alone("poll"):
+            immediate = self._config.revoke_mode == "immediate"
+            result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=deserialize)
+        result.completed = True  # no await follows: what a cancellation could come before is over (rule 13)
+        return records
+
+    async def poll_changes(
+        self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
+    ) -> Changes:
+        """As `Consumer.poll_changes`."""
+        async with self._driver.alone("poll_changes"):
+            result, records = await self._records(timeout, max_records, immediate=False, deserialize=deserialize)
+            asked, lost = self._application.to_be_revoked(), self._application.lost()
+            changes = Changes(records=records, to_be_revoked=asked, lost=lost)
+        result.completed = True  # as in poll
+        return changes
+
+    async def _records(
+        self, timeout: float | None, limit: int | None, *, immediate: bool, deserialize: bool
+    ) -> tuple[PollResult, ConsumerRecords]:
+        await asyncio.sleep(0)  # law 4
+        read = self._reader.read if self._reader and deserialize else None
+        call = self._poll_call(timeout, immediate=immediate, limit=limit, read=read)
+        result = await self._driver.run(call, alone=True)
+        records = ConsumerRecords(result.deliveries)
+        self._interceptors.on_consume(records)
+        return result, records
+
+    def __aiter__(self) -> Self:
+        """Records one by one, for ever. Each step is a poll of one record: whatever ends the loop, the next poll goes
+        on behind the last record that the loop got, and a commit without offsets covers these and no more. Where many
+        records come, `poll` costs less.
+        """
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        while True:
+            for record in await self.poll(max_records=1):
+                return record
+
+    # -- what is read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: AsyncRebalanceListener | None = None,
+    ) -> None:
+        """As `Consumer.subscribe`. The listener's methods may be asynchronous; a `RebalanceListener` is one too."""
+        with self._driver.use():
+            self._application.subscribe(topics, arguments.async_listener(listener), pattern)
+
+    async def unsubscribe(self, *, timeout: float | None = None) -> None:
+        """As `Consumer.unsubscribe`. One that is cancelled still leaves the group."""
+        async with self._driver.alone("unsubscribe"):
+            limit = self._timeout("unsubscribe", timeout)
+            try:
+                await self._driver.run(self._application.unsubscribe(now(), limit), alone=True)
+            except BaseException:
+                self._application.give_up(now(), limit)
+                raise
+
+    # -- commits
+
+    async def commit(
+        self,
+        offsets: Offsets | None = None,
+        *,
+        timeout: float | None = None,
+        wait_for_rebalance: bool = True,
+        allow_rewind: bool = False,
+    ) -> CommitResult:
+        """As `Consumer.commit`. Of one that is cancelled it is not known what became of it."""
+        with self._driver.use():
+            return await self._driver.run(
+                self._commit_call(offsets, timeout, wait_for_rebalance=wait_for_rebalance, allow_rewind=allow_rewind)
+            )
+
+    def commit_async(
+        self, offsets: Offsets | None = None, *, allow_rewind: bool = False
+    ) -> asyncio.Future[CommitResult]:
+        """As `Consumer.commit_async`: hands a commit over and goes on. The future may be awaited, or left alone; its
+        callbacks run in the loop. To cancel it does not take the commit back. Needs a running loop.
+        """
+        with self._driver.use():
+            loop = self._driver.running_loop("commit_async")
+            return in_loop(self._commit_async(offsets, allow_rewind=allow_rewind), loop)
+
+    async def committed(
+        self, *partitions: TopicPartition | Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As `Consumer.committed`."""
+        with self._driver.use():
+            return await self._driver.run(self._committed_call(partitions, timeout))
+
+    # -- positions
+
+    async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """As `Consumer.position`."""
+        with self._driver.use():
+            return await self._driver.run(self._position_call(partition, timeout))
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `Consumer.beginning_offsets`."""
+        with self._driver.use():
+            return await self._driver.run(self._ends_call("beginning_offsets", partitions, EARLIEST, timeout))
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `Consumer.end_offsets`."""
+        with self._driver.use():
+            return await self._driver.run(self._ends_call("end_offsets", partitions, LATEST, timeout))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """As `Consumer.offsets_for_times`."""
+        with self._driver.use():
+            return await self._driver.run(self._times_call(timestamps, timeout))
+
+    # -- what there is
+
+    async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """As `Consumer.partitions_for`."""
+        with self._driver.use():
+            return await self._driver.run(self._partitions_call(topic, timeout))
+
+    async def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, list[PartitionInfo]]:
+        """As `Consumer.list_topics`."""
+        with self._driver.use():
+            return await self._driver.run(self._topics_call(timeout, internal=include_internal))
+
+    # -- the end
+
+    async def close(self, *, timeout: float = 30.0, leave_group: bool | None = None) -> None:
+        """As `Consumer.close`. Other tasks that wait in the consumer raise ConsumerClosedError.
+
+        In a listener it returns at once, and the consumer closes when the call ends that the listener runs in. One that
+        is cancelled still ends the membership, within the timeout: the network thread does the rest, and the
+        interpreter waits for that when it exits; a second close waits for it too. An asynchronous listener that
+        outlasts the timeout is cancelled. May be called in another loop once the consumer's own is closed.
+        """
+        limit = arguments.seconds("close", timeout)
+        driver = self._driver
+        driver.enter_close()
+        if driver.nested:
+            driver.close_later(functools.partial(self.close, timeout=limit, leave_group=leave_group))
+        elif driver.closed or driver.closing:
+            await driver.until_closed(now() + limit)
+        else:
+            await self._close(now() + limit, leave_group=leave_group)
+
+    async def _close(self, deadline: float, *, leave_group: bool | None) -> None:
+        driver = self._driver
+        try:
+            driver.close_others()
+            if driver.alive:
+                await self._run_close(deadline, leave_group=leave_group)
+        except BaseException:
+            if driver.alive:  # it was cancelled: the network thread does the rest
+                self._application.end(now(), max(0.0, deadline - now()), leave=leave_group)
+                driver.join_at_exit(max(0.0, deadline - now()))
+            raise
+        finally:
+            driver.end()
+            self._interceptors.close()
+
+    async def _run_close(self, deadline: float, *, leave_group: bool | None) -> None:
+        driver = self._driver
+        clean = False
+        try:
+            async with asyncio.timeout(deadline - now() + _GRACE):
+                await driver.until_left(deadline)
+                left = max(0.0, deadline - now())
+                clean = await driver.run(self._application.close(now(), left, leave=leave_group))
+        except TimeoutError:
+            self._application.end(now(), 0.0, leave=leave_group)
+        except NetworkThreadDiedError as error:
+            _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
+            return
+        if not clean:
+            _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
+        await driver.joined(1.0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

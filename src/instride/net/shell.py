@@ -1,0 +1,121 @@
+"""Binds the two machines to their threads: what a thread's driver and an event loop's have in common.
+
+Laws
+1. Building it has no side effect. The first event that is posted starts the thread.
+2. After a fork the child's use of an open consumer is an error; after close every use is.
+3. Telemetry is told before a call waits and before it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import time
+from concurrent.futures import Future
+
+from instride.commits import CommitResult
+from instride.config import ConsumerConfig
+from instride.core.application.machine import ApplicationMachine
+from instride.core.application.state import OnCommit
+from instride.core.events import ChangeSettings, Wakeup
+from instride.core.lease import Lease
+from instride.core.network.machine import NetworkMachine
+from instride.errors import ConsumerClosedError, ForkedConsumerError
+from instride.metrics import MetricName
+from instride.net.clock import now
+from instride.net.mailbox import Mailbox
+from instride.net.telemetry_dispatcher import TelemetryDispatcher
+from instride.net.thread import NetworkThread
+
+__all__ = ["Shell"]
+
+
+class Shell:
+    """The two machines, the network thread and the queues between them."""
+
+    def __init__(
+        self, config: ConsumerConfig, mailbox: Mailbox, *, ranges: bool = False, on_commit: OnCommit | None = None
+    ) -> None:
+        lease = Lease()
+        self._network = network = NetworkMachine(
+            config, lease=lease, random=random.random, wall_clock=time.time, ranges=ranges
+        )
+        self._thread = NetworkThread(config, network, mailbox)
+        self.application = ApplicationMachine(
+            config,
+            protocol=network.protocol,
+            queue=mailbox.queue,
+            post=self._thread.events.append,
+            wake=self._wake_network,
+            lease=lease,
+            on_commit=on_commit,
+        )
+        self._dispatcher = TelemetryDispatcher(config, self.application.telemetry)
+        self._check_alive = mailbox.check_alive
+        self._deliver = mailbox.deliver
+        self._pid: int | None = None
+        self.closed = False
+
+    # -- guards
+
+    def _check_process(self) -> None:
+        if self._pid is not None and self._pid != os.getpid():
+            raise ForkedConsumerError("this consumer was opened before the process forked; build one in the child")
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ConsumerClosedError("this consumer is closed")
+
+    # -- the network thread
+
+    def _wake_network(self) -> None:
+        """Something may have been said to the network side. The first thing that is starts the thread."""
+        if not self._thread.events:
+            return
+        self._check_alive()
+        if self._pid is None:
+            self._thread.start()
+            self._pid = os.getpid()
+        self._thread.wake()
+
+    def _tell(self) -> None:
+        """Telemetry, and the network thread where what was interrupted did not wake it."""
+        try:
+            self._dispatcher.tell()
+        finally:
+            if self.started and self._thread.events:
+                self._thread.wake()
+
+    def metrics(self) -> dict[MetricName, float]:
+        """From any thread, at any time."""
+        return self.application.metrics(self._network.meter, now())
+
+    def future(self, call: int) -> Future[CommitResult]:
+        return self._thread.future(call)
+
+    def wakeup(self) -> None:
+        """From any thread, or a signal handler's Python code."""
+        self._deliver([Wakeup()])
+
+    def change_settings(self, config: ConsumerConfig) -> None:
+        """Before the thread runs nothing starts it: its machine is told on this thread."""
+        self.application.change_settings(config, tell=self.started)
+        if not self.started:
+            self._network.handle(ChangeSettings(config=config), now())
+
+    @property
+    def started(self) -> bool:
+        return self._pid is not None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the network thread runs."""
+        return self.started and self._thread.alive
+
+    def join_at_exit(self, timeout: float) -> None:
+        """The thread is ending by itself: the interpreter waits for it, as long as a close may take."""
+        atexit.register(self._thread.join, timeout)
+
+    def join(self, timeout: float) -> bool:
+        return not self.started or self._thread.join(timeout)
