@@ -85,7 +85,7 @@ class Shell:
             self._dispatcher.tell()
         finally:
             if self.started and self._thread.events:
-                self._thread.wake()
+                self._thread.wake()  # of what was interrupted before it did
 
     def metrics(self) -> dict[MetricName, float]:
         """From any thread, at any time."""
