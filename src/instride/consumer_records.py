@@ -72,14 +72,15 @@ class ConsumerRecords:
         """All of them, as objects, by partition."""
         return {partition: self.records(partition) for partition in self.partitions()}
 
-    def to_arrow(self) -> list[pa.RecordBatch]:
+    def to_arrow(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """One batch for each run of records, columns as in Spark's Kafka source besides headers. Always of bytes, also
         where the consumer has deserializers.
 
-        Columns: topic, partition, offset, timestamp, timestamp_type, key, value, headers. Needs the extra
+        columns: some of topic, partition, offset, timestamp, timestamp_type, key, value, headers, in this order; None:
+        all. Headers cost an object each, the others none. Raises KeyError for another name. Needs the extra
         `instride[arrow]`.
         """
-        return [delivery.chunk.to_arrow() for delivery in self._deliveries]
+        return [delivery.chunk.to_arrow(columns) for delivery in self._deliveries]
 
     def next_offsets(self) -> dict[TopicPartition, int]:
         """The position of each partition after these records."""

@@ -33,18 +33,18 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Raises ConfigError for a wrong option."""
-        from instride.spark.source import source_schema  # noqa: PLC0415 - law 2
+        from instride.spark.data_source import source_schema  # noqa: PLC0415 - law 2
 
         return source_schema(self._options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises ConfigError for a wrong option, or another schema than the source's own."""
-        from instride.spark.source import batch_reader  # noqa: PLC0415 - law 2
+        from instride.spark.data_source import batch_reader  # noqa: PLC0415 - law 2
 
         return batch_reader(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         """Raises as `reader`."""
-        from instride.spark.source import stream_reader  # noqa: PLC0415 - law 2
+        from instride.spark.data_source import stream_reader  # noqa: PLC0415 - law 2
 
         return stream_reader(self._options, schema)

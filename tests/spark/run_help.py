@@ -283,8 +283,8 @@ class FakeRunner:
         self.closed = False
         self._tell = inbox_dispatcher(inbox, cast(Any, consumer))
 
-    def start(self, task: RangeTask, ranges: list[OutputRange]) -> None:
-        self.started.append((task.job, ranges))
+    def start(self, task: RangeTask, tasks: list[list[OutputRange]]) -> None:
+        self.started.append((task.job, [each for ranges in tasks for each in ranges]))
 
     def cancel(self, job: str) -> None:
         self.cancelled.append(job)

@@ -314,6 +314,21 @@ def test_a_function_of_pandas_frames_with_a_schema(
     each_once(tmp_path / "out", values[::2])
 
 
+def _only_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    assert batch.schema.names == ["value"]
+    return batch
+
+
+def test_a_function_is_given_the_columns_that_were_chosen_and_ranges_end_where_they_should(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    values = fill(kafka, topic, {0: 100})
+    with runner(topic, function=_only_values, columns=["value"], max_range_records=7) as running:
+        running.until_rows(100)
+    each_once(tmp_path / "out", values)
+
+
 def test_offsets_that_are_gone_stop_the_pipeline_unless_told_otherwise(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -375,6 +390,7 @@ def test_wrong_settings_are_refused_when_the_pipeline_is_built(spark: SparkSessi
         ("function", 3, "function must be callable"),
         ("sink", tmp_path, "sink must be a Sink"),
         ("batch_format", "polars", "batch_format"),
+        ("columns", ["value", "body"], "columns must be a list of some of"),
         ("retries", -1, "retries"),
         ("max_range_records", 0, "max_range_records"),
         ("heartbeat_interval", 100.0, "heartbeat_interval"),

@@ -330,7 +330,8 @@ def test_a_result_that_waits_for_the_sink_is_not_committed_once_its_partition_is
     assert stage.sink.jobs == []
 
 
-def test_what_shared_a_job_with_a_lost_partition_is_done_again_and_did_not_fail() -> None:
+def test_what_shares_a_job_with_a_lost_partition_is_not_done_again() -> None:
+    """The job is cancelled when nothing is left in it but what was lost."""
     stage = Stage(retries=0)
 
     def script() -> Script:
@@ -339,14 +340,16 @@ def test_what_shared_a_job_with_a_lost_partition_is_done_again_and_did_not_fail(
         stage.consumer.offer(1, 5)
         yield from until(lambda: stage.runner.started)
         stage.consumer.lose(0)
+        yield from until(lambda: stage.of(RangeDropped))
+        assert stage.runner.cancelled == []
+        stage.runner.succeed(0, 1)
         yield from until(lambda: stage.runner.cancelled)
         stage.runner.end(0, "cancelled")
-        yield from until(lambda: len(stage.runner.started) == 2)
-        stage.runner.finish(1)
+        yield from until(lambda: stage.of(JobFinished))
 
     stage.play(script())
-    assert started(stage) == [[(0, 0, 5), (1, 0, 5)], [(1, 0, 5)]]
-    assert stage.of(RangeFailed) == []
+    assert started(stage) == [[(0, 0, 5), (1, 0, 5)]]
+    assert [each.range.partition for each in stage.of(RangeDropped)] == [0]
     assert stage.sink.reached == {tp(0): 0, tp(1): 5}
 
 
@@ -436,6 +439,26 @@ def test_a_failed_range_is_tried_again_and_then_stops_the_pipeline_with_nothing_
     assert stage.sink.reached == {tp(0): 0, tp(1): 5}
     assert stage.consumer.committed == {tp(1): 5}
     assert stage.consumer.closed
+
+
+def test_a_failing_functions_traceback_is_raised_once_and_logged_by_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """It was logged with each try."""
+    stage = Stage(retries=2)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 5)
+        for number in range(3):
+            yield from stage.until_started(number + 1)
+            stage.runner.fail(number, 0)
+            stage.runner.end(number)
+        yield from until(lambda: False)
+
+    with caplog.at_level("INFO"), pytest.raises(RangeFailedError) as caught:
+        stage.play(script())
+    assert "line 7" not in caplog.text
+    assert [note.count("line 7") for note in caught.value.__notes__] == [1]
+    assert caplog.text.count("ValueError: no flight") == 4  # three tries, and the end
 
 
 def test_a_fatal_failure_is_not_tried_again() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import heapq
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -34,6 +36,13 @@ def tp(partition: int) -> TopicPartition:
     return TopicPartition("t", partition)
 
 
+def plan(
+    plans: Planner, now: float, *, jobs: int, cores: int, blocked: Container[TopicPartition] = ()
+) -> tuple[OffsetRange, ...]:
+    """The ranges of the job, whatever their tasks."""
+    return tuple(each for task in plans.plan(now, jobs=jobs, cores=cores, blocked=blocked) for each in task)
+
+
 def planner(**changes: float) -> Planner:
     return Planner(replace(LIMITS, **changes))  # type: ignore[arg-type]
 
@@ -41,86 +50,201 @@ def planner(**changes: float) -> Planner:
 def test_idle_partitions_with_offsets_share_a_job() -> None:
     plans = planner()
     plans.offer([span(0, 5, 0), span(0, 9, 1)], 0.0)
-    assert bounds(plans.plan(0.0, jobs=0, cores=2)) == [(0, 0, 5), (1, 0, 9)]
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 5), (1, 0, 9)]
     assert plans.in_flight == 2
 
 
 def test_a_partition_has_one_range_in_flight() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
-    plans.plan(0.0, jobs=0, cores=2)
+    plan(plans, 0.0, jobs=0, cores=2)
     plans.offer([span(5, 8)], 0.0)
-    assert plans.plan(0.0, jobs=1, cores=2) == ()
+    assert plan(plans, 0.0, jobs=1, cores=2) == ()
 
 
 def test_a_slow_partition_is_alone_and_holds_up_no_other() -> None:
     plans = planner()
     plans.offer([span(0, 5, 0), span(0, 5, 1)], 0.0)
-    _slow, quick = plans.plan(0.0, jobs=0, cores=2)
+    _slow, quick = plan(plans, 0.0, jobs=0, cores=2)
     plans.succeeded(quick, records=5, nbytes=50)
     plans.offer([span(5, 9, 0), span(5, 9, 1)], 1.0)
-    assert bounds(plans.plan(1.0, jobs=1, cores=2)) == [(1, 5, 9)]
+    assert bounds(plan(plans, 1.0, jobs=1, cores=2)) == [(1, 5, 9)]
 
 
-def test_nothing_is_planned_while_every_core_has_a_range() -> None:
+def test_as_many_tasks_as_there_are_cores_wait_behind_those_that_run() -> None:
+    plans = planner()
+    for partition in range(4):
+        plans.offer([span(0, 5, partition)], 0.0)
+        assert bounds(plan(plans, 0.0, jobs=partition, cores=2)) == [(partition, 0, 5)]
+    plans.offer([span(0, 5, 4)], 0.0)
+    assert plan(plans, 0.0, jobs=0, cores=2) == ()
+    plans.told(span(0, 5, 0))
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(4, 0, 5)]
+
+
+def test_nothing_waits_behind_tasks_that_take_long() -> None:
     plans = planner()
     plans.offer([span(0, 5, 0), span(0, 5, 1)], 0.0)
-    first, _ = plans.plan(0.0, jobs=0, cores=2)
-    plans.offer([span(0, 5, 2)], 0.0)
-    assert plans.plan(0.0, jobs=1, cores=2) == ()
-    plans.succeeded(first, records=5, nbytes=50)
-    assert bounds(plans.plan(0.0, jobs=1, cores=2)) == [(2, 0, 5)]
+    first, _ = plan(plans, 0.0, jobs=0, cores=2)
+    plans.offer([span(0, 5, 2)], 5.0)
+    assert plan(plans, 5.0, jobs=1, cores=2) == ()
+    plans.told(first)
+    assert bounds(plan(plans, 5.0, jobs=1, cores=2)) == [(2, 0, 5)]
+
+
+def test_what_a_task_has_told_of_holds_no_core_while_the_sink_commits_it() -> None:
+    plans = planner()
+    plans.offer([span(0, 5, 0), span(0, 5, 1)], 0.0)
+    for each in plan(plans, 0.0, jobs=0, cores=2):
+        plans.told(each)
+    plans.offer([span(5, 9, 0), span(0, 5, 2)], 9.0)
+    assert bounds(plan(plans, 9.0, jobs=1, cores=2)) == [(2, 0, 5)], "partition 0 still has a range in flight"
+
+
+def test_many_small_ranges_share_tasks_within_a_second_and_a_number() -> None:
+    plans = planner(task_ranges=8)
+    plans.offer([span(0, 5, partition) for partition in range(1_000)], 0.0)
+    tasks = plans.plan(0.0, jobs=0, cores=2)
+    assert len(tasks) == 32
+    assert {len(task) for task in tasks} == {8}
+    assert [len(task) for task in planner_with(12).plan(0.0, jobs=0, cores=2)] == [1] * 12
+
+
+def planner_with(partitions: int) -> Planner:
+    plans = planner()
+    plans.offer([span(0, 5, partition) for partition in range(partitions)], 0.0)
+    return plans
+
+
+def test_those_that_took_long_share_with_nobody_and_leave_a_core_to_the_others() -> None:
+    plans = planner(task_ranges=1_000)
+    slow, quick = range(3), range(3, 200)
+    plans.offer([span(0, 5, partition) for partition in (*slow, *quick)], 0.0)
+    for each in plan(plans, 0.0, jobs=0, cores=3):
+        plans.told(each, seconds=9.0 if each.partition in slow else 0.01)
+        plans.succeeded(each, records=5, nbytes=5)
+    plans.offer([span(5, 9, partition) for partition in (*slow, *quick)], 9.0)
+    tasks = plans.plan(9.0, jobs=0, cores=3)
+    assert [[each.partition for each in task] for task in tasks[:2]] == [[0], [1]]
+    assert all(each.partition in quick for task in tasks[2:] for each in task)
+    # Where all are slow, all cores are used.
+    alone = planner()
+    alone.offer([span(0, 5, partition) for partition in slow], 0.0)
+    for each in plan(alone, 0.0, jobs=0, cores=2):
+        alone.told(each, seconds=9.0)
+        alone.succeeded(each, records=5, nbytes=5)
+    alone.offer([span(5, 9, partition) for partition in slow], 9.0)
+    assert len(alone.plan(9.0, jobs=0, cores=2)) == 3
+
+
+@dataclass
+class Spark:
+    """Cores in virtual time: a job's tasks begin in order as cores come free, some time after it was submitted."""
+
+    plans: Planner
+    cores: int
+    seconds: dict[int, float]
+    submit: float = 0.06
+    per_task: float = 0.02
+    now: float = 0.0
+    free: list[float] = field(default_factory=list)
+    ends: list[tuple[float, int, OffsetRange]] = field(default_factory=list)
+    began: dict[int, float] = field(default_factory=dict)
+
+    def turn(self) -> None:
+        """The loop's: take what has ended, plan, let time pass."""
+        self.free = self.free or [0.0] * self.cores
+        while self.ends and self.ends[0][0] <= self.now:
+            _, _, done = heapq.heappop(self.ends)
+            self.plans.told(done, seconds=self.seconds.get(done.partition, 0.005))
+            self.plans.succeeded(done, records=1, nbytes=1)
+        for task in self.plans.plan(self.now, jobs=0, cores=self.cores):
+            at = max(heapq.heappop(self.free), self.now + self.submit) + self.per_task
+            for each in task:
+                self.began.setdefault(each.partition, at)
+                at += self.seconds.get(each.partition, 0.005)
+            for each in task:
+                heapq.heappush(self.ends, (at, each.partition, each))
+            heapq.heappush(self.free, at)
+        self.now += 0.01
+
+
+def test_a_thousand_partitions_that_trickle_are_all_served_within_five_seconds_on_two_cores() -> None:
+    spark = Spark(planner(), cores=2, seconds={})
+    spark.plans.offer([span(0, 5, partition) for partition in range(1_000)], 0.0)
+    while len(spark.began) < 1_000:
+        spark.turn()
+        assert spark.now < 5.0
+
+
+def test_an_idle_partition_begins_within_half_a_second_whatever_long_jobs_do() -> None:
+    """The demo's case: one partition takes 15 s on one of two cores, eleven others go on."""
+    spark = Spark(planner(), cores=2, seconds={0: 15.0})
+    spark.plans.offer([span(0, 1, 0)], 0.0)
+    spark.turn()
+    gaps = []
+    for turn in range(20):
+        partition = 1 + turn % 11
+        spark.began.pop(partition, None)
+        at, start = spark.now, turn // 11
+        spark.plans.offer([span(start, start + 1, partition)], at)
+        while partition not in spark.began:
+            spark.turn()
+        gaps.append(spark.began[partition] - at)
+        while spark.now < at + 0.3:
+            spark.turn()
+    assert max(gaps) < 0.5
 
 
 def test_only_so_many_jobs_run_at_a_time() -> None:
     plans = planner(jobs=1)
     plans.offer([span(0, 5)], 0.0)
-    assert plans.plan(0.0, jobs=1, cores=2) == ()
+    assert plan(plans, 0.0, jobs=1, cores=2) == ()
 
 
 def test_offsets_gather_for_the_linger_unless_there_are_enough() -> None:
     plans = planner(linger=1.0)
     plans.offer([span(0, 5)], 10.0)
     plans.offer([span(5, 9)], 10.9)
-    assert plans.plan(10.9, jobs=0, cores=2) == ()
-    assert bounds(plans.plan(11.0, jobs=0, cores=2)) == [(0, 0, 9)]
+    assert plan(plans, 10.9, jobs=0, cores=2) == ()
+    assert bounds(plan(plans, 11.0, jobs=0, cores=2)) == [(0, 0, 9)]
     plans.offer([span(0, 100, 1)], 11.0)
-    assert bounds(plans.plan(11.0, jobs=1, cores=2)) == [(1, 0, 100)]
+    assert bounds(plan(plans, 11.0, jobs=1, cores=2)) == [(1, 0, 100)]
 
 
 def test_a_range_is_bounded_in_records() -> None:
     plans = planner()
     plans.offer([span(0, 250)], 0.0)
-    (first,) = plans.plan(0.0, jobs=0, cores=2)
+    (first,) = plan(plans, 0.0, jobs=0, cores=2)
     assert (first.start, first.end, first.leader_epoch) == (0, 100, -1)
     plans.succeeded(first, records=100, nbytes=1)
-    (second,) = plans.plan(0.0, jobs=0, cores=2)
+    (second,) = plan(plans, 0.0, jobs=0, cores=2)
     plans.succeeded(second, records=100, nbytes=1)
-    (third,) = plans.plan(0.0, jobs=0, cores=2)
+    (third,) = plan(plans, 0.0, jobs=0, cores=2)
     assert (third.start, third.end, third.leader_epoch) == (200, 250, 7)
 
 
 def test_a_range_is_bounded_in_bytes_by_what_records_were_seen_to_weigh() -> None:
     plans = planner(range_bytes=10 * 1024)
     plans.offer([span(0, 250)], 0.0)
-    (first,) = plans.plan(0.0, jobs=0, cores=2)
+    (first,) = plan(plans, 0.0, jobs=0, cores=2)
     assert first.end == 10
     plans.succeeded(first, records=10, nbytes=10 * 512)
-    (second,) = plans.plan(0.0, jobs=0, cores=2)
+    (second,) = plan(plans, 0.0, jobs=0, cores=2)
     assert (second.start, second.end) == (10, 30)
 
 
 def test_a_failed_range_is_tried_again_as_it_was_later_and_alone() -> None:
     plans = planner()
     plans.offer([span(0, 5, 0), span(0, 5, 1)], 0.0)
-    bad, good = plans.plan(0.0, jobs=0, cores=9)
+    bad, good = plan(plans, 0.0, jobs=0, cores=9)
     assert plans.failed(bad, 0.0)
     plans.succeeded(good, records=5, nbytes=1)
     plans.offer([span(5, 9, 0), span(5, 9, 1)], 0.0)
-    assert bounds(plans.plan(0.9, jobs=0, cores=9)) == [(1, 5, 9)]
+    assert bounds(plan(plans, 0.9, jobs=0, cores=9)) == [(1, 5, 9)]
     plans.offer([span(0, 9, 2)], 0.9)
-    assert plans.plan(1.0, jobs=0, cores=9) == (bad,)
-    assert bounds(plans.plan(1.0, jobs=1, cores=9)) == [(2, 0, 9)]
+    assert plan(plans, 1.0, jobs=0, cores=9) == (bad,)
+    assert bounds(plan(plans, 1.0, jobs=1, cores=9)) == [(2, 0, 9)]
 
 
 def test_retries_end_and_their_pauses_double_up_to_a_bound() -> None:
@@ -128,11 +252,11 @@ def test_retries_end_and_their_pauses_double_up_to_a_bound() -> None:
     plans.offer([span(0, 5)], 0.0)
     now = 0.0
     for pause in (1.0, 2.0, 3.0):
-        (running_job,) = plans.plan(now, jobs=0, cores=2)
+        (running_job,) = plan(plans, now, jobs=0, cores=2)
         assert plans.failed(running_job, now)
-        assert plans.plan(now + pause - 0.01, jobs=0, cores=2) == ()
+        assert plan(plans, now + pause - 0.01, jobs=0, cores=2) == ()
         now += pause
-    (running_job,) = plans.plan(now, jobs=0, cores=2)
+    (running_job,) = plan(plans, now, jobs=0, cores=2)
     assert not plans.failed(running_job, now)
 
 
@@ -140,9 +264,9 @@ def test_a_success_makes_earlier_failures_forgotten() -> None:
     plans = planner(retries=1)
     plans.offer([span(0, 100), span(100, 300)], 0.0)
     for start in (0, 100):
-        (running_job,) = plans.plan(10.0 * start, jobs=0, cores=2)
+        (running_job,) = plan(plans, 10.0 * start, jobs=0, cores=2)
         assert plans.failed(running_job, 10.0 * start)
-        (again,) = plans.plan(10.0 * start + 1.0, jobs=0, cores=2)
+        (again,) = plan(plans, 10.0 * start + 1.0, jobs=0, cores=2)
         assert again.start == start
         plans.succeeded(again, records=100, nbytes=1)
 
@@ -150,42 +274,42 @@ def test_a_success_makes_earlier_failures_forgotten() -> None:
 def test_blocked_partitions_get_no_job_and_go_on_when_they_are_not() -> None:
     plans = planner()
     plans.offer([span(0, 5, 0), span(0, 5, 1)], 0.0)
-    assert bounds(plans.plan(0.0, jobs=0, cores=9, blocked={tp(0)})) == [(1, 0, 5)]
-    assert bounds(plans.plan(0.0, jobs=1, cores=9)) == [(0, 0, 5)]
+    assert bounds(plan(plans, 0.0, jobs=0, cores=9, blocked={tp(0)})) == [(1, 0, 5)]
+    assert bounds(plan(plans, 0.0, jobs=1, cores=9)) == [(0, 0, 5)]
 
 
 def test_what_is_withdrawn_is_planned_anew_without_a_gap() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
-    (running_job,) = plans.plan(0.0, jobs=0, cores=2)
+    (running_job,) = plan(plans, 0.0, jobs=0, cores=2)
     plans.failed(running_job, 0.0)
     plans.offer([span(5, 9)], 0.0)
     assert plans.is_waiting_to_retry(tp(0))
     plans.withdraw(tp(0))
     assert not plans.is_waiting_to_retry(tp(0))
-    assert bounds(plans.plan(0.0, jobs=0, cores=2)) == [(0, 0, 9)]
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 9)]
     plans.withdraw(tp(0))
     assert plans.in_flight == 0
-    assert bounds(plans.plan(0.0, jobs=0, cores=2)) == [(0, 0, 9)]
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 9)]
 
 
 def test_a_reset_partition_is_forgotten_with_its_flight() -> None:
     plans = planner()
     plans.offer([span(0, 5)], 0.0)
-    (running_job,) = plans.plan(0.0, jobs=0, cores=2)
+    (running_job,) = plan(plans, 0.0, jobs=0, cores=2)
     plans.reset(tp(0))
     assert plans.in_flight == 0
     plans.offer([span(3, 9, seek_number=1)], 0.0)
     plans.succeeded(running_job, records=1, nbytes=1)
     assert plans.failed(running_job, 0.0)
-    assert bounds(plans.plan(0.0, jobs=0, cores=2)) == [(0, 3, 9)]
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 3, 9)]
     assert plans.in_flight == 1
 
 
 def test_ranges_of_different_seeks_are_never_joined() -> None:
     plans = planner()
     plans.offer([span(0, 5), span(5, 9, seek_number=1)], 0.0)
-    assert bounds(plans.plan(0.0, jobs=0, cores=2)) == [(0, 0, 5)]
+    assert bounds(plan(plans, 0.0, jobs=0, cores=2)) == [(0, 0, 5)]
 
 
 steps = st.lists(
@@ -209,7 +333,7 @@ def test_success_covers_each_partition_in_order_without_gap_or_overlap(
             plans.offer([span(offered[partition], offered[partition] + count, partition)], now)
             offered[partition] += count
         elif verb == "plan":
-            for each in plans.plan(now, jobs=0, cores=3):
+            for each in plan(plans, now, jobs=0, cores=3):
                 assert each.partition not in running_jobs
                 assert each.start == done[each.partition]
                 assert 0 < each.end - each.start <= most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -68,6 +68,33 @@ def test_offsets_are_not_copied() -> None:
     chunk = _chunk(batch(plain(0, 1, 2)))
     first, second = (chunk.to_arrow().column("offset").buffers()[1].address for _ in range(2))
     assert first == second
+
+
+class Counted:
+    """A decoder's columns, and which of them were asked for."""
+
+    def __init__(self, columns: Any) -> None:
+        self._columns = columns
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self._ask(name, *arguments)
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        self.asked.append((name, *arguments))
+        return getattr(self._columns, name)(*arguments)
+
+
+def test_of_columns_that_are_not_chosen_nothing_is_made() -> None:
+    rows = [Rec(offset=n, timestamp=n, key=b"k", value=b"v", headers=(("h", b"1"),)) for n in range(3)]
+    chunk = _chunk(batch(rows))
+    counted = Counted(chunk.columns)
+    table = arrow.to_arrow(cast(Any, counted), chunk.topic_partition, 0, 3, ["value", "partition"])
+    assert table.schema.names == ["value", "partition"]
+    assert counted.asked == [("binary", 1, 0, 3)], "neither headers, an object a record, nor any other"
+    assert chunk.to_arrow(["offset"]).to_pydict() == {"offset": [0, 1, 2]}
+    with pytest.raises(KeyError):
+        chunk.to_arrow(["body"])
 
 
 def test_arrow_outlives_the_chunk() -> None:

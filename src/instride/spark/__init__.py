@@ -15,12 +15,14 @@ from instride.spark.events import (
     RangeDropped,
     RangeFailed,
 )
+from instride.spark.handle import PipelineQuery
 from instride.spark.parquet import ParquetSink
 from instride.spark.pipeline import Pipeline
 from instride.spark.sink import Sink
 
 __all__ = [
     "Pipeline",
+    "PipelineQuery",
     "ParquetSink",
     "Sink",
     "recommended_conf",

@@ -29,6 +29,7 @@ __all__ = ["JobRunner"]
 
 _log = logging.getLogger(__name__)
 _REASON_LINES: Final = 12
+_NAMED: Final = 8
 
 
 class _Reports(AccumulatorParam[list[str]]):
@@ -54,10 +55,9 @@ class _Reports(AccumulatorParam[list[str]]):
 class JobRunner:
     """See the laws above."""
 
-    def __init__(self, context: SparkContext, tell: Callable[[JobMessage], None], *, ranges_per_task: int) -> None:
+    def __init__(self, context: SparkContext, tell: Callable[[JobMessage], None]) -> None:
         self._context = context
         self._tell = tell
-        self._ranges_per_task = ranges_per_task
         self._cancelled: set[str] = set()
         self.reports: Accumulator[list[str]] = context.accumulator([], _Reports(tell))
 
@@ -77,25 +77,28 @@ class JobRunner:
         if failures:
             raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{failures[0]}")
 
-    def start(self, task: RangeTask, ranges: Sequence[OutputRange]) -> None:
-        """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties."""
-        InheritableThread(target=self._run, args=(task, list(ranges)), name=f"instride-{task.job}", daemon=True).start()
+    def start(self, task: RangeTask, tasks: Sequence[list[OutputRange]]) -> None:
+        """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties.
 
-    def _run(self, task: RangeTask, ranges: list[OutputRange]) -> None:
+        tasks: the ranges of each.
+        """
+        InheritableThread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True).start()
+
+    def _run(self, task: RangeTask, tasks: list[list[OutputRange]]) -> None:
         try:
-            reason = self._submit(task, ranges)
+            reason = self._submit(task, tasks)
         except Exception as error:  # noqa: BLE001 - told as the job's end
             _log.debug("job %s", task.job, exc_info=True)
             reason = _reason(error)
         self._cancelled.discard(task.job)
         self._tell(JobEnded(job=task.job, reason=reason))
 
-    def _submit(self, task: RangeTask, ranges: list[OutputRange]) -> str | None:
-        context, size = self._context, self._ranges_per_task
-        chunks = [ranges[start : start + size] for start in range(0, len(ranges), size)]
-        context.setLocalProperty("callSite.short", f"instride: {len(ranges)} ranges")
+    def _submit(self, task: RangeTask, tasks: list[list[OutputRange]]) -> str | None:
+        context = self._context
+        context.setLocalProperty("callSite.short", _described(tasks))
+        context.setJobDescription(_described(tasks))
         context.addJobTag(_tag(task.job))
-        job = context.parallelize(chunks, len(chunks)).mapPartitions(task)
+        job = context.parallelize(tasks, len(tasks)).mapPartitions(task)
         if task.job in self._cancelled:
             return "cancelled"
         for text in job.collect():
@@ -116,6 +119,13 @@ class JobRunner:
 
 def _tag(job: str) -> str:
     return f"instride-{job}"
+
+
+def _described(tasks: Sequence[Sequence[OutputRange]]) -> str:
+    """For Spark's pages: the partitions and their offsets."""
+    ranges = [each for ranges in tasks for each in ranges]
+    more = f" and {len(ranges) - _NAMED} more" if len(ranges) > _NAMED else ""
+    return "instride: " + ", ".join(map(str, ranges[:_NAMED])) + more
 
 
 def _reason(error: Exception) -> str:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import queue
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from instride.config import AutoOffsetReset, IsolationLevel
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
 from instride.spark.events import PipelineEvent
+from instride.spark.handle import PipelineQuery
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 _log = logging.getLogger(__name__)
+
+_COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
 class Pipeline:
@@ -62,13 +65,14 @@ class Pipeline:
         function: Callable[[Any], Any],
         sink: Sink,
         batch_format: BatchFormat = "arrow",
+        columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         on_event: Callable[[PipelineEvent], None] | None = None,
         telemetry: TelemetryListener | None = None,
         max_range_records: int = 100_000,
         max_range_bytes: int = 64 << 20,
         max_concurrent_jobs: int = 8,
-        ranges_per_task: int = 1,
+        ranges_per_task: int = 32,
         linger: float = 0.1,
         retries: int = 3,
         retry_backoff: float = 0.5,
@@ -93,13 +97,15 @@ class Pipeline:
             pandas DataFrame, an iterable of these, or None. It runs on the executors and may be run again for the
             same records; only one run's results become visible.
         batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame.
+        columns: which of those the function is given, in this order; None: all. What is not chosen is not made;
+            headers cost most.
         schema: the results are cast to it; needed where batches could differ (pandas columns that are all null).
         on_event: hears of what happens; see `instride.spark.events`. Runs on run's thread: keep it short.
         telemetry: hears of rebalances and hand-overs; see `instride.telemetry`. A delay's blocker names its job.
         max_range_records, max_range_bytes: of one partition in one job.
         max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
-        ranges_per_task: more than 1 saves some 20 ms of Spark's time for each range, and lets a range that takes
-            long hold up its neighbours; for topics of many partitions.
+        ranges_per_task: how many ranges share a task, at most, where over 32 partitions have offsets: that saves some
+            20 ms of Spark's time for each. Those that took long share with nobody; 1 is for when any may.
         linger: how long a partition's offsets may gather before they are worth a job.
         retries, retry_backoff(_max): how often failed work on a range is tried again, and after how long. Then the
             pipeline stops, with nothing skipped.
@@ -115,6 +121,7 @@ class Pipeline:
         """
         self._spark = spark
         self._topics = _checked_topics(topics)
+        self._group_id = group_id
         self._sink = _checked_sink(sink)
         self._function = function
         self._on_event = on_event if on_event is not None else _ignore
@@ -123,7 +130,6 @@ class Pipeline:
         _at_least(1, max_concurrent_jobs=max_concurrent_jobs, ranges_per_task=ranges_per_task)
         _at_least(0, linger=linger, stop_timeout=stop_timeout, read_timeout=read_timeout)
         _at_least(0, retries=retries, retry_backoff=retry_backoff, retry_backoff_max=retry_backoff_max)
-        self._ranges_per_task = ranges_per_task
         self._batch_format: BatchFormat = batch_format
         self._schema = schema
         self._settings = RunSettings(
@@ -133,6 +139,7 @@ class Pipeline:
                 range_records=max_range_records,
                 range_bytes=max_range_bytes,
                 jobs=max_concurrent_jobs,
+                task_ranges=ranges_per_task,
                 linger=linger,
                 retries=retries,
                 backoff=retry_backoff,
@@ -145,6 +152,7 @@ class Pipeline:
             isolation_level=isolation_level,
             timeout=read_timeout,
             fail_on_data_loss=fail_on_data_loss,
+            columns=_checked_columns(columns),
             security=_checked_security(security or {}),
         )
         self._consumer = RangeConsumer(
@@ -183,6 +191,25 @@ class Pipeline:
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")
         self._started = True
+        self._work(self._on_event)
+
+    def start(self) -> PipelineQuery:
+        """As `run`, on a thread of its own. Raises what `prepare` does; what comes later the handle tells."""
+        if self._started:
+            raise IllegalStateError("this pipeline has run; build a new one to run again")
+        self._started = True
+        self._prepared()
+
+        def run(hear: Callable[[PipelineEvent], None]) -> None:
+            def both(event: PipelineEvent) -> None:
+                hear(event)
+                self._on_event(event)
+
+            self._work(both)
+
+        return PipelineQuery(self._group_id, run, self.stop).begin()
+
+    def _work(self, on_event: Callable[[PipelineEvent], None]) -> None:
         runner, task = self._prepared()
         topic_ids = TopicIds(self._reader.consumer_settings)
         run = PipelineRun(
@@ -193,7 +220,7 @@ class Pipeline:
             inbox=self._inbox,
             task=task,
             topic_id=topic_ids,
-            on_event=self._on_event,
+            on_event=on_event,
         )
         try:
             run.run(lambda: self._stopping)
@@ -209,7 +236,7 @@ class Pipeline:
             from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
 
             tell = inbox_dispatcher(self._inbox, self._consumer)
-            runner = JobRunner(self._spark.sparkContext, tell, ranges_per_task=self._ranges_per_task)
+            runner = JobRunner(self._spark.sparkContext, tell)
             task = self._task(runner)
             runner.prepare(task)
             self._ready = runner, task
@@ -235,6 +262,15 @@ def _checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
     if isinstance(topics, str) or not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError('topics must be a list of names, such as ["flights"]')
     return names
+
+
+def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    wrong = [columns] if isinstance(columns, str) else [name for name in columns if name not in _COLUMNS]
+    if wrong or not columns:
+        raise ConfigError(f"columns must be a list of some of {', '.join(_COLUMNS)}; it has {wrong}")
+    return tuple(columns)
 
 
 def _checked_sink(sink: Sink) -> Sink:

@@ -1,18 +1,26 @@
-"""Which offsets make up the next job. Pure: no thread, no clock, no Spark; the time is an argument.
+"""Which offsets make up the next job, and which of its tasks does what. Pure: no thread, no clock, no Spark; the time
+is an argument.
 
 Laws
 1. A partition has at most one range in flight, and its ranges are planned in order and without a gap.
-2. A job is made when fewer ranges are in flight than Spark has cores, so that they are never idle and what arrives
-   meanwhile is gathered. Every partition that is idle and has offsets joins it, with one range: none is starved by
-   another's backlog (KIP-41), and a slow one shares its later time with nobody.
-3. A range is bounded in records and, by what the partition's records were seen to weigh, in bytes.
-4. A failed range is tried again as it was, after a pause that doubles, in a job of its own: what fails with others
+2. There is no barrier: a job is made whenever tasks would leave a core idle soon, whatever others do. What a task has
+   told of holds no core any more, however long the sink takes to commit it. As many tasks as there are cores may wait
+   behind those that run, so that no core is idle while a job is submitted; but none waits behind one that takes long,
+   since what waits could not be handed over.
+3. Every partition that is idle and has offsets joins the job, with one range: none is starved by another's backlog
+   (KIP-41). Each has a task of its own; only where there are many do small ones share tasks, by the time that they are
+   expected to take, those that have waited longest first. What does not fit is in the next job.
+4. A partition whose last range took long shares its task with nobody; and such partitions never get the last core
+   where there are others.
+5. A range is bounded in records and, by what the partition's records were seen to weigh, in bytes.
+6. A failed range is tried again as it was, after a pause that doubles, in a job of its own: what fails with others
    may have failed because of them.
-5. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
+7. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,15 +28,30 @@ from typing import Final
 
 from instride.records import OffsetRange, TopicPartition
 
-__all__ = ["Limits", "Planner"]
+__all__ = ["Limits", "Planner", "Task"]
+
+Task = tuple[OffsetRange, ...]
+"""The ranges of one of Spark's tasks, which are worked on one after another."""
 
 _FIRST_GUESS: Final = 1024.0
 """Bytes of a record, before any was seen."""
+
+_SLOW: Final = 1.0
+"""Seconds: a task that takes longer is slow, and no task is packed to take longer."""
+
+_RANGE_SECONDS: Final = 0.01
+"""What a range takes besides its records."""
+
+_UNPACKED: Final = 32
+_UNPACKED_PER_CORE: Final = 4
+"""So many tasks of a job, at least, hold one range each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """range_records, range_bytes: of one partition in one job. jobs: how many run at a time.
+
+    task_ranges: how many share a task, at most.
 
     linger: seconds for which a partition's offsets may gather before they are worth a job.
     retries: how often a failed range is tried again. backoff, backoff_max: seconds before that.
@@ -37,15 +60,28 @@ class Limits:
     range_records: int = 100_000
     range_bytes: int = 64 << 20
     jobs: int = 8
+    task_ranges: int = 32
     linger: float = 0.1
     retries: int = 3
     backoff: float = 0.5
     backoff_max: float = 30.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A task that has not told of all its ranges: it holds a core, or waits for one."""
+
+    since: float
+    slow: bool
+    ranges: int
+
+
+@dataclass(slots=True, eq=False)
 class _Lane:
-    """One partition: what was offered and not planned, and the range in flight or to be tried again."""
+    """One partition: what was offered and not planned, and the range in flight or to be tried again.
+
+    task: that works on the range in flight; None once it has told of it. seconds: that its last range took.
+    """
 
     pending: deque[OffsetRange] = field(default_factory=deque)
     since: float = 0.0
@@ -54,6 +90,9 @@ class _Lane:
     ready_at: float = 0.0
     failures: int = 0
     record_bytes: float = _FIRST_GUESS
+    record_seconds: float = 0.0
+    seconds: float = 0.0
+    task: _Running | None = None
 
     @property
     def waiting(self) -> int:
@@ -67,6 +106,7 @@ class Planner:
         self._limits = limits
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._in_flight = 0
+        self._running: set[_Running] = set()
 
     @property
     def in_flight(self) -> int:
@@ -81,24 +121,49 @@ class Planner:
                 lane.since = now
             lane.pending.append(each)
 
-    def plan(
-        self, now: float, *, jobs: int, cores: int, blocked: Container[TopicPartition] = ()
-    ) -> tuple[OffsetRange, ...]:
-        """The ranges of a job to start now; none where there is nothing to do, or too much is under way.
+    def plan(self, now: float, *, jobs: int, cores: int, blocked: Container[TopicPartition] = ()) -> tuple[Task, ...]:
+        """The tasks of a job to start now; none where there is nothing to do, or enough is under way.
 
         jobs: how many are running. cores: how many tasks Spark runs at a time. blocked: partitions that get no new
         job. Every range given out is in flight until `succeeded`, `failed`, `withdraw` or `reset`.
         """
-        if jobs >= self._limits.jobs or self._in_flight >= cores:
+        if jobs >= self._limits.jobs or len(self._running) >= self._enough(cores, now):
             return ()
         idle = {tp: lane for tp, lane in self._lanes.items() if lane.running_job is None and tp not in blocked}
         chosen = next((lane for lane in idle.values() if self._may_retry(lane, now)), None)
         if chosen is not None:
-            return (self._start(chosen),)
+            return (self._start([chosen], now),)
         fresh = [lane for lane in idle.values() if lane.pending and lane.retry is None]
         if not any(self._is_due(lane, now) for lane in fresh):
             return ()
-        return tuple(self._start(lane) for lane in fresh)
+        return tuple(self._start(lanes, now) for lanes in self._packed(fresh, cores))
+
+    def _enough(self, cores: int, now: float) -> int:
+        """Law 2: tasks that are under way, of which some wait."""
+        slow = sum(now - task.since > _SLOW for task in self._running)
+        return 2 * cores - min(slow, cores)
+
+    def _packed(self, fresh: list[_Lane], cores: int) -> list[list[_Lane]]:
+        """Laws 3 and 4."""
+        slow = sorted((lane for lane in fresh if self._expected(lane) > _SLOW), key=_since)
+        quick = sorted((lane for lane in fresh if self._expected(lane) <= _SLOW), key=_since)
+        if quick or any(self._expected(lane) <= _SLOW for lane in self._lanes.values()):
+            slow = slow[: max(0, max(1, cores - 1) - sum(task.slow for task in self._running))]
+        tasks = [[lane] for lane in slow]
+        alone = max(_UNPACKED, _UNPACKED_PER_CORE * cores)
+        heap = [(0.0, number, list[_Lane]()) for number in range(min(alone, len(quick)))]
+        for lane in quick:
+            load, number, lanes = heap[0]
+            if lanes and (load + self._expected(lane) > _SLOW or len(lanes) >= self._limits.task_ranges):
+                break
+            lanes.append(lane)
+            heapq.heapreplace(heap, (load + self._expected(lane), number, lanes))
+        return tasks + [lanes for _, _, lanes in sorted(heap, key=lambda entry: entry[1])]
+
+    def _expected(self, lane: _Lane) -> float:
+        """Seconds for its next range: by its records, but what took long last time is taken to do so again."""
+        by_records = min(lane.waiting, self._most(lane)) * lane.record_seconds
+        return _RANGE_SECONDS + max(by_records, lane.seconds if lane.seconds > _SLOW else 0.0)
 
     def _may_retry(self, lane: _Lane, now: float) -> bool:
         return lane.retry is not None and lane.ready_at <= now
@@ -109,14 +174,28 @@ class Planner:
     def _most(self, lane: _Lane) -> int:
         return max(1, min(self._limits.range_records, int(self._limits.range_bytes / lane.record_bytes)))
 
-    def _start(self, lane: _Lane) -> OffsetRange:
+    def _start(self, lanes: list[_Lane], now: float) -> Task:
+        task = _Running(since=now, slow=any(self._expected(lane) > _SLOW for lane in lanes), ranges=len(lanes))
+        self._running.add(task)
+        return tuple(self._begin(lane, task) for lane in lanes)
+
+    def _begin(self, lane: _Lane, task: _Running) -> OffsetRange:
         if lane.retry is not None:
             running_job, lane.retry = lane.retry, None
         else:
             running_job = _take(lane.pending, self._most(lane))
-        lane.running_job = running_job
+        lane.running_job, lane.task = running_job, task
         self._in_flight += 1
         return running_job
+
+    def told(self, running_job: OffsetRange, *, seconds: float = 0.0) -> None:
+        """Its task has told of the range, or is over: it holds no core any more. seconds: that the task took for it."""
+        lane = self._lanes.get(running_job.topic_partition)
+        if lane is None or lane.running_job != running_job:
+            return
+        self._release(lane)
+        records = running_job.end - running_job.start
+        lane.seconds, lane.record_seconds = seconds, seconds / records
 
     def succeeded(self, running_job: OffsetRange, *, records: int, nbytes: int) -> None:
         """The range is in the sink. records, nbytes: what was read."""
@@ -144,6 +223,7 @@ class Planner:
             return
         taken = lane.running_job or lane.retry
         self._in_flight -= lane.running_job is not None
+        self._release(lane)
         lane.running_job = lane.retry = None
         if taken is not None:
             lane.pending.appendleft(taken)
@@ -155,15 +235,30 @@ class Planner:
     def reset(self, partition: TopicPartition) -> None:
         """Forget the partition."""
         lane = self._lanes.pop(partition, None)
-        self._in_flight -= lane is not None and lane.running_job is not None
+        if lane is not None:
+            self._in_flight -= lane.running_job is not None
+            self._release(lane)
 
     def _landed(self, running_job: OffsetRange) -> _Lane | None:
         lane = self._lanes.get(running_job.topic_partition)
         if lane is None or lane.running_job != running_job:
             return None
+        self._release(lane)
         lane.running_job = None
         self._in_flight -= 1
         return lane
+
+    def _release(self, lane: _Lane) -> None:
+        """It waits for its task no more. A task that nobody waits for is not counted: it is over, or cancelled."""
+        task, lane.task = lane.task, None
+        if task is not None:
+            task.ranges -= 1
+            if task.ranges == 0:
+                self._running.discard(task)
+
+
+def _since(lane: _Lane) -> float:
+    return lane.since
 
 
 def _take(pending: deque[OffsetRange], most: int) -> OffsetRange:

@@ -54,6 +54,7 @@ class ReaderSettings:
 
     timeout: seconds without any progress after which a range cannot be read.
     fail_on_data_loss: False passes over offsets that the log does not hold any more.
+    columns: which of the batches' columns are made, in this order; None: all.
     security: the consumer's settings of TLS and SASL. They may hold secrets, so they are in no repr.
     """
 
@@ -62,6 +63,7 @@ class ReaderSettings:
     isolation_level: IsolationLevel = "read_uncommitted"
     timeout: float = 60.0
     fail_on_data_loss: bool = True
+    columns: tuple[str, ...] | None = None
     security: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
     @property
@@ -155,10 +157,10 @@ class RangeReader:
                 self._check_topic(wanted)
                 position = self._after_loss(wanted, position, error)
                 continue
-            for batch in records.to_arrow():
+            for batch in records.to_arrow(_with_offset(self._settings.columns)):
                 kept = _before(batch, wanted.end)
                 if kept.num_rows:
-                    yield kept
+                    yield kept if self._settings.columns is None else kept.select(list(self._settings.columns))
             reached = self._consumer.position(partition, timeout=self._settings.timeout)
             now = time.monotonic()
             if reached > position:
@@ -191,6 +193,11 @@ def _other_topic(wanted: OutputRange, topic_id: UUID | None) -> WrongTopicError:
         f"{wanted} is of the topic with id {wanted.topic_id}, but the id is now {topic_id}: the topic was deleted and "
         "made again, so its offsets mean other records. Nothing of it is committed"
     )
+
+
+def _with_offset(columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """A range is cut by its offsets."""
+    return columns if columns is None or "offset" in columns else (*columns, "offset")
 
 
 def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:

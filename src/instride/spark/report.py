@@ -29,7 +29,7 @@ class RangeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReport:
-    """Either what was written for the range, or the problem. records, nbytes: what was read."""
+    """Either what was written for the range, or the problem. records, nbytes: what was read. seconds: that it took."""
 
     job: str
     range: OutputRange
@@ -37,6 +37,7 @@ class RangeReport:
     problem: RangeProblem | None = None
     records: int = 0
     nbytes: int = 0
+    seconds: float = 0.0
 
     def to_json(self) -> str:
         return json.dumps(
@@ -47,6 +48,7 @@ class RangeReport:
                 "problem": asdict(self.problem) if self.problem is not None else None,
                 "records": self.records,
                 "nbytes": self.nbytes,
+                "seconds": self.seconds,
             }
         )
 
@@ -60,6 +62,7 @@ class RangeReport:
             problem=RangeProblem(**data["problem"]) if data["problem"] is not None else None,
             records=data["records"],
             nbytes=data["nbytes"],
+            seconds=data["seconds"],
         )
 
 

@@ -188,12 +188,13 @@ class PipelineRun:
     # -- starting work
 
     def _plan(self, now: float) -> None:
-        ranges = self._planner.plan(
+        tasks = self._planner.plan(
             now, jobs=len(self._jobs), cores=self._runner.cores, blocked=self._membership.blocked
         )
-        if not ranges:
+        if not tasks:
             return
         job = Job(name=new_job_id())
+        ranges = tuple(each for ranges in tasks for each in ranges)
         for each in ranges:
             partition = each.topic_partition
             if self._tracked.get(partition) != each:
@@ -204,7 +205,9 @@ class PipelineRun:
         self._emit(JobStarted(job=job.name, ranges=ranges))
         task = replace(self._task, job=job.name)
         topic_ids = self._starts.topic_ids
-        self._runner.start(task, [output_range(each, topic_ids.get(each.topic, "")) for each in ranges])
+        self._runner.start(
+            task, [[output_range(each, topic_ids.get(each.topic, "")) for each in ranges] for ranges in tasks]
+        )
 
     # -- what came of it
 
@@ -215,9 +218,12 @@ class PipelineRun:
         if running_job is None or running_job.reported:
             return
         running_job.reported = True
+        self._cancel_if_lost(running_job.job, time.monotonic())
         if running_job.cancelled:
-            self._settle(running_job, RangeDropped(job=report.job, range=running_job.range))
-        elif report.written is not None:
+            self._settle(running_job, None)
+            return
+        self._planner.told(running_job.range, seconds=report.seconds)
+        if report.written is not None:
             self._committer.commit(running_job, report, report.written)
         else:
             self._committer.look(
@@ -231,11 +237,9 @@ class PipelineRun:
         for running_job in [each for each in job.running_jobs.values() if not each.reported]:
             running_job.reported = True
             if running_job.cancelled:
-                self._settle(running_job, RangeDropped(job=job.name, range=running_job.range))
-            elif job.cancel_again_at is not None:
-                # Its job was cancelled for another's sake: that is no failure.
-                self._take_back(running_job)
+                self._settle(running_job, None)
             else:
+                self._planner.told(running_job.range)
                 self._committer.look(running_job, problem)
         self._drop_if_finished(job)
 
@@ -272,9 +276,9 @@ class PipelineRun:
             self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
             return
         again = self._planner.failed(running_job.range, time.monotonic()) and not problem.fatal
-        _log.warning(
-            "work on %s failed: %s%s", running_job.range, problem, "\n" + problem.traceback if problem.traceback else ""
-        )
+        _log.warning("work on %s failed: %s", output_range(running_job.range), problem)
+        # What fails for good is raised with it; before that it would only be the same lines again and again.
+        _log.debug("in the task:\n%s", problem.traceback)
         self._settle(
             running_job,
             RangeFailed(job=running_job.job.name, range=running_job.range, reason=str(problem), again=again),
@@ -310,12 +314,6 @@ class PipelineRun:
                 self._ledger.forget([partition])
                 self._tracked.pop(partition, None)
 
-    def _take_back(self, running_job: RunningJob) -> None:
-        self._planner.withdraw(running_job.partition)
-        self._ledger.forget([running_job.partition])
-        self._tracked.pop(running_job.partition, None)
-        self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range))
-
     def _forget(self, partitions: Sequence[TopicPartition], lost: bool) -> None:  # noqa: FBT001
         """They are not ours any more."""
         for partition in partitions:
@@ -324,13 +322,21 @@ class PipelineRun:
             if running_job is None:
                 continue
             running_job.cancelled = True
-            if lost and not running_job.reported:
-                self._cancel(running_job.job, time.monotonic())
+            if not running_job.reported:
+                self._emit(RangeDropped(job=running_job.job.name, range=running_job.range))
+                if lost:
+                    self._cancel_if_lost(running_job.job, time.monotonic())
 
     def _forget_partition(self, partition: TopicPartition) -> None:
         self._planner.reset(partition)
         self._ledger.forget([partition])
         self._tracked.pop(partition, None)
+
+    def _cancel_if_lost(self, job: Job, now: float) -> None:
+        """Others' work in the job goes on to its end: it is cancelled when nothing is left in it but what was lost."""
+        left = [each for each in job.running_jobs.values() if not each.reported]
+        if left and not job.ended and job.cancel_again_at is None and all(each.cancelled for each in left):
+            self._cancel(job, now)
 
     def _cancel(self, job: Job, now: float) -> None:
         job.cancel_again_at = now + _CANCEL_AGAIN_SECONDS

@@ -12,15 +12,17 @@ from __future__ import annotations
 import hashlib
 import importlib
 import pickle
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from instride.errors import KafkaError
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
 from instride.spark.report import RangeProblem, RangeReport
 from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
+from instride.spark.worker import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +53,8 @@ class RangeTask:
     def __call__(self, chunks: Iterable[list[OutputRange]]) -> Iterator[str]:
         for chunk in chunks:
             for wanted in chunk:
-                report = self._work(wanted).to_json()
+                began = time.monotonic()
+                report = replace(self._work(wanted), seconds=time.monotonic() - began).to_json()
                 self.reports.add([report])
                 yield report
 
@@ -60,6 +63,7 @@ class RangeTask:
         try:
             _unpickled(self.function)
             reader_for(self.reader)
+            spare_collections()
             importlib.import_module("pyarrow")
         except Exception:  # noqa: BLE001 - told to the driver
             yield traceback.format_exc()
@@ -78,11 +82,13 @@ class RangeTask:
 
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
-        batches = self._results(count.of(reader_for(self.reader).read(wanted)))
+        reader, function = reader_for(self.reader), _unpickled(self.function)
+        if context is not None:
+            spare_collections()
+        batches = self._results(function, count.of(reader.read(wanted)))
         return self.writer.write(wanted, job=self.job, attempt=attempt, batches=batches)
 
-    def _results(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        function = _unpickled(self.function)
+    def _results(self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             given = batch if self.batch_format == "arrow" else batch.to_pandas()
             for result in _batches_of(function(given)):

@@ -2,12 +2,13 @@
 
 Laws
 1. Offsets and timestamps are not copied, keys and values are copied once; only headers make Python objects.
-2. The schema is the same for every batch: `schema()`.
+2. The schema is the same for every batch: `schema()`, or what was chosen of it. Nothing is made of the other columns.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,22 +50,29 @@ def schema() -> pa.Schema:
     )
 
 
-def to_arrow(columns: RecordColumns, name: TopicPartition, start: int, stop: int) -> pa.RecordBatch:
-    """The rows [start, stop) as one record batch. Raises ImportError without pyarrow."""
+def to_arrow(
+    columns: RecordColumns, name: TopicPartition, start: int, stop: int, chosen: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """The rows [start, stop) as one record batch. chosen: of its columns, in this order; None: all.
+
+    Raises ImportError without pyarrow, KeyError for a column that there is not.
+    """
     arrow = _pyarrow()
     rows = stop - start
-    fields = schema()
-    arrays = [
-        arrow.repeat(arrow.scalar(name.topic, arrow.string()), rows),
-        arrow.repeat(arrow.scalar(name.partition, arrow.int32()), rows),
-        _fixed(arrow, fields.field("offset").type, rows, columns.longs(_OFFSET, start, stop)),
-        _fixed(arrow, fields.field("timestamp").type, rows, columns.longs(_TIMESTAMP, start, stop)),
-        _fixed(arrow, arrow.int32(), rows, columns.timestamp_types(start, stop)),
-        _binary(arrow, columns, _KEY, start, stop),
-        _binary(arrow, columns, _VALUE, start, stop),
-        _headers(arrow, columns, start, stop),
-    ]
-    return arrow.RecordBatch.from_arrays(arrays, schema=fields)
+    fields = schema() if chosen is None else arrow.schema([schema().field(each) for each in chosen])
+    makers: dict[str, Callable[[], Any]] = {
+        "topic": lambda: arrow.repeat(arrow.scalar(name.topic, arrow.string()), rows),
+        "partition": lambda: arrow.repeat(arrow.scalar(name.partition, arrow.int32()), rows),
+        "offset": lambda: _fixed(arrow, arrow.int64(), rows, columns.longs(_OFFSET, start, stop)),
+        "timestamp": lambda: _fixed(
+            arrow, schema().field("timestamp").type, rows, columns.longs(_TIMESTAMP, start, stop)
+        ),
+        "timestamp_type": lambda: _fixed(arrow, arrow.int32(), rows, columns.timestamp_types(start, stop)),
+        "key": lambda: _binary(arrow, columns, _KEY, start, stop),
+        "value": lambda: _binary(arrow, columns, _VALUE, start, stop),
+        "headers": lambda: _headers(arrow, columns, start, stop),
+    }
+    return arrow.RecordBatch.from_arrays([makers[each]() for each in fields.names], schema=fields)
 
 
 def _fixed(arrow: Any, kind: Any, rows: int, data: memoryview | bytearray) -> Any:

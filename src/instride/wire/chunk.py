@@ -10,6 +10,7 @@ Laws
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,8 +55,8 @@ class RecordChunk(Protocol):
         """Record objects, stamped with the assignment epoch and seek number they were returned in."""
         ...
 
-    def to_arrow(self) -> pa.RecordBatch:
-        """Columns topic, partition, offset, timestamp, timestamp_type, key, value, headers."""
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Columns topic, partition, offset, timestamp, timestamp_type, key, value, headers, or those of them."""
         ...
 
 

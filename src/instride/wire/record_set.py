@@ -89,10 +89,10 @@ class RecordSetChunk:
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
 
-    def to_arrow(self) -> pa.RecordBatch:
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         from instride.wire.arrow import to_arrow  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
-        return to_arrow(self.columns, self.topic_partition, self.start, self.stop)
+        return to_arrow(self.columns, self.topic_partition, self.start, self.stop, columns)
 
     def _part(self, start: int, stop: int, next_offset: int) -> RecordSetChunk:
         return RecordSetChunk(

@@ -11,7 +11,7 @@ Laws
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ class RangeChunk:
             )
         ]
 
-    def to_arrow(self) -> pa.RecordBatch:
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         raise TypeError("a RangeConsumer returns ranges of offsets, not records")
 
 

@@ -83,5 +83,5 @@ class SimulatedChunk:
             for offset in offsets
         ]
 
-    def to_arrow(self) -> pa.RecordBatch:
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         raise TypeError("a simulated record has no columns")

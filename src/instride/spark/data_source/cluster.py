@@ -9,8 +9,8 @@ from typing import Final
 from instride.consumer import Consumer
 from instride.errors import ConfigError, UnknownTopicOrPartitionError
 from instride.records import PartitionInfo, TopicPartition
-from instride.spark.source.offsets import Found
-from instride.spark.source.options import EARLIEST, LATEST, Bound, Options, Topics
+from instride.spark.data_source.offsets import Found
+from instride.spark.data_source.options import EARLIEST, LATEST, Bound, Options, Topics
 
 __all__ = ["Cluster"]
 

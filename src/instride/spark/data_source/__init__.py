@@ -8,6 +8,6 @@ batch, stream                    PySpark's readers
 reading, columns                 Arrow batches in Spark's schema          on the executors
 """
 
-from instride.spark.source.readers import batch_reader, source_schema, stream_reader
+from instride.spark.data_source.readers import batch_reader, source_schema, stream_reader
 
 __all__ = ["batch_reader", "source_schema", "stream_reader"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from instride.errors import OffsetsGoneError
 from instride.records import TopicPartition
-from instride.spark.source.offsets import BatchPlan, Found, Span
+from instride.spark.data_source.offsets import BatchPlan, Found, Span
 
 __all__ = ["LossReport", "goes_on", "next_plan"]
 

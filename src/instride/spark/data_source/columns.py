@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["in_spark_schema", "spark_schema"]
+__all__ = ["in_spark_schema", "made_of", "spark_schema"]
 
 _RENAMED: Final = {"timestampType": "timestamp_type"}
 
@@ -38,6 +38,11 @@ def spark_schema(columns: Sequence[str]) -> StructType:
     for name in columns:
         schema.add(name, kinds[name])
     return schema
+
+
+def made_of(columns: Sequence[str]) -> tuple[str, ...]:
+    """As `ConsumerRecords.to_arrow` names them."""
+    return tuple(_RENAMED.get(name, name) for name in columns)
 
 
 def in_spark_schema(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

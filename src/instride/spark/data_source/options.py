@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from instride.config import config_from_settings
 from instride.errors import ConfigError
 from instride.records import TopicPartition
-from instride.spark.source.security import consumer_settings
+from instride.spark.data_source.security import consumer_settings
 
 __all__ = ["EARLIEST", "LATEST", "Bound", "Options", "Topics", "parse_options"]
 

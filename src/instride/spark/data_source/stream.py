@@ -31,12 +31,12 @@ from pyspark.sql.streaming.datasource import (
 
 from instride.errors import KafkaError
 from instride.records import TopicPartition
-from instride.spark.source.admission import Pace, admitted
-from instride.spark.source.cluster import Cluster
-from instride.spark.source.offsets import BatchPlan, Found, Span
-from instride.spark.source.options import Options
-from instride.spark.source.planning import LossReport, goes_on, next_plan
-from instride.spark.source.reading import RangesPartition, TaskReader, input_partitions
+from instride.spark.data_source.admission import Pace, admitted
+from instride.spark.data_source.cluster import Cluster
+from instride.spark.data_source.offsets import BatchPlan, Found, Span
+from instride.spark.data_source.options import Options
+from instride.spark.data_source.planning import LossReport, goes_on, next_plan
+from instride.spark.data_source.reading import RangesPartition, TaskReader, input_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from instride.errors import ConfigError
-from instride.spark.source.batch import BatchReader
-from instride.spark.source.columns import spark_schema
-from instride.spark.source.options import parse_options
-from instride.spark.source.stream import StreamReader
+from instride.spark.data_source.batch import BatchReader
+from instride.spark.data_source.columns import spark_schema
+from instride.spark.data_source.options import parse_options
+from instride.spark.data_source.stream import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

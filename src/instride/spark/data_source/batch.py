@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from instride.errors import ConfigError
 from instride.records import TopicPartition
-from instride.spark.source.cluster import Cluster
-from instride.spark.source.offsets import BatchPlan, Span
-from instride.spark.source.options import Options
-from instride.spark.source.reading import RangesPartition, TaskReader, input_partitions
+from instride.spark.data_source.cluster import Cluster
+from instride.spark.data_source.offsets import BatchPlan, Span
+from instride.spark.data_source.options import Options
+from instride.spark.data_source.reading import RangesPartition, TaskReader, input_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from instride.errors import WrongTopicError
+from instride.spark.data_source.columns import in_spark_schema, made_of
+from instride.spark.data_source.options import Options
+from instride.spark.data_source.splitting import tasks_of
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
 from instride.spark.sink import OutputRange
-from instride.spark.source.columns import in_spark_schema
-from instride.spark.source.options import Options
-from instride.spark.source.splitting import tasks_of
+from instride.spark.worker import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,7 @@ class TaskReader:
             isolation_level=consumer.pop("isolation_level", "read_uncommitted"),
             timeout=options.read_timeout,
             fail_on_data_loss=options.fail_on_data_loss,
+            columns=made_of(options.columns),
             security=tuple(sorted(consumer.items())),
         )
         return cls(settings=settings, columns=options.columns)
@@ -64,7 +66,9 @@ class TaskReader:
 
     def _read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in reader_for(self.settings).read(wanted):
+            reader = reader_for(self.settings)
+            spare_collections()
+            for batch in reader.read(wanted):
                 yield in_spark_schema(batch, self.columns)
         except WrongTopicError as error:
             forget(self.settings)

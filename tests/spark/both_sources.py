@@ -1,0 +1,73 @@
+"""Reads the same with Spark's own connector and with instride's source, in a Spark with both.
+
+    python both_sources.py SETTINGS    (JSON: servers, jars, folder, batch: [options], stream: [options])
+
+Prints one line of JSON for each set of options: what each of the two gave, as sorted rows or as the error's class.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from pipeline_help import QUICK_JVM
+from pyspark.sql import DataFrame, SparkSession
+
+from instride.spark import recommended_conf
+
+FORMATS = ("kafka", "instride")
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.jars": ",".join(settings["jars"])}
+    conf |= {"spark.driver.extraJavaOptions": QUICK_JVM, "spark.sql.shuffle.partitions": "1"}
+    conf["spark.driver.memory"] = "1g"
+    spark = SparkSession.builder.master("local[2]").config(map=conf).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for options in settings["batch"]:
+        print(json.dumps({name: batch(spark, name, settings, options) for name in FORMATS}), flush=True)
+    for number, options in enumerate(settings["stream"]):
+        print(json.dumps({name: stream(spark, name, settings, options, number) for name in FORMATS}), flush=True)
+    spark.stop()
+
+
+def batch(spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str]) -> list[str] | str:
+    try:
+        reader = spark.read.format(name).option("kafka.bootstrap.servers", settings["servers"])
+        return rows(reader.options(**options).load())
+    except Exception:  # Scala's assertions too, which have no class in Python
+        return "refused"
+
+
+def stream(
+    spark: SparkSession, name: str, settings: dict[str, Any], options: dict[str, str], number: int
+) -> list[str] | str:
+    reader = spark.readStream.format(name).option("kafka.bootstrap.servers", settings["servers"])
+    place = f"{settings['folder']}/{name}-{number}"
+    try:
+        writer = reader.options(**options).load().writeStream.format("parquet").option("path", f"{place}/out")
+        query = writer.option("checkpointLocation", f"{place}/at").trigger(availableNow=True).start()
+        query.awaitTermination()
+        return rows(spark.read.parquet(f"{place}/out"))
+    except Exception:  # Scala's assertions too, which have no class in Python
+        return "refused"
+
+
+def rows(frame: DataFrame) -> list[str]:
+    columns = [name for name in frame.columns if name != "timestamp"]
+    chosen = frame.selectExpr(*columns, "unix_micros(timestamp) AS timestamp")
+    return sorted(json.dumps([plain(value) for value in row]) for row in chosen.collect())
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("latin-1")
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+if __name__ == "__main__":
+    main()
