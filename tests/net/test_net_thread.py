@@ -6,11 +6,12 @@ import gc
 import socket
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
+from attack.cases import HalfAJoin
 from instride import Consumer, TopicPartition
 from instride.core.events import Pause, Resume, SetPosition
 from instride.core.network.machine import NetworkMachine
@@ -132,3 +133,13 @@ def test_a_death_is_told_to_a_call_that_would_wait_for_an_hour(dying: Consumer) 
     for call in (lambda: dying.poll(timeout=3600), lambda: dying.list_topics(timeout=3600)):
         with pytest.raises(NetworkThreadDiedError, match="LookupError"):
             call()
+
+
+def test_a_response_that_stops_in_its_middle_ends_its_connection_though_a_join_may_be_waited_for() -> None:
+    with closing(HalfAJoin()) as broker:
+        settings: dict[str, Any] = {"request_timeout": 0.5, "auto_offset_reset": "earliest", "group_id": "g"}
+        with Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", **settings) as consumer:
+            consumer.subscribe(["t"])
+            while not consumer.poll(timeout=0.2):
+                assert broker.asked[11] < 3
+        assert broker.asked[11] == 2

@@ -25,6 +25,7 @@ from record_batches import (
 )
 from record_batches import BatchHeader as Header
 
+from instride.errors import TransportError
 from instride.wire import record_set
 from instride.wire.chunk import Piece
 from instride.wire.record_set import RecordSet
@@ -288,3 +289,23 @@ def test_headers_become_objects_when_they_are_asked_for() -> None:
     assert peak < 2 << 20, "a million bytes of headers"
     assert found[0].headers == records[0].headers
     assert found[0].headers is found[0].headers
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_memory_is_an_error_that_may_pass_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    data = memoryview(batch(plain(*range(5))) + batch(plain(*range(5, 9)), codec="zstd"))
+    records = RecordSet(data, topic="t", partition=0, fetch_offset=2)
+    first = records.decode(1, 1 << 20)
+    assert first is not None
+    assert first.next_offset == 5
+    monkeypatch.setattr(record_set, "index_batches", refuse)
+    piece = records.decode(1 << 20, 1 << 20, alone=alone)
+    assert piece is not None
+    assert (piece.chunk, piece.next_offset, records.done) == (None, 5, True)
+    assert isinstance(piece.corrupt, TransportError)
+    again = RecordSet(data, topic="t", partition=0, fetch_offset=3).decode(1 << 20, 1 << 20)
+    assert again is not None
+    assert (again.next_offset, isinstance(again.corrupt, TransportError)) == (3, True)

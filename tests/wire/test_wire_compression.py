@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import mmap
 import struct
+import subprocess
+import sys
 
 import cramjam
 import pytest
@@ -82,3 +85,36 @@ def test_a_failed_section_leaves_the_others() -> None:
     with pytest.raises(CompressionError):
         sections.append(4, memoryview(b"junk"), LIMIT)
     assert bytes(sections.finish()) == b"abc"
+
+
+def test_what_is_large_exists_once() -> None:
+    """A batch of 40 MiB where 64 are allowed: neither the 64 nor a copy of the 40 is ever in memory."""
+    script = """
+import re
+from pathlib import Path
+import cramjam
+from instride.wire.compression import CODECS, Sections
+
+peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+compressor = cramjam.zstd.Compressor()
+for _ in range(40):
+    compressor.compress(bytes(1 << 20))
+packed = memoryview(bytes(compressor.finish()))
+before = peak()
+sections = Sections(0)
+assert sections.append(CODECS.index("zstd"), packed, 64 << 20) == (0, 40 << 20)
+whole = sections.finish()
+assert len(whole) == sections.kept == 40 << 20 and not any(whole[:100])
+print((peak() - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 60
+
+
+def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match="no room"):
+        Sections(0).append(CODECS.index("gzip"), memoryview(compress("gzip", bytes(20 << 20))), 64 << 20)

@@ -36,6 +36,8 @@ class Broker:
     def __init__(self) -> None:
         self.asked: Counter[int] = Counter()
         self.fetched: Counter[int] = Counter()
+        # most: how many bytes of a partition were asked for, of the fetch that this thread answers.
+        self.sizes = threading.local()
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -100,7 +102,8 @@ class Broker:
         known = [
             struct.pack(">hhh", key, most, most) for key, most in VERSIONS.items() if self.sasl or key < 17 or key == 23
         ]
-        known.append(struct.pack(">hhh", 18, 0, 0))
+        # Of no use here, but librdkafka takes a broker without Produce for one of 2015.
+        known += [struct.pack(">hhh", 18, 0, 0), struct.pack(">hhh", 0, 3, 8)]
         return struct.pack(">h", 35 if version else 0) + array(known)
 
     def nodes(self) -> list[tuple[int, str, int]]:
@@ -190,12 +193,14 @@ class Broker:
 
     def fetch(self, request: Request) -> bytes:
         entries: dict[str, list[bytes]] = {}
-        brought = 0
+        brought = brought_bytes = 0
         for topic in request["topics"]:
             for each in topic["partitions"]:
                 self.fetched[each["partition"]] += 1
+                self.sizes.most = min(each["partition_max_bytes"], request["max_bytes"] - brought_bytes)
                 entry = self.fetch_entry(each["partition"], each["fetch_offset"])
                 brought += len(entry) > 60
+                brought_bytes += len(entry)
                 entries.setdefault(topic["topic"], []).append(entry)
         if not brought:
             time.sleep(0.05)

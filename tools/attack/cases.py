@@ -37,6 +37,9 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
+    any_error: of ours may be raised. damages: of the network between, which `damaged` of all suffers. good_after:
+    seconds after which there are none any more; then all that was `written` of each partition that flows is read from
+    its beginning. Until then each value is one that was written, where `written` says how many.
     """
 
     name: str
@@ -62,7 +65,12 @@ class Case:
     limit_later: bool = False
     no_threads: bool = False
     token_life: int = 0
-    damage: str = ""
+    damages: tuple[str, ...] = ()
+    damaged: float = 0.1
+    topic: str = "t"
+    any_error: bool = False
+    written: int = 0
+    good_after: float = 0.0
     known: str = ""
 
 
@@ -90,6 +98,10 @@ def header_bomb() -> bytes:
 
 @case("header bomb", "1", "20 M headers in one record of a 1.3 KB batch", flows=(1, 2), errors=("CorruptRecordError",))
 class HeaderBomb(Broker):
+    def __init__(self) -> None:
+        header_bomb()  # it takes seconds: not while the victim waits
+        super().__init__()
+
     def records(self, index: int, offset: int) -> bytes:
         return header_bomb() if index == 0 else super().records(index, offset)
 
@@ -117,11 +129,72 @@ for _codec in ("gzip", "zstd"):
 
 
 @functools.cache
-def log_lines() -> bytes:
+def log_lines(codec: str = "gzip") -> bytes:
     """A megabyte of log lines, 28:1."""
     line = b"2026-01-01 12:00:00 INFO request %06d of flight UA%04d was answered in %03d ms; path=/api/v2/flights"
     lines = (record(n, line % (n, n % 9999, n % 777) * 10) for n in range(1000))
-    return batch(0, b"".join(lines), 1000, "gzip")
+    return batch(0, b"".join(lines), 1000, codec)
+
+
+def lines(offset: int, codec: str, most: int) -> bytes:
+    """A log of them from this offset on: so many bytes, or one batch where any may come."""
+    made, base = log_lines(codec), offset - offset % 1000
+    if most <= 0:
+        return b""
+    return b"".join(struct.pack(">q", base + n * 1000) + made[8:] for n in range(max(1, most // len(made))))
+
+
+@functools.cache
+def most_headers() -> bytes:
+    return batch(0, record(0, b"0:0", 33_000_000), 1, "zstd")
+
+
+@case(
+    "header bombs beside a lag",
+    "1",
+    "in 25 of 50 lagging partitions a record of 33 M headers, just under max_decompressed_bytes; a slow reader",
+    flows=(1, 49),
+    assign=50,
+    values=False,
+    errors=("CorruptRecordError",),
+    seconds=4.0,
+    most_seconds=60.0,
+    requests=2000,
+)
+class HeaderBombs(Broker):
+    partitions, end = 50, 1_000_000_000
+
+    def __init__(self) -> None:
+        most_headers()
+        super().__init__()
+
+    def records(self, index: int, offset: int) -> bytes:
+        return lines(offset, "none", self.sizes.most) if index % 2 else most_headers()
+
+
+@case(
+    "large values",
+    "2",
+    "values of 60 MB in three partitions, which zstd makes small, beside 47 that lag",
+    flows=(3, 49),
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=60.0,
+    settings={"max_poll_records": 1},
+)
+class LargeValues(Broker):
+    partitions, end = 50, 1_000_000_000
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index > 2:
+            return lines(offset, "none", self.sizes.most)
+        return struct.pack(">q", offset) + large_value()[8:]
+
+
+@functools.cache
+def large_value() -> bytes:
+    return batch(0, record(0, bytes(60_000_000)), 1, "zstd")
 
 
 @case(
@@ -139,8 +212,23 @@ class LogLines(Broker):
     partitions, end = 50, 1_000_000_000
 
     def records(self, index: int, offset: int) -> bytes:
-        made, base = log_lines(), offset - offset % 1000
-        return b"".join(struct.pack(">q", base + n * 1000) + made[8:] for n in range(1 << 20)[: (1 << 19) // len(made)])
+        return lines(offset, "gzip", self.sizes.most)
+
+
+@case(
+    "compressible lines, 200 partitions",
+    "2",
+    "the same of 200 lagging partitions",
+    flows=(0, 199),
+    assign=200,
+    values=False,
+    settings={"max_poll_records": 500},
+    seconds=4.0,
+    most_seconds=60.0,
+    requests=1000,
+)
+class LogLinesOf200(LogLines):
+    partitions = 200
 
 
 @case(
@@ -373,6 +461,20 @@ for _api, _code in (("join", 22), ("join", 27), ("join", 25), ("sync", 22), ("sy
         seconds=4.0,
         may_raise=("BrokerResponseError",),
     )(type(f"JoinFails_{_api}_{_code}", (JoinFails,), {f"{_api}_error": _code}))
+
+
+@case(
+    "half a join",
+    "7",
+    "the first response to JoinGroup stops in its middle",
+    assign=0,
+    flows=(0, 1, 2),
+    settings={"request_timeout": 1.0},
+)
+class HalfAJoin(Broker):
+    def response(self, frame: bytes) -> bytes:
+        made = super().response(frame)
+        return made[:20] if frame[1] == 11 and self.asked[11] == 1 else made
 
 
 @case(
@@ -691,7 +793,7 @@ for _damage in ("flipped", "cut", "late", "twice"):
         f"network, {_damage}",
         "5",
         f"a tenth of what is received is {_damage}",
-        damage=_damage,
+        damages=(_damage,),
         seconds=6.0,
         flows=(0, 1, 2) if _damage != "flipped" else (),
         enough=1,

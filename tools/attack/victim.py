@@ -1,13 +1,14 @@
-"""The consumer under attack, in a process of its own: `python -m attack.victim CASE`, a JSON object.
+"""The consumer under attack, in a process of its own: `python -m attack.victim CASE CLIENT`, a JSON object.
 
 It polls until it has seen what it was told to wait for, or its time is over; then it closes, and prints what it saw as
-one line of JSON. What it uses is public, and a user's: `instride.Consumer`, `logging`.
+one line of JSON. What it uses is public, and a user's: `instride.Consumer`, `logging`. CLIENT: of `attack.peers`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import resource
 import sys
@@ -17,8 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from instride import Consumer, OAuthToken, TopicPartition
-from instride.errors import KafkaError
+from attack.peers import CLIENTS, Client
 
 __all__: list[str] = []
 
@@ -54,8 +54,9 @@ class Log(logging.Handler):
 
 
 class Victim:
-    def __init__(self, case: dict[str, Any]) -> None:
-        self.case = case
+    def __init__(self, case: dict[str, Any], client: str) -> None:
+        self.case, self.client = case, client
+        self.expected: tuple[type[BaseException], ...] = ()
         self.log = Log(case["secrets"])
         self.errors: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
@@ -64,34 +65,30 @@ class Victim:
         self.wrong: list[str] = []
         self.latest: dict[int, int] = {}
         self.slowest, self.longest, self.threads, self.polls = 0.0, 0.0, 0, 0
+        self.good = case["good_after"] == 0.0
 
     def run(self) -> dict[str, Any]:
         logging.basicConfig(handlers=[self.log], level=logging.DEBUG)
-        settings = dict(self.case["settings"])
-        if self.case["token_life"]:
-            settings["sasl_oauth_token"] = lambda: OAuthToken(value="t", expires_in=10 ** self.case["token_life"])
-        consumer = Consumer(**settings)
+        if "ATTACK_LOG" in os.environ:  # to look at one case
+            logging.getLogger().addHandler(told := logging.FileHandler(os.environ["ATTACK_LOG"]))
+            told.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        consumer = CLIENTS[self.client](self.case)
+        self.expected = consumer.errors
         start = memory("VmRSS")
         limit_first = not self.case["limit_later"]
         if limit_first:
             self.limit()
-        self.timed(0.2, lambda: self.begin(consumer))
+        self.timed(0.2, consumer.begin)
         if not limit_first:
             self.limit()
         self.poll_until_seen(consumer)
-        self.timed(self.case["close"], lambda: consumer.close(timeout=self.case["close"]))
+        self.timed(self.case["close"], consumer.close)
         peak = memory("VmHWM")
         names = ("errors", "texts", "untyped", "records", "wrong", "slowest", "longest", "threads", "polls")
         log = {name: getattr(self.log, name) for name in ("lines", "unprintable", "leaks")}
         kinds = self.log.kinds.most_common(5)
         seen = {name: getattr(self, name) for name in names}
         return {**seen, **log, "longest_line": self.log.longest, "kinds": kinds, "memory": max(0, peak - start)}
-
-    def begin(self, consumer: Consumer) -> None:
-        if self.case["assign"]:
-            consumer.assign([TopicPartition("t", number) for number in range(self.case["assign"])])
-        else:
-            consumer.subscribe(["t"])
 
     def limit(self) -> None:
         """Of what is scarce: `setrlimit`'s names and what is left above what is used now."""
@@ -104,31 +101,51 @@ class Victim:
         if self.case["no_threads"]:
             setattr(threading.Thread, "start", _refused)  # noqa: B010 - to mypy it is final
 
-    def poll_until_seen(self, consumer: Consumer) -> None:
+    def poll_until_seen(self, consumer: Client) -> None:
         begun = time.monotonic()
         while (passed := time.monotonic() - begun) < self.case["most_seconds"]:
-            if passed >= self.case["seconds"] and self.seen():
+            if not self.good and passed >= self.case["good_after"] + 1.0:
+                self.good = True
+                self.begin_again(consumer)
+            if self.good and passed >= self.case["seconds"] and self.seen():
                 return
+            if not self.good and self.seen() and self.case["assign"]:
+                self.begin_again(consumer)
             self.timed(0.2, lambda: self.poll(consumer))
             self.threads = max(self.threads, threading.active_count())
 
-    def poll(self, consumer: Consumer) -> None:
+    def begin_again(self, consumer: Client) -> None:
+        """From the beginning of what is assigned now."""
+        self.records.clear()
+        self.latest.clear()
+        self.timed(0.2, consumer.begin_again)
+
+    def poll(self, consumer: Client) -> None:
         self.polls += 1
-        for each in consumer.poll(timeout=0.2):
-            self.records[each.partition] += 1
-            if self.case["values"] and each.value != b"%d:%d" % (each.partition, each.offset):
-                self.wrong.append(f"{each.partition}:{each.offset} has the value {str(each.value)[:99]}")
-            if self.case["gapless"] and each.offset != self.latest.get(each.partition, -1) + 1:
-                self.wrong.append(f"{each.partition}:{each.offset} follows {self.latest.get(each.partition, -1)}")
-            self.latest[each.partition] = each.offset
-            _ = each.headers
+        mended = self.case["good_after"] > 0 and self.good
+        for partition, offset, value in consumer.poll(0.2):
+            if self.case["written"] and not self.case["assign"] and offset == 0:
+                self.records[partition] = 0  # a member that was lost begins again
+                self.latest.pop(partition, None)
+            self.records[partition] += 1
+            if (self.case["values"] or mended) and value != b"%d:%d" % (partition, offset):
+                self.wrong.append(f"{partition}:{offset} has the value {str(value)[:99]}")
+            if self.case["written"] and not self.was_written(value):
+                self.wrong.append(f"nobody wrote {str(value)[:99]}")
+            if (self.case["gapless"] or mended) and offset != self.latest.get(partition, -1) + 1:
+                self.wrong.append(f"{partition}:{offset} follows {self.latest.get(partition, -1)}")
+            self.latest[partition] = offset
+
+    def was_written(self, value: bytes | None) -> bool:
+        found = re.fullmatch(rb"(\d+):(\d+)", value or b"")
+        return found is not None and int(found[1]) in self.case["flows"] and int(found[2]) < self.case["written"]
 
     def timed(self, timeout: float, call: Any) -> None:
         """What the call's time-out does not explain: by the clock, and by the processor (whatever else runs here)."""
         clock, work = time.monotonic(), time.process_time()
         try:
             call()
-        except KafkaError as error:
+        except self.expected as error:
             name = type(error).__name__
             self.errors[name] += 1
             self.texts.setdefault(name, str(error))
@@ -148,4 +165,4 @@ def _refused(_: threading.Thread) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(Victim(json.loads(sys.argv[1])).run()))
+    print(json.dumps(Victim(json.loads(sys.argv[1]), sys.argv[2]).run()))

@@ -181,6 +181,7 @@ class NetworkThread:
         while self._resolved:
             self._authenticate_and_connect(*self._resolved.popleft())
         self._authenticate_due()
+        self._end_stalled()
         self._act(self._machine.tick(now()))
         if self._stopping:
             return
@@ -193,7 +194,7 @@ class NetworkThread:
                 self._ready(key.data, mask)
 
     def _deadline(self) -> float:
-        times = [transport.authenticate_at for transport in self._transports.values()]
+        times = [min(each.authenticate_at, each.stalls_at) for each in self._transports.values()]
         if self._authenticator is not None:
             times.append(self._authenticator.deadline)
         return min(self._machine.deadline(), *times, float("inf"))
@@ -269,7 +270,9 @@ class NetworkThread:
         where = f"{opening.name}:{opening.port}"
         tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
         turn = self._attempts.get(opening.where, 1) - 1
-        self._transports[opening.key] = Transport(rotated(found, turn), where, connection, tls=tls)
+        self._transports[opening.key] = Transport(
+            rotated(found, turn), where, connection, tls=tls, patience=config.request_timeout
+        )
         self._where[opening.key] = opening.where
         self._after(opening.key)
 
@@ -283,6 +286,12 @@ class NetworkThread:
                 transport.authenticate_at = float("inf")
                 done = functools.partial(self._authenticate_again, key, transport)
                 self._authenticator.prepare(transport.host, done)
+
+    def _end_stalled(self) -> None:
+        for key, transport in list(self._transports.items()):
+            if now() >= transport.stalls_at:
+                transport.stalled()
+                self._after(key)
 
     def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
         if self._transports.get(key) is not transport:

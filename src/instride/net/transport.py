@@ -6,6 +6,8 @@ Laws
 3. After `close`, nothing is sent and nothing is reported.
 4. Nothing is sent before TLS, where there is any, has verified the peer.
 5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
+6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
+   second half of its response.
 """
 
 from __future__ import annotations
@@ -43,10 +45,18 @@ class Transport:
 
     tls: None for plain text. ready: connected, and the handshake is done. failure: why it is of no use any more.
     authenticate_at: when `authenticate_again` is to be called (then it is never, until it was).
+    stalls_at: when `stalled` is to be called; never where no response has begun. patience: seconds that a response may
+    stop for in its middle.
     """
 
     def __init__(
-        self, addresses: list[SocketAddress], where: str, connection: Connection, *, tls: Tls | None = None
+        self,
+        addresses: list[SocketAddress],
+        where: str,
+        connection: Connection,
+        *,
+        tls: Tls | None = None,
+        patience: float = float("inf"),
     ) -> None:
         self._addresses = deque(addresses)
         self._where = where
@@ -60,6 +70,8 @@ class Transport:
         self._held: list[tuple[int, Request]] | None = None
         self._was_ready = False
         self.authenticate_at = float("inf")
+        self.stalls_at = float("inf")
+        self._patience = patience
         self._errors: list[str] = []
         self.failure: KafkaError | None = None
         self._connect_next()
@@ -148,7 +160,13 @@ class Transport:
             self._fail(self._broken(error, f"the connection to {self._where} broke"))
         except MemoryError:
             self._fail(TransportError(f"no memory for what {self._where} sends"))
+        if taken:
+            self.stalls_at = now() + self._patience if self._connection.in_the_middle else float("inf")
         return received
+
+    def stalled(self) -> None:
+        """Law 6."""
+        self._fail(TransportError(f"{self._where} stopped in the middle of a response"))
 
     def _unpacked(self) -> bool:
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0

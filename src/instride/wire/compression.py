@@ -2,11 +2,14 @@
 
 Laws
 1. Memory follows what is there, never what bytes claim: it grows step by step up to `limit`, then stops.
+   Much of it never exists twice: what is large is decompressed into pages that exist once they are written to.
 2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
 """
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from typing import Final
 
 import cramjam
@@ -29,7 +32,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 
 _SMALLEST_STEP: Final = 1 << 16
-_ZEROS: Final = memoryview(bytes(1 << 20))
+# A buffer that must be larger than this is made as large as it may be at all, of pages that are not there yet.
+_LARGE_BYTES: Final = 8 << 20
 
 
 class CompressionError(ValueError):
@@ -49,7 +53,7 @@ class Sections:
     __slots__ = ("_buffer", "_used", "kept")
 
     def __init__(self, expected_bytes: int) -> None:
-        self._buffer = bytearray(expected_bytes)
+        self._buffer: bytearray | mmap.mmap = bytearray(expected_bytes)
         self._used = 0
         self.kept = 0
 
@@ -58,7 +62,7 @@ class Sections:
         return self._used
 
     def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
-        """Adds a batch's records. Returns where they start and end. Raises CompressionError."""
+        """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError."""
         start = self._used
         room = min(limit, max(len(self._buffer) - start, len(data)))
         while not self._fits(codec, data, room):
@@ -66,29 +70,48 @@ class Sections:
                 raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)")
             # By half of what is there at least: so few batches are tried twice.
             room = min(limit, max(2 * room, len(self._buffer) // 2, _SMALLEST_STEP))
+            if room > _LARGE_BYTES:
+                room = limit
         return start, self._used
 
-    def finish(self) -> bytes | bytearray:
+    def finish(self) -> bytes | bytearray | mmap.mmap:
         """The buffer, cut to what is used. Nothing can be added after it."""
-        self.kept = len(self._buffer)
+        self.kept = self._used
+        if isinstance(self._buffer, mmap.mmap):
+            with suppress(SystemError):  # where it cannot be cut, its last pages were never there
+                self._buffer.resize(max(1, self._used))
+            return self._buffer
         spare = len(self._buffer) - self._used
         if spare * 4 > self._used:
-            self.kept = self._used
             return bytes(memoryview(self._buffer)[: self._used])
+        self.kept = len(self._buffer)
         del self._buffer[self._used :]
         return self._buffer
 
     def _fits(self, codec: int, data: memoryview, room: int) -> bool:
-        missing = self._used + room - len(self._buffer)
-        while missing > 0:  # in steps, so that what it grows by does not exist twice
-            self._buffer.extend(_ZEROS[:missing])
-            missing -= len(_ZEROS)
+        if self._used + room > len(self._buffer):
+            self._grow(self._used + room)
         with memoryview(self._buffer) as whole, whole[self._used : self._used + room] as target:
             size = _decompress(codec, data, target)
         if size < 0:
             return False
         self._used += size
         return True
+
+    def _grow(self, size: int) -> None:
+        old = self._buffer
+        if size <= _LARGE_BYTES and isinstance(old, bytearray):
+            old.extend(bytes(size - len(old)))
+            return
+        self._buffer = _pages(size)
+        self._buffer.write(memoryview(old)[: self._used])
+
+
+def _pages(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size)
+    except OSError as error:
+        raise MemoryError(f"no room for {size} bytes") from error
 
 
 def _decompress(codec: int, data: memoryview, target: memoryview) -> int:

@@ -100,6 +100,11 @@ class Connection:
         return self._failure or self._frames.failure
 
     @property
+    def in_the_middle(self) -> bool:
+        """Whether a part of a response has come, and the rest has not."""
+        return not self._frames.is_between_frames
+
+    @property
     def versions(self) -> dict[int, tuple[int, int]]:
         """The broker's (lowest, highest) version by api key; empty until the handshake is done."""
         return dict(self._handshake.versions or {})

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from instride.errors import CorruptRecordError
+from instride.errors import CorruptRecordError, TransportError
 from instride.records import TopicPartition
 from instride.wire.batch_reader import Batch, BatchError
 from instride.wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
@@ -151,8 +151,19 @@ class RecordSet:
     def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
         """The next records: batches up to about `target` bytes, within `room` bytes. None: there is too little room.
 
-        alone: the first batch may take max_decompressed_bytes whatever the room. Raises nothing for any bytes.
+        alone: the first batch may take max_decompressed_bytes whatever the room. Raises nothing for any bytes; that the
+        system has no memory left is an error of the piece, which may pass.
         """
+        at = self._pending.position if self._pending is not None else None
+        try:
+            return self._decode(target, room, alone=alone)
+        except MemoryError:
+            self.done = True  # some of it may have been gone over already: it is to be fetched again
+            at = self._fetch_offset if at is None else at
+            why = f"no memory is left to decode what came of partition {self._name} from offset {at} on"
+            return Piece(next_offset=at, corrupt=TransportError(why))
+
+    def _decode(self, target: int, room: int, *, alone: bool) -> Piece | None:
         most = max(room, self._most_bytes) if alone else room
         if self._walk is None and self._aborted_bytes > most:
             return self._failed_at(self._fetch_offset, "too many aborted transactions are listed") if alone else None
@@ -181,7 +192,10 @@ class RecordSet:
         left = len(self._data) - at
         if self.done or self._frame_bytes - left <= left // 8:
             return
-        self._data = memoryview(bytes(self._data[at:]))
+        try:
+            self._data = memoryview(bytes(self._data[at:]))
+        except MemoryError:
+            return  # there is no room for a copy: it stays where it is
         self._frame_bytes = left
         if self._walk is not None and batch is not None:
             self._walk.move(self._data, batch)

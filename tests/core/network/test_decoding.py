@@ -113,6 +113,7 @@ def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
     response(script, p0=Batches(0, [500 * KIB, 20 * KIB]), p1=Batches(0, [500 * KIB, 500 * KIB]))
     ((first, _),) = fetched(script)
+    assert asked(script) == {1 - first: 0}, "what came of the other was given up: it is fetched again"
     consume(script, first, 1, 500 * KIB)
     assert len(fetched(script)) == 1
 

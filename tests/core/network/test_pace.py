@@ -115,6 +115,14 @@ def test_a_throttle_time_is_obeyed() -> None:
     assert [round(at - start, 3) for at in script.beats] == [0.25, 1.75, 3.25]
 
 
+def test_a_throttle_time_is_believed_for_request_timeout_at_most() -> None:
+    script = Beating(request_timeout=2.0)
+    start = script.member(PENDING, 0)
+    script.throttle = 2e6
+    script.pass_time(5.0)
+    assert [round(at - start, 3) for at in script.beats] == [0.25, 2.25, 4.25]
+
+
 @pytest.mark.rule("19")
 def test_a_leader_of_another_client_says_nothing_and_a_hand_over_may_be_pending_for_a_moment() -> None:
     script = Beating(random=lambda: 0.0)

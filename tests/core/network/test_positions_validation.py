@@ -274,6 +274,36 @@ def test_an_older_leader_that_a_broker_still_tells_of_is_not_believed() -> None:
     assert {(node, part.leader_epoch) for node, part in fetches} == {(1, 5)}
 
 
+def test_an_epoch_that_its_leader_does_not_know_was_damaged_on_the_way() -> None:
+    """Law 4 of the cluster: three times, so that a leader may be late."""
+    script = Validating()
+    script.new_leader(1 << 20)
+    script.ended(10)
+    script.pass_time(1.0)
+    script.leader_epochs[0] = 3
+    known: list[int] = []
+    while known[-1:] != [3]:
+        known += [part.leader_epoch for _, part in script.fetch_parts() if part.partition == 0]
+        unknown = api.FetchedPartition(error=75)
+        quiet = api.FetchedPartition(next_offset=0, high_watermark=0)
+        script.response(api.Fetch, api.FetchResponse(partitions={tp(0): unknown, tp(1): quiet}))
+        script.pass_time(2.0)
+    assert known[:3] == [1 << 20] * 3
+    assert len(known) <= 5, "it may be asked once more before the metadata come"
+    assert script.take(PartitionFailed) == []
+
+
+def test_a_validation_that_names_such_an_epoch_is_made_with_the_right_one() -> None:
+    script = Validating()
+    script.new_leader(1 << 20)
+    script.leader_epochs[0] = 3
+    for _ in range(3):
+        assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 1 << 20}
+        script.ended(-1, -1, error=75)
+        script.pass_time(2.0)
+    assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 3}
+
+
 # --- topics that were made anew -----------------------------------------------------------------------------
 
 

@@ -171,6 +171,15 @@ def test_a_broker_that_throttles_is_not_asked_before_its_time() -> None:
     assert sorted(numbers(script.request().partitions)) == [(0, 0), (1, 0)]
 
 
+def test_a_throttle_time_is_believed_for_request_timeout_at_most() -> None:
+    script = Fetching(request_timeout=5.0)
+    script.reply(throttle_time=2e6, session_id=0)
+    script.pass_time(4.9)
+    assert "Fetch" not in script.waits()
+    script.pass_time(0.2)
+    assert "Fetch" in script.waits()
+
+
 @pytest.mark.requirement("surface/throttling")
 def test_what_a_throttled_answer_brings_is_taken() -> None:
     script = Fetching()

@@ -9,7 +9,8 @@ Laws
 3. A topic that the user asked for, or a partition, that stays unknown for 2 s is told, and a topic that may not be read
    at once; and again while that lasts. Of what only a fellow member reads, or one call asks for, nobody is told here.
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
-   speaks of the same topic.
+   speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
+   have been damaged on the way: then the next that is told is believed.
 5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user after 2 s, and again
    while it lasts; that none has answered for 2 s is logged in any case.
 """
@@ -44,6 +45,7 @@ MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
 _TOLD_AFTER: Final = 2.0
 _NAMED: Final = 5
+_EPOCH_DOUBTS: Final = 3
 
 
 class Cluster:
@@ -65,6 +67,8 @@ class Cluster:
         # Topics that a broker refuses or does not know: since when, and its error code.
         self._missing: dict[str, tuple[float, int]] = {}
         self._lacking: dict[TopicPartition, float] = {}
+        # How often its leader did not know the epoch.
+        self._doubts: dict[TopicPartition, int] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
         self.wanted: Callable[[TopicPartition], bool] = lambda _partition: True
@@ -184,6 +188,17 @@ class Cluster:
         if self.lacks(partition) and partition not in self._lacking:
             self._lacking[partition] = now
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
+
+    def doubt_epoch(self, partition: TopicPartition) -> None:
+        """Its leader does not know the leader epoch that is known here (law 4)."""
+        self._doubts[partition] = self._doubts.get(partition, 0) + 1
+        topic = self.topics.get(partition.topic)
+        if self._doubts[partition] < _EPOCH_DOUBTS or topic is None:
+            return
+        del self._doubts[partition]
+        parts = (replace(p, leader_epoch=-1) if p.partition == partition.partition else p for p in topic.partitions)
+        self.topics[topic.name] = replace(topic, partitions=tuple(parts))
+        self.refresh()
 
     def lacks(self, partition: TopicPartition) -> bool:
         """Whether its topic is known, and has no such partition."""

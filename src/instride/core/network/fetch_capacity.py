@@ -8,7 +8,8 @@ Laws
    broker is not waited for while there is room. One fetch asks for a share of a partition at most.
 3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
    the half, of which is counted what is really held. Without that room only small batches of a partition of which
-   nothing is buffered pass, and one batch alone where nothing waits that a poll could take: who consumes goes on.
+   nothing is buffered pass, and one batch alone where nothing waits that a poll could take: who consumes goes on. For
+   that one, what came of other partitions is given up.
 4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
    prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
    Both mean nothing where max_poll_records is -1.

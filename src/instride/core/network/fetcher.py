@@ -17,9 +17,11 @@ Laws
    after a seek or a new assignment, does not wait for a fetch that was sent without it: it goes with those that lag.
 7. Where the leader names a replica in our rack (KIP-392), that one is asked, for metadata_max_age, unless it fails,
    does not have the offset, or the leader changes: then the leader decides again.
-8. A broker that throttles is not asked before its time (KIP-219).
+8. A broker that throttles is not asked before its time (KIP-219), but for request_timeout at most: it may lie, or the
+   time may have been damaged on the way.
 9. What came is decoded when there is room for it (`room`), of each partition in turn, and so much in one turn of the
-   machine that heartbeats are never late.
+   machine that heartbeats are never late. While one batch passes alone that is larger than the room, nothing else that
+   came is kept: it is fetched again.
 10. Where an answer tells no end of the log, since a session leaves out what has no news, its end is taken to be where
     the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
 """
@@ -371,7 +373,7 @@ class Fetcher:
         self._node_backoff[node_id].succeeded()
         self._unreadable.discard(lane.key)
         if result.throttle_time > 0:
-            self._throttled[node_id] = now + result.throttle_time
+            self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
         table, arrival = self._held(), Arrival()
         undecoded = []
         note_fetch(table, _part(fences, lane.unproven), "")
@@ -520,7 +522,10 @@ class Fetcher:
         """Returns what the work counts for, or 0: there is no room."""
         free, alone = room.of(assigned)
         target = min(room.share - assigned.nbytes, _TURN_BYTES)
-        piece = undecoded.records.decode(target, free, alone=alone) if target > 0 else None
+        piece = undecoded.records.decode(target, free) if target > 0 else None
+        if piece is None and alone and target > 0:
+            self._forget_undecoded(assigned)
+            piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
             return 0
         if undecoded.records.done:
@@ -540,6 +545,12 @@ class Fetcher:
         if not arrival.partitions and arrival.records:
             self._context.connections.meter.decoded(arrival.records, arrival.nbytes, now)
         return piece.nbytes + _PIECE_BYTES
+
+    def _forget_undecoded(self, but: AssignedPartition) -> None:
+        for assigned in self._held().values():
+            if assigned is not but and assigned.undecoded is not None:
+                assigned.undecoded = None
+                self._context.touch()
 
     def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:
         """Law 4: the bytes may have been damaged on the way."""
@@ -563,6 +574,8 @@ class Fetcher:
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt(assigned, error, now)
         elif code in _RETRY:
+            if code == ErrorCode.UNKNOWN_LEADER_EPOCH:
+                self._cluster.doubt_epoch(assigned.partition)
             assigned.backoff.failed(now)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"

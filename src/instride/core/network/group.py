@@ -1094,7 +1094,7 @@ class Heartbeats:
             return
         if not isinstance(result, api.HeartbeatResponse) or stamp[0] != member.number:
             return
-        self._due = max(self._due, now + result.throttle_time)
+        self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
         error = result.error
         overtaken = stamp[1] != member.generation
         harmless = error == ILLEGAL_GENERATION and (member.rebalancing or overtaken)

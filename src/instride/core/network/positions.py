@@ -393,6 +393,8 @@ class Positions:
             self.fail(assigned, TopicAuthorizationFailedError(why))
         elif end.error:
             self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
+            if end.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
+                self._cluster.doubt_epoch(assigned.partition)
             self._cluster.refresh()
             assigned.backoff.failed(now)
         elif end.leader_epoch < 0 or end.end_offset < 0:
