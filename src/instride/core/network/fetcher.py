@@ -547,8 +547,8 @@ class Fetcher:
         return piece.nbytes + _PIECE_BYTES
 
     def _forget_undecoded(self, but: AssignedPartition) -> None:
-        for assigned in self._held().values():
-            if assigned is not but and assigned.undecoded is not None:
+        for assigned in list(self._held().undecoded()):
+            if assigned is not but:
                 assigned.undecoded = None
                 self._context.touch()
 
