@@ -36,8 +36,9 @@ help:
 demo: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m instride.demo $(DEMO_ARGS)
 
+# Each run has another seed of hashes, and all processes of a run the same: they must agree on the names of the tests.
 test: $(COMPILED)
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --junitxml=$(RESULTS) $(PYTEST_ARGS)
+	@$(WITH_JAVA) PYTHONHASHSEED="$${PYTHONHASHSEED:-$$(date +%s)}" $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --junitxml=$(RESULTS) $(PYTEST_ARGS)
 
 # Of the newest `make test`: a row of docs/conformance.md counts only if a test of it passed in that run.
 conformance: $(COMPILED)

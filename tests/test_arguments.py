@@ -197,7 +197,9 @@ def test_how_many_at_most_is_a_number(server: str) -> None:
 
 @pytest.mark.requirement("surface/arguments")
 @pytest.mark.parametrize(
-    "given", [(TP, OTHER), ([TP, OTHER],), ({TP, OTHER},), ([TP], OTHER), (("t", 0), ("t", 1))], ids=repr
+    "given",
+    [(TP, OTHER), ([TP, OTHER],), ({TP, OTHER},), ([TP], OTHER), (("t", 0), ("t", 1))],
+    ids=["one by one", "a list", "a set", "a list and one", "pairs"],
 )
 def test_partitions_one_by_one_or_as_any_iterable(consumer: Any, given: tuple[Any, ...]) -> None:
     consumer.assign([TP, OTHER])
