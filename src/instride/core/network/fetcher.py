@@ -81,6 +81,7 @@ class _Lane:
     unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
     suspects: asked for one by one, without the session (law 4).
     left: in the session, and to be dropped. again: to be looked at once the fetch was answered.
+    None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
     """
 
     __slots__ = ("again", "in_flight", "key", "left", "own", "session", "stamps", "suspects", "unproven", "unsure")
@@ -90,11 +91,11 @@ class _Lane:
         self.session = FetchSession()
         self.in_flight: Fences | None = None
         self.stamps: Fences = {}
-        self.own: set[TopicPartition] = set()
-        self.unsure: set[TopicPartition] = set()
-        self.unproven: set[TopicPartition] = set()
+        self.own: dict[TopicPartition, None] = {}
+        self.unsure: dict[TopicPartition, None] = {}
+        self.unproven: dict[TopicPartition, None] = {}
         self.suspects: dict[AssignedPartition, None] = {}
-        self.left: set[TopicPartition] = set()
+        self.left: dict[TopicPartition, None] = {}
         self.again: dict[AssignedPartition, None] = {}
 
     def asks_for(self, assigned: AssignedPartition) -> bool:
@@ -103,13 +104,13 @@ class _Lane:
 
     def leave(self, partition: TopicPartition) -> None:
         if self.in_flight is not None:
-            self.left.add(partition)
+            self.left[partition] = None
             return
         self.session.drop(partition)
         self.stamps.pop(partition, None)
-        self.own.discard(partition)
-        self.unsure.discard(partition)
-        self.unproven.discard(partition)
+        self.own.pop(partition, None)
+        self.unsure.pop(partition, None)
+        self.unproven.pop(partition, None)
 
 
 class Fetcher:
@@ -277,15 +278,15 @@ class Fetcher:
     def _join(self, lane: _Lane, assigned: AssignedPartition) -> None:
         tp = assigned.partition
         self._lane_of[assigned] = lane
-        (lane.unsure.add if assigned.known_end < 0 else lane.unsure.discard)(tp)
+        _mark(lane.unsure, tp, marked=assigned.known_end < 0)
         if assigned.fetch_error:
-            lane.unproven.add(tp)
+            lane.unproven[tp] = None
         if assigned.alone and assigned.trouble is not None:
             lane.suspects[assigned] = None
             return
         lane.session.put(self._partition(assigned))
         lane.stamps[tp] = assigned.stamp
-        (lane.own.add if self._leader_of.get(assigned) == lane.key[0] else lane.own.discard)(tp)
+        _mark(lane.own, tp, marked=self._leader_of.get(assigned) == lane.key[0])
 
     def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
         leader = self._cluster.leader(assigned.partition)
@@ -362,7 +363,7 @@ class Fetcher:
         if not isinstance(result, api.FetchResponse) or result.error:
             code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
             note_fetch(self._held(), fences, str(error))
-            lane.unproven.update(fences)
+            lane.unproven.update(dict.fromkeys(fences))
             if lane.session.failed(code):
                 self._context.log(logging.DEBUG, f"node {node_id} lost a fetch session: {error}")
             else:
@@ -376,8 +377,10 @@ class Fetcher:
             self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
         table, arrival = self._held(), Arrival()
         undecoded = []
-        note_fetch(table, _part(fences, lane.unproven), "")
-        lane.unproven.difference_update(fences)
+        proven = _part(fences, lane.unproven)
+        note_fetch(table, proven, "")
+        for partition in proven:
+            lane.unproven.pop(partition, None)
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is not None and fences.get(assigned.partition) == assigned.stamp and assigned.awaits_records:
@@ -582,6 +585,13 @@ class Fetcher:
             self._positions.fail(assigned, TopicAuthorizationFailedError(why))
         else:
             self._positions.fail(assigned, error)
+
+
+def _mark(group: dict[TopicPartition, None], partition: TopicPartition, *, marked: bool) -> None:
+    if marked:
+        group[partition] = None
+    else:
+        group.pop(partition, None)
 
 
 def _part(fences: Fences, partitions: Iterable[TopicPartition]) -> Fences:
