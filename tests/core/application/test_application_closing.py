@@ -154,6 +154,48 @@ def test_the_whole_ends_at_its_timeout(kind: Leaving) -> None:
     assert leaver.script.assignment() == set()
 
 
+@pytest.mark.rule("12")
+@KINDS
+def test_the_listener_hears_as_lost_of_what_was_not_complete_at_the_timeout(kind: Leaving) -> None:
+    """A commit that no broker answers, say: of each partition a listener hears the end, once."""
+    listener = RecordingListener()
+    leaver = Leaver(kind, listener=listener)
+    listener.heard.clear()
+    leaver.go()
+    leaver.settle(0, listener=True)
+    leaver.go(leaver.script.now + 10.0)
+    assert listener.heard == [("revoked", [0]), ("lost", [1, 2])]
+    assert leaver.script.assignment() == set()
+    leaver.go(leaver.script.now + 10.5)
+    assert leaver.ended
+    assert leaver.result in (False, None)
+    assert leaver.script.lost_partitions() == set()
+
+
+@pytest.mark.rule("12")
+@KINDS
+def test_what_was_answered_as_the_timeout_came_is_revoked(kind: Leaving) -> None:
+    listener = RecordingListener()
+    leaver = Leaver(kind, listener=listener)
+    listener.heard.clear()
+    leaver.go()
+    leaver.script.up(CommitsSettled(partitions=epochs(0, 1, 2)))
+    leaver.go(leaver.script.now + 10.0)
+    assert listener.heard == [("revoked", [0, 1, 2])]
+
+
+@pytest.mark.rule("12")
+@KINDS
+def test_an_error_of_a_listener_that_hears_of_a_loss_at_the_timeout_is_raised_at_the_end(kind: Leaving) -> None:
+    listener = RecordingListener()
+    leaver = Leaver(kind, listener=listener)
+    listener.error = LookupError("the user's bug")
+    leaver.go()
+    leaver.go(leaver.script.now + 10.0)
+    with pytest.raises(LookupError):
+        leaver.go(leaver.script.now + 10.5)
+
+
 @pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.rule("12")
 def test_a_close_that_did_not_do_everything_says_so() -> None:

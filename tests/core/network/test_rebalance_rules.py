@@ -19,11 +19,17 @@ from instride.core.events import (
     Subscribe,
     Unsubscribe,
 )
-from instride.errors import CommitFailedError, CommitOvertakenError, CommitRewindError, RebalanceInProgressError
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    CommitRewindError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+)
 from instride.wire import api
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NOT_COORDINATOR = 22, 25, 27, 16
-LOADING = 14
+LOADING, NOT_AUTHORIZED = 14, 30
 
 
 @pytest.fixture
@@ -250,6 +256,63 @@ def test_a_commit_that_is_answered_just_after_the_deadline_makes_it_a_revoke_and
     script.committed()
     assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
     assert script.take(Lost) == []
+
+
+def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> RevocationRequested:
+    """The broker refuses the last commit of what it asked for; whoever asked for that commit has given up waiting."""
+    script.member_of(1, 0, 1)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2, 0)
+    (asked,) = script.take(RevocationRequested)
+    call = script.commit({1: 5}, timeout=2.0)
+    script.complete(1)
+    for _ in range(4):
+        script.committed(code)
+        script.pass_time(1.0)
+        script.response(api.Heartbeat, api.HeartbeatResponse()) if "Heartbeat" in script.waits() else None
+    (told,) = (each for each in script.take(CallCompleted) if each.call == call)
+    assert isinstance(told.error, KafkaTimeoutError)
+    return asked
+
+
+@pytest.mark.rule("completing")
+@pytest.mark.parametrize("code", [LOADING, REBALANCE_IN_PROGRESS])
+def test_the_last_commit_is_tried_again_until_the_deadline_not_until_its_caller_gives_up(code: int) -> None:
+    script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
+    asked = asked_back_in_a_commit_outage(script, LOADING)
+    assert script.take(Revoked) == [], "the next owner would repeat what was finished"
+    if code == REBALANCE_IN_PROGRESS:
+        script.committed(code)
+        script.rebalance(3, 0)
+        script.pass_time(0.2)
+    assert script.committed() == {1: 5}
+    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+
+
+@pytest.mark.rule("completing")
+def test_the_last_commit_is_refused_for_good_and_the_revoke_completes() -> None:
+    script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
+    asked = asked_back_in_a_commit_outage(script, LOADING)
+    script.committed(NOT_AUTHORIZED)
+    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert any("offset 5 of t-1 was not committed" in line for line in script.logs)
+
+
+@pytest.mark.rule("deadline")
+def test_what_no_broker_took_until_the_deadline_is_lost_though_nobody_waits_for_it_any_more() -> None:
+    script = NetworkScript(
+        retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0, session_timeout=5.0, max_poll_interval=8.0
+    )
+    asked = asked_back_in_a_commit_outage(script, LOADING)
+    while script.now < asked.deadline + script.config.commit_budget:
+        script.do(Polled())
+        if "OffsetCommit" in script.waits():
+            script.committed(LOADING)
+        if "Heartbeat" in script.waits():
+            script.response(api.Heartbeat, api.HeartbeatResponse())
+        script.pass_time(0.5)
+    assert [each.partitions for each in script.take(Lost)] == [asked.partitions]
+    assert script.take(Revoked) == []
 
 
 # --- memberships -------------------------------------------------------------------------------------------

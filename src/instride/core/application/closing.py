@@ -2,8 +2,8 @@
 
 Laws
 1. Every held partition, a delayed one too, completes its revoke: commits first, then the listener, then the group.
-2. The whole is bounded by its deadline. When that ends first, what is left is told to the log by the facade and
-   the group is left all the same.
+2. The whole is bounded by its deadline. When that ends first, what is left is lost: the listener hears so, since what
+   was finished may not be committed, and the group is left all the same.
 3. A listener's error is raised at the end, when everything was done.
 4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
    first step of a close finds a consumer that goes on.
@@ -20,7 +20,7 @@ from instride.core.application.drain import drain
 from instride.core.application.polling import completed, finish_callback, run_callbacks
 from instride.core.application.state import ApplicationState, Callback
 from instride.core.application.writes import Write
-from instride.core.events import CallCompleted, Close, CompleteRevoke, Unsubscribe
+from instride.core.events import CallCompleted, Close, CompleteRevoke, Lost, Unsubscribe
 from instride.errors import ConsumerClosedError
 
 __all__ = ["close", "leave_group", "stop", "unsubscribe"]
@@ -84,15 +84,24 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     commit_before_release(state, now, completing)
     if completing:
         state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
-    while state.lists.owned and now < deadline:
+    while True:
         drain(state)
         yield from _take_losses(state, errors)
         yield from _take_completions(state, errors)
         # What was assigned meanwhile and nobody saw is left with the group.
         state.inbox.changes.clear()
-        if state.lists.owned:
-            now = state.holdings.now = yield Wait(until=deadline)
-    return not state.lists.owned
+        if not state.lists.owned or now >= deadline:
+            break
+        now = state.holdings.now = yield Wait(until=deadline)
+    return _nothing_is_left(state, errors)
+
+
+def _nothing_is_left(state: ApplicationState, errors: list[Exception]) -> bool:
+    """Law 2."""
+    late = {tp: owned.epoch for tp, owned in state.lists.owned.items()}
+    state.inbox.losses.append(Lost(partitions=late))
+    _take_losses(state, errors)
+    return not late
 
 
 def _take_completions(state: ApplicationState, errors: list[Exception]) -> Call[None]:

@@ -106,6 +106,10 @@ class MemberAssignment:
             return self._parting.get(partition) == epoch
         return seek_number > assigned.stale_seek_number
 
+    def completes(self, partition: TopicPartition) -> bool:
+        assigned = self.partitions.get(partition)
+        return assigned is not None and assigned.state is Ownership.COMPLETING
+
     # -- what the group says
 
     def apply(self, target: frozenset[TopicPartition], generation: int, now: float, *, member_id: str = "") -> None:

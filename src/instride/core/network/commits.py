@@ -17,6 +17,8 @@ Laws
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
 9. Where a partition began is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
+10. A commit of which everybody gave up waiting is not sent any more, but for one of a partition that completes its
+    revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ class Commits:
     """Not thread-safe: the network machine owns it.
 
     holds: whether what speaks of this partition, epoch and seek number may be committed.
+    completes: whether the revoke of this partition is completing.
     group_refused: hears of an error code by which the group's coordinator refused a commit, and when.
     """
 
@@ -87,6 +90,7 @@ class Commits:
         *,
         membership: Membership,
         holds: Callable[[TopicPartition, int, int], bool],
+        completes: Callable[[TopicPartition], bool],
         group_refused: Callable[[int, float], None],
     ) -> None:
         self._context = context
@@ -94,6 +98,7 @@ class Commits:
         self._coordinator = coordinator
         self._membership = membership
         self._holds = holds
+        self._completes = completes
         self._group_refused = group_refused
         self._backoff = context.backoff()
         self._queued: dict[TopicPartition, _Entry] = {}
@@ -402,8 +407,8 @@ class Commits:
 
     def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
         """Law 2: what was handed over meanwhile is the newer."""
-        if not entry.waiters:
-            return  # everybody who wanted it gave up
+        if not entry.waiters and not self._completes(tp):
+            return  # law 10
         if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
             self._abandon(tp, entry, _NOT_HELD)
             return
@@ -428,9 +433,10 @@ class Commits:
     def _expire(self, now: float) -> None:
         for waiter in self._waiters.due(now):
             if self._membership.sync_pending or self.deferred():
-                self._refuse(waiter, "the rebalance did not end within the commit's timeout")
+                self._refuse(waiter, "the rebalance did not end within the commit's timeout", late=True)
             else:
-                self._give_up(waiter, KafkaTimeoutError("the commit was not answered within its timeout"))
+                error = KafkaTimeoutError("the commit was not answered within its timeout")
+                self._give_up(waiter, error, late=True)
 
     def _refuse_the_impatient(self) -> None:
         """Who does not wait for a rebalance hears of it at once, unless its commit is on its way already."""
@@ -441,13 +447,12 @@ class Commits:
             if any(waiter.event.call in entry.waiters for entry in queued):
                 self._refuse(waiter, "a rebalance is under way")
 
-    def _refuse(self, waiter: Waiter, why: str) -> None:
-        self._give_up(
-            waiter, RebalanceInProgressError(f"{why}; poll, then commit what is still assigned and not committed yet")
-        )
+    def _refuse(self, waiter: Waiter, why: str, *, late: bool = False) -> None:
+        error = RebalanceInProgressError(f"{why}; poll, then commit what is still assigned and not committed yet")
+        self._give_up(waiter, error, late=late)
 
-    def _give_up(self, waiter: Waiter, error: KafkaError) -> None:
-        """Answer now. What only this one wanted is not sent any more."""
+    def _give_up(self, waiter: Waiter, error: KafkaError, *, late: bool = False) -> None:
+        """Answer now. What only this one wanted is not sent any more. late: but for law 10."""
         for tp in waiter.waiting:
             waiter.results[tp] = error
             in_flight = self._in_flight(tp)
@@ -457,7 +462,7 @@ class Commits:
                 entry = table.get(tp)
                 if entry is not None and waiter.event.call in entry.waiters:
                     del entry.waiters[waiter.event.call]
-                    if not entry.waiters:
+                    if not entry.waiters and not (late and self._completes(tp)):
                         del table[tp]
         waiter.waiting.clear()
         self._waiters.answer_done(waiter)

@@ -92,6 +92,7 @@ class NetworkMachine:
             self._coordinator,
             membership=membership,
             holds=self._holds,
+            completes=self._completes,
             group_refused=self._group_refused,
         )
         self._assignment = MemberAssignment(self._context, self.protocol, self._commits, membership.rejoin)
@@ -229,6 +230,9 @@ class NetworkMachine:
 
     def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
         return self._assignment.holds(partition, epoch, seek_number)
+
+    def _completes(self, partition: TopicPartition) -> bool:
+        return self._assignment.completes(partition)
 
     def _group_refused(self, code: int, now: float) -> None:
         self._group.commit_refused(code, now)
