@@ -97,6 +97,11 @@ def _given_back_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnedPartition, "restarting", back)
 
 
+def _what_was_sought_back_is_not_returned(patch: pytest.MonkeyPatch) -> None:
+    available = OwnedPartition.available
+    patch.setattr(OwnedPartition, "available", lambda held: 0 if held.seek_number > 0 else available(held))
+
+
 def _a_poll_that_raised_steps_again(patch: pytest.MonkeyPatch) -> None:
     begin = Poller._begin
 

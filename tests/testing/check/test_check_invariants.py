@@ -200,6 +200,21 @@ BROKEN: list[Broken] = [
     ("L3", "all is done", [*READS, poll("A", 5, 9), done("A", 5, 9), *commits("A", 5), END], {}),
     (
         "L3",
+        "what is sought back is returned",
+        [
+            *READS,
+            poll("A", 5, 9),
+            done("A", 5, 9),
+            *commits("A", 10),
+            ("A", "seek", P),
+            ("A", "positioned", P, 1, 7),
+            4.0,
+            END,
+        ],
+        {"kind": "faults"},
+    ),
+    (
+        "L3",
         "an interrupted end is an end",
         [
             ("A", "subscribes", ("t",)),
@@ -291,6 +306,19 @@ def test_each_rule_says_what_it_means() -> None:
 
 
 KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
+    "a user who sought back a moment before the end has not been returned it yet": (
+        [
+            *READS,
+            poll("A", 5, 9),
+            done("A", 5, 9),
+            *commits("A", 10),
+            ("A", "seek", P),
+            ("A", "positioned", P, 1, 7),
+            1.0,
+            END,
+        ],
+        {"kind": "faults"},
+    ),
     "a hand-over": (
         [*HANDED_OVER, poll("B", 5, 9, epoch=7), done("B", 5, 9, epoch=7), *commits("B", 10), END],
         {},

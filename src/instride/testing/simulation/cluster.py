@@ -1,7 +1,8 @@
 """`SimulatedCluster`: everything of one plan, put together and run.
 
 Laws
-1. A history ends when every record is committed and every member has closed, or at `ends_at`.
+1. A history ends when every record is committed, nobody reads again what he sought back to, and every member has
+   closed; or at `ends_at`.
 2. When the quiet time begins no fault is left, but for half open connections: these end by their requests' time-outs.
 """
 
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from instride.config import ConsumerConfig
+from instride.records import TopicPartition
 from instride.testing.check.parameters import Parameters
 from instride.testing.simulation.broker_model import HOST, PORT, BrokerModel
 from instride.testing.simulation.faults import Faults
@@ -33,8 +35,6 @@ _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still: a long poll, round trips, a turn of the others."""
 _LONGEST_REBALANCE = 3.0
 """Seconds in which all have joined: heartbeats, a commit budget, round trips."""
-_SETTLING = 2.0
-"""Seconds of quiet in which unruly users read again what they sought, and commit it."""
 _LATE = 0.5
 """How much later than its bound something may be told: the network thread's turn comes when it comes."""
 
@@ -79,8 +79,6 @@ class SimulatedCluster:
         self.network = Network(plan, self.scheduler, self.history, self.brokers)
         self._faults = Faults(plan, self.scheduler, self.history, self.brokers, self.network, self.members)
         self._closing = False
-        # An unruly user may have sought back a moment ago, and commit less than was committed.
-        self._settling = _SETTLING if any(each.loop == "unruly" for each in plan.members) else 0.0
         self._all_topics = tuple(plan.topic_sizes())
 
     def run(self) -> History:
@@ -129,9 +127,9 @@ class SimulatedCluster:
     # -- the end
 
     def _over(self) -> bool:
-        if self.scheduler.now <= self.plan.quiet_after + self._settling:
+        if self.scheduler.now <= self.plan.quiet_after:
             return False
-        if not self._closing and self._all_committed():
+        if not self._closing and self._all_committed() and self._all_read():
             self._closing = True
             for name in self.members:
                 self._leave(name)
@@ -140,8 +138,16 @@ class SimulatedCluster:
         return all(member.process.crashed for member in self.members.values())
 
     def _all_committed(self) -> bool:
-        committed = self.brokers.group.committed
-        return all(log.next_record(committed.next_offset(tp)) == log.end for tp, log in self.brokers.logs.items())
+        return all(self._is_at_end(tp, self.brokers.group.committed.next_offset(tp)) for tp in self.brokers.logs)
+
+    def _all_read(self) -> bool:
+        """A user who sought back a moment ago has not, and commits less than was committed if he is stopped now."""
+        running = (member.consumer.held() for member in self.members.values() if member.process.running)
+        return all(at is not None and self._is_at_end(tp, at) for held in running for tp, at in held.items())
+
+    def _is_at_end(self, partition: TopicPartition, offset: int) -> bool:
+        log = self.brokers.logs[partition]
+        return log.next_record(offset) == log.end
 
     # -- members
 

@@ -7,7 +7,7 @@ from typing import Final
 from instride.testing.check.events import Event
 from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
-from instride.testing.check.steps import EndOf
+from instride.testing.check.steps import Change, EndOf
 
 _LATE: Final = 1.0
 """Seconds that the last request and its answer may take."""
@@ -31,6 +31,20 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
     if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
         return f"{end.partition}: {at} of {end.end} is committed"
     return None
+
+
+def _all_was_to_be_done(step: Change, _state: HistoryState) -> bool:
+    return bool(step.event.detail[0])
+
+
+@rule("L3", "what is sought back is returned", "standing", bound="gap", when=_all_was_to_be_done)
+def l3_standing(step: Change, state: HistoryState) -> str | None:
+    """The same of records that were committed before: a user who sought back to them has them again, and whoever is a
+    member still when all was to be done does not stand still before a record."""
+    each, since = step.each, step.each.waiting_since
+    if since is None or step.event.time - since <= (state.judged_by.gap or 0.0):
+        return None
+    return f"{each} stands still at {each.next} since {since:.3f}"
 
 
 @rule("L3", "a rebalance waits for no delay", "group", within="faultless", bound="rebalance")
