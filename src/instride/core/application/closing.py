@@ -93,14 +93,14 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
         if not state.lists.owned or now >= deadline:
             break
         now = state.holdings.now = yield Wait(until=deadline)
-    return _nothing_is_left(state, errors)
+    return (yield from _nothing_is_left(state, errors))
 
 
-def _nothing_is_left(state: ApplicationState, errors: list[Exception]) -> bool:
+def _nothing_is_left(state: ApplicationState, errors: list[Exception]) -> Call[bool]:
     """Law 2."""
     late = {tp: owned.epoch for tp, owned in state.lists.owned.items()}
     state.inbox.losses.append(Lost(partitions=late))
-    _take_losses(state, errors)
+    yield from _take_losses(state, errors)
     return not late
 
 
