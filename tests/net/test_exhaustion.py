@@ -16,6 +16,8 @@ from instride import Consumer, TopicPartition
 from instride.config import ConsumerConfig
 from instride.errors import KafkaTimeoutError, TransportError
 from instride.net.authentication import authenticator
+from instride.net.clock import now
+from instride.net.mailbox import Mailbox
 from instride.net.transport import Transport
 from instride.wire.connection import Connection
 
@@ -47,6 +49,19 @@ def test_a_consumer_that_cannot_start_says_so_leaves_nothing_behind_and_starts_l
         gc.collect()
         consumer.assign([TP])
         consumer.close(timeout=1.0)
+
+
+def test_a_loop_that_tries_to_start_again_at_once_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", retry_backoff=0.25)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        patch.setattr(Mailbox, "wait", lambda _self, until: waits.append(until - now()))
+        for _ in range(3):
+            with pytest.raises(TransportError):
+                consumer.assign([TP])
+    assert [0.0 < each <= 0.25 for each in waits] == [True] * 3
+    consumer.close(timeout=1.0)
 
 
 @pytest.mark.parametrize("what", ["thread", "files"])

@@ -288,3 +288,13 @@ def test_a_version_that_nobody_knows_is_told_as_unknown(monkeypatch: pytest.Monk
         assert software_version() == "unknown"
     finally:
         software_version.cache_clear()
+
+
+@pytest.mark.parametrize("versions", [(8193, 11), (-1, 4)])
+def test_versions_that_cannot_be_are_no_handshake(versions: tuple[int, int]) -> None:
+    """Else they would be believed for as long as the connection lives."""
+    connection = Connection(client_id="test", max_frame_bytes=1000)
+    connection.handshake()
+    connection.receive_data(greeting(ranges={2: versions}))
+    assert isinstance(connection.failure, ProtocolError)
+    assert not connection.ready

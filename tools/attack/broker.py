@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from attack.bytes_of import array, assignment, batch, record, text
@@ -21,6 +22,8 @@ from instride.wire.entities import read_request
 __all__ = ["Broker", "Request"]
 
 VERSIONS = {18: 0, 3: 7, 10: 1, 11: 5, 14: 3, 12: 3, 13: 2, 9: 5, 8: 7, 2: 5, 23: 3, 1: 11, 17: 1, 36: 1}
+# aiokafka has Metadata up to 5 and ListOffsets up to 3: both without the leaders' epochs.
+_LEAST = {3: 5, 2: 2}
 PER_BATCH = 10
 
 Request = dict[str, Any]
@@ -36,8 +39,8 @@ class Broker:
     def __init__(self) -> None:
         self.asked: Counter[int] = Counter()
         self.fetched: Counter[int] = Counter()
-        # most: how many bytes of a partition were asked for, of the fetch that this thread answers.
-        self.sizes = threading.local()
+        # Of the request that this thread answers: its version; of a fetch, how many bytes of a partition it wants.
+        self.asking = threading.local()
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -74,6 +77,7 @@ class Broker:
         return struct.pack(">ii", len(body) + 4, correlation) + body
 
     def body(self, key: int, version: int, rest: bytes) -> bytes:
+        self.asking.version = version
         if key == 18:
             return self.versions(version)
         return self.answer(key, read_request(rest, key, version))
@@ -99,9 +103,8 @@ class Broker:
     # -- what a case may lie about
 
     def versions(self, version: int) -> bytes:
-        known = [
-            struct.pack(">hhh", key, most, most) for key, most in VERSIONS.items() if self.sasl or key < 17 or key == 23
-        ]
+        offered = [key for key in VERSIONS if self.sasl or key < 17 or key == 23]
+        known = [struct.pack(">hhh", key, _LEAST.get(key, VERSIONS[key]), VERSIONS[key]) for key in offered]
         # Of no use here, but librdkafka takes a broker without Produce for one of 2015.
         known += [struct.pack(">hhh", 18, 0, 0), struct.pack(">hhh", 0, 3, 8)]
         return struct.pack(">h", 35 if version else 0) + array(known)
@@ -115,7 +118,9 @@ class Broker:
     def topic_entry(self, topic: str) -> bytes:
         if topic != "t":
             return struct.pack(">h", 3) + text(topic) + b"\0" + array(())
-        entries = (self.partition_entry(topic, index) for index in range(self.partitions))
+        entries: Iterable[bytes] = (self.partition_entry(topic, index) for index in range(self.partitions))
+        if self.asking.version < 7:
+            entries = (each[:10] + each[14:] for each in entries)
         return struct.pack(">h", 0) + text(topic) + b"\0" + array(entries)
 
     def metadata(self, request: Request) -> bytes:
@@ -175,11 +180,14 @@ class Broker:
         return bytes(4) + array(map(topic, request["topics"]))
 
     def list_offsets(self, request: Request) -> bytes:
+        size = 26 if self.asking.version >= 4 else 22
+
+        def offset(each: Request) -> bytes:
+            found = 0 if each["timestamp"] == -2 else self.end
+            return struct.pack(">ihqqi", each["partition_index"], 0, -1, found, 0)[:size]
+
         def topic(asked: Request) -> bytes:
-            return text(asked["name"]) + array(
-                struct.pack(">ihqqi", each["partition_index"], 0, -1, 0 if each["timestamp"] == -2 else self.end, 0)
-                for each in asked["partitions"]
-            )
+            return text(asked["name"]) + array(map(offset, asked["partitions"]))
 
         return bytes(4) + array(map(topic, request["topics"]))
 
@@ -197,7 +205,7 @@ class Broker:
         for topic in request["topics"]:
             for each in topic["partitions"]:
                 self.fetched[each["partition"]] += 1
-                self.sizes.most = min(each["partition_max_bytes"], request["max_bytes"] - brought_bytes)
+                self.asking.most = min(each["partition_max_bytes"], request["max_bytes"] - brought_bytes)
                 entry = self.fetch_entry(each["partition"], each["fetch_offset"])
                 brought += len(entry) > 60
                 brought_bytes += len(entry)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from attack.broker import PER_BATCH, Broker, Request
 from attack.bytes_of import array, assignment, batch, record, text
 
-__all__ = ["CASES", "Case"]
+__all__ = ["CASES", "FOR_ALL", "Case"]
 
 SECRET = "canary-K1tty/9&zq+7x"  # noqa: S105 - nobody's
 SASL = {
@@ -75,6 +75,36 @@ class Case:
 
 
 CASES: list[Case] = []
+# Cases that need nothing of a client but its plain settings: they are run against others too.
+FOR_ALL = frozenset(
+    {
+        "header bomb",
+        "decompression bomb, zstd",
+        "compressible lines",
+        "aborted transactions, 7 M",
+        "base offset, bit 20",
+        "base offset, bit 40",
+        "base offset, bit 62",
+        "batch before the fetch offset",
+        "out of range, once",
+        "out of range, once, earliest",
+        "out of range, for ever",
+        "a partition 300 times",
+        "length prefix, before the handshake",
+        "length prefix, for metadata",
+        "length prefix, for a fetch",
+        "web server",
+        "join 22 for ever",
+        "join 27 for ever",
+        "sync 27 for ever",
+        "no leaders",
+        "20,000 partitions",
+        "100,000 partitions that do not exist",
+        "a fellow's typo",
+        "evil host names",
+        "300 names",
+    }
+)
 TRANSPORT = ("TransportError", "ProtocolError", "FrameTooLargeError", "NotKafkaError", "KafkaTimeoutError")
 
 
@@ -96,7 +126,7 @@ def header_bomb() -> bytes:
     return batch(0, record(0, b"0:0", 20_000_000), 1, "zstd")
 
 
-@case("header bomb", "1", "20 M headers in one record of a 1.3 KB batch", flows=(1, 2), errors=("CorruptRecordError",))
+@case("header bomb", "1", "20 M headers in one record of a batch of 4 KB", flows=(1, 2), errors=("CorruptRecordError",))
 class HeaderBomb(Broker):
     def __init__(self) -> None:
         header_bomb()  # it takes seconds: not while the victim waits
@@ -169,7 +199,7 @@ class HeaderBombs(Broker):
         super().__init__()
 
     def records(self, index: int, offset: int) -> bytes:
-        return lines(offset, "none", self.sizes.most) if index % 2 else most_headers()
+        return lines(offset, "none", self.asking.most) if index % 2 else most_headers()
 
 
 @case(
@@ -188,7 +218,7 @@ class LargeValues(Broker):
 
     def records(self, index: int, offset: int) -> bytes:
         if index > 2:
-            return lines(offset, "none", self.sizes.most)
+            return lines(offset, "none", self.asking.most)
         return struct.pack(">q", offset) + large_value()[8:]
 
 
@@ -212,7 +242,7 @@ class LogLines(Broker):
     partitions, end = 50, 1_000_000_000
 
     def records(self, index: int, offset: int) -> bytes:
-        return lines(offset, "gzip", self.sizes.most)
+        return lines(offset, "gzip", self.asking.most)
 
 
 @case(
@@ -399,6 +429,26 @@ for _key, _length, _when in (
     )(type(f"Claims_{_key}", (Claims,), {"at": _key, "length": _length, "sasl": _key == 36}))
 
 
+@case(
+    "20 brokers that claim",
+    "9",
+    "20 brokers, each of which claims 60 MiB for a fetch, sends four bytes and is silent",
+    assign=20,
+    may_raise=TRANSPORT,
+    seconds=4.0,
+    requests=1000,
+)
+class TwentyBrokers(Claims):
+    partitions, at, length = 20, 1, 60 << 20
+
+    def nodes(self) -> list[tuple[int, str, int]]:
+        return [(number, "127.0.0.1", self.port) for number in range(1, 21)]
+
+    def partition_entry(self, topic: str, index: int) -> bytes:
+        made = super().partition_entry(topic, index)
+        return made[:6] + struct.pack(">i", index + 1) + made[10:]
+
+
 @case("array lengths", "9", "metadata that claims two milliards of brokers", may_raise=TRANSPORT, seconds=2.0)
 class Milliards(Broker):
     def metadata(self, request: Request) -> bytes:
@@ -509,6 +559,23 @@ class Leaderless(Broker):
         if index < 2:
             return super().partition_entry(topic, index)
         return struct.pack(">hiiiiii", 5, index, -1, 0, 0, 0, 0)
+
+
+@case(
+    "20,000 partitions",
+    "3",
+    "a member of 20,000 partitions, two of which have records",
+    assign=0,
+    flows=(0, 19_999),
+    seconds=4.0,
+    most_seconds=60.0,
+    requests=1000,
+)
+class ManyPartitions(Broker):
+    partitions = 20_000
+
+    def records(self, index: int, offset: int) -> bytes:
+        return super().records(index, offset) if index in (0, 19_999) else b""
 
 
 @case(
@@ -784,6 +851,21 @@ class NoThreadsForNames(Broker):
 )
 class LittleMemory(LogLines):
     pass
+
+
+@case(
+    "too little memory",
+    "4",
+    "40 MiB of addresses, and values of 60 MB in three partitions of three",
+    limits={"RLIMIT_AS": 40 << 20},
+    limit_later=True,
+    values=False,
+    errors=("TransportError",),
+    may_raise=TRANSPORT,
+    seconds=3.0,
+)
+class TooLittleMemory(LargeValues):
+    partitions = 3
 
 
 # -- a damaging network

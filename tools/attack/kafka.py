@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 from attack.broker import Broker
 from attack.cases import Case
@@ -30,15 +31,15 @@ WRITTEN = 600
 _HARMLESS = frozenset({"cut", "late"})
 
 
-def write(kafka: LocalKafka, topic: str) -> None:
-    """WRITTEN records to each partition, in batches of twenty."""
+def write(kafka: LocalKafka, topic: str, numbers: Iterable[int] = range(PARTITIONS)) -> None:
+    """WRITTEN records to each of these partitions, in batches of twenty."""
     from confluent_kafka import Producer  # noqa: PLC0415 - of the tests alone
 
-    for number, codec in enumerate(CODECS):
+    for number in numbers:
         producer = Producer(
             {
                 "bootstrap.servers": kafka.bootstrap_servers,
-                "compression.type": codec,
+                "compression.type": CODECS[number],
                 "batch.num.messages": 20,
                 "linger.ms": 50,
             }

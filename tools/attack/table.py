@@ -1,12 +1,15 @@
-"""What became of the cases, as a page."""
+"""What became of the cases, as a page: ours, and a part of them against other clients."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 
 from attack.judge import MIB, Outcome
 
-__all__ = ["page", "row"]
+__all__ = ["other_row", "others_head", "row", "write_others", "write_own"]
 
 _HEAD = """# Attacks and outcomes
 
@@ -18,6 +21,15 @@ the start, "worked" the longest that a call worked beyond its time-out, "lines" 
 | case | what is done | outcome | raised | memory | worked | lines |
 |---|---|---|---|---|---|---|
 """
+_OTHERS = "\n## The same cases against other clients\n"
+_OTHERS_HEAD = """
+Made by `make attack ATTACK_ARGS="--others --write docs/attacks.md"`: those cases that need no more than the plain
+settings of each client, run and judged in the same way; any error of the client's own is well. The bounds are ours: the
+others have promised none of them. Each cell: the outcome, the peak of memory above the start, and how long the process
+worked for it. A consumer that "stands still" did not get the records of partitions that nobody lied about.
+
+"""
+_LONGEST_CELL = 150
 
 
 def row(outcome: Outcome) -> str:
@@ -32,9 +44,32 @@ def row(outcome: Outcome) -> str:
     return _row(case.name, case.lie, verdict, raised, f"{seen['memory'] / MIB:.0f} MiB", worked, str(seen["lines"]))
 
 
+def others_head(clients: Sequence[str]) -> str:
+    versions = [f"{name} {version(name)}" for name in clients]
+    return _OTHERS_HEAD + f"{_row('case', *versions)}\n{'|---' * (len(clients) + 1)}|\n"
+
+
+def other_row(name: str, outcomes: Sequence[Outcome]) -> str:
+    return _row(name, *map(_cell, outcomes))
+
+
+def write_own(page: Path, outcomes: Sequence[Outcome]) -> None:
+    _, head, others = (page.read_text() if page.exists() else "").partition(_OTHERS)
+    page.write_text(_HEAD + "".join(f"{row(each)}\n" for each in outcomes) + head + others)
+
+
+def write_others(page: Path, table: str) -> None:
+    own = (page.read_text() if page.exists() else _HEAD).partition(_OTHERS)[0]
+    page.write_text(own + _OTHERS + table)
+
+
+def _cell(outcome: Outcome) -> str:
+    seen = outcome.seen
+    said = "; ".join(re.sub(r": [\[{(].*", "", each, flags=re.S) for each in outcome.broken) or "holds"
+    if "died" in seen:
+        return said[:_LONGEST_CELL]
+    return f"{said[:_LONGEST_CELL]}; {seen['memory'] / MIB:.0f} MiB; {seen['work']:.1f} s"
+
+
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
-
-
-def page(outcomes: Sequence[Outcome]) -> str:
-    return _HEAD + "".join(f"{row(each)}\n" for each in outcomes)

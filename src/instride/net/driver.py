@@ -21,7 +21,7 @@ from typing import TypeVar
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Call
 from instride.core.application.state import OnCommit
-from instride.errors import ConcurrentUseError, IllegalStateError
+from instride.errors import ConcurrentUseError, IllegalStateError, TransportError
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
 from instride.net.shell import Shell
@@ -52,6 +52,7 @@ class Driver(Shell):
 
     def __init__(self, config: ConsumerConfig, *, ranges: bool = False, on_commit: OnCommit | None = None) -> None:
         self._mailbox = Mailbox()
+        self._retry_backoff = config.retry_backoff
         super().__init__(config, self._mailbox, ranges=ranges, on_commit=on_commit)
         # The thread and the frame of the verb that entered first; its key is "first".
         self._inside: dict[str, tuple[int, FrameType]] = {}
@@ -109,6 +110,13 @@ class Driver(Shell):
     def nested(self) -> bool:
         """Whether the present call comes from within another, that is from a listener."""
         return self._depth > 1
+
+    def _wake_network(self) -> None:
+        try:
+            super()._wake_network()
+        except TransportError:
+            self._mailbox.wait(now() + self._retry_backoff)  # a loop that tries again at once must not spin
+            raise
 
     # -- running
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from instride.errors import KafkaError, UnsupportedVersionError, error_for_code
+from instride.errors import KafkaError, ProtocolError, UnsupportedVersionError, error_for_code
 from instride.wire.api import ApiVersions
 from instride.wire.codecs import codec_of
 from instride.wire.reader import Reader
@@ -48,7 +48,11 @@ class Handshake:
         assert self._asked is not None, "nothing was asked"
         error = Reader(body).int16()
         if error == 0:
-            self.versions = codec_of(ApiVersions).decode(body, self._asked, ApiVersions()).versions
+            versions = codec_of(ApiVersions).decode(body, self._asked, ApiVersions()).versions
+            wrong = [key for key, (lowest, highest) in versions.items() if not 0 <= lowest <= highest]
+            if wrong:
+                raise ProtocolError(f"the broker states versions that cannot be, of the api keys {wrong[:5]}")
+            self.versions = versions
             return None
         if error != _UNSUPPORTED_VERSION:
             return error_for_code(error, f"the broker refused ApiVersions with error code {error}")

@@ -14,6 +14,7 @@ from instride.errors import (
     NotKafkaError,
     ProtocolError,
     TransportError,
+    UnsupportedVersionError,
 )
 from instride.wire import api
 
@@ -257,3 +258,29 @@ def test_requests_hear_of_refused_credentials_as_of_a_broken_connection_so_that_
     assert isinstance(error, TransportError)
     assert error.retriable
     assert isinstance(error.__cause__, AuthenticationError)
+
+
+def test_a_broker_that_is_said_not_to_know_what_all_know_is_asked_anew(box: Outbox) -> None:
+    """Law 8: on another connection; what was under way on this one is told of it first."""
+    box.send("a")
+    box.connections.opened(KEY, 0.0)
+    unsupported = UnsupportedVersionError("the broker does not know the request FindCoordinator")
+    box.connections.response_received(box.request_id("a"), unsupported, 1.0)
+    assert box.ended == [("a", unsupported)]
+    assert isinstance(box.out[-1], CloseConnection)
+    box.send("b", 1.0)
+    assert box.transmitted() == ["a"]
+    box.connections.expire(3.0)
+    assert box.opens() == 2
+
+
+def test_one_that_was_closed_meanwhile_is_not_closed_again(box: Outbox) -> None:
+    request = api.FindCoordinator(group_id="a")
+
+    def close(_result: object, now: float) -> None:
+        box.connections.close(KEY, TransportError("gone"), now)
+
+    box.connections.send(KEY, WHERE, request, close, 0.0)
+    box.connections.opened(KEY, 0.0)
+    box.connections.response_received(box.request_id("a"), UnsupportedVersionError("none"), 1.0)
+    assert sum(isinstance(each, CloseConnection) for each in box.out) == 1

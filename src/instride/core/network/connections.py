@@ -11,6 +11,8 @@ Laws
    above it. (Join and Sync, which wait for others, are on a connection of their own and count for nothing.)
 7. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
    is a broken connection: when the credentials are good again, all goes on.
+8. A broker that is said not to know what every broker knows is asked anew what it knows, on another connection: what it
+   said when this one was opened may have been damaged on the way.
 """
 
 from __future__ import annotations
@@ -38,8 +40,21 @@ from instride.errors import (
     KafkaTimeoutError,
     ProtocolError,
     TransportError,
+    UnsupportedVersionError,
 )
-from instride.wire.api import Request, Response
+from instride.wire.api import (
+    Fetch,
+    FindCoordinator,
+    Heartbeat,
+    JoinGroup,
+    ListOffsets,
+    Metadata,
+    OffsetCommit,
+    OffsetFetch,
+    Request,
+    Response,
+    SyncGroup,
+)
 
 __all__ = ["Address", "Connections", "NotSentError", "OnDone", "Wanted"]
 
@@ -49,6 +64,17 @@ OnDone = Callable[[Response | Exception, float], None]
 Wanted = Callable[[float], bool]
 """Whether a request is still to be sent, at that time."""
 _REFUSED_BACKOFF = 1.0
+_KNOWN_TO_ALL = (
+    Fetch,
+    FindCoordinator,
+    Heartbeat,
+    JoinGroup,
+    ListOffsets,
+    Metadata,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
 # A user who does not poll is told again, but not often: what is told waits in a queue.
 _TOLD_AGAIN = 5.0
 
@@ -238,6 +264,15 @@ class Connections:
                 self.round_trip = max(took, (self.round_trip + took) / 2)
             self.meter.response_received(pending.request, result, pending.sent_at, now)
             pending.on_done(result, now)
+            if isinstance(result, UnsupportedVersionError) and isinstance(pending.request, _KNOWN_TO_ALL):
+                self._renegotiate(key, now)
+
+    def _renegotiate(self, key: ConnectionKey, now: float) -> None:
+        """Law 8."""
+        link = self._links[key]
+        if link.state is _State.READY:
+            self._out.append(CloseConnection(key=key))
+            self.closed(key, TransportError(f"{_name(link)} is asked anew for its versions"), now)
 
     # -- time
 
