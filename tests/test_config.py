@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from instride import _config_names as config_names
 from instride import config as config_module
-from instride import config_names
 from instride.config import (
     ConsumerConfig,
     ConsumerSettings,

@@ -14,8 +14,7 @@ from instride.core.application.partition import Delivery
 from instride.core.network.ranges import RangeChunk
 from instride.errors import OffsetGapError
 from instride.ledger import OffsetLedger
-from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition
 
 P0 = TopicPartition("flights", 0)
 P1 = TopicPartition("flights", 1)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.ledger import OffsetLedger
-from instride.records import TopicPartition
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord, TopicPartition
 
 Pending = tuple[CommitSnapshot, TopicPartition, CommitEntry]
 PARTITIONS = [TopicPartition("flights", number) for number in range(3)]

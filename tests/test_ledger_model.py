@@ -13,8 +13,7 @@ from instride.commits import CommitEntry, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import OffsetGapError
 from instride.ledger import OffsetLedger
-from instride.records import OffsetRange, TopicPartition
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord, OffsetRange, TopicPartition
 
 PARTITIONS = [TopicPartition("t", number) for number in range(2)]
 PARTITION = st.sampled_from(PARTITIONS)

@@ -8,8 +8,7 @@ from weakref import finalize
 
 from instride.commits import CommitSnapshot
 from instride.ledger import OffsetLedger
-from instride.records import TopicPartition
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord, TopicPartition
 
 PARTITIONS = 4
 ROUNDS = 60

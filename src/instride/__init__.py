@@ -19,6 +19,7 @@ from instride.processing.policy import DeadLetterRecord, Retry, RetryRecord, Ski
 from instride.processing.processor import Processor
 from instride.processing.running import RunningProcessor
 from instride.records import (
+    ConsumerRecord,
     GroupMetadata,
     Node,
     OffsetAndMetadata,
@@ -27,7 +28,6 @@ from instride.records import (
     PartitionInfo,
     TopicPartition,
 )
-from instride.wire.decoder import ConsumerRecord
 from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = [

@@ -30,6 +30,7 @@ from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors
 from instride.net.clock import now
 from instride.net.driver import Driver
+from instride.observers import ObservedListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 __all__ = ["Member"]
@@ -69,7 +70,11 @@ class Member(Verbs):
         pattern is given, ValueError for a pattern that is no regular expression.
         """
         with self._driver.use():
-            self._application.subscribe(topics, arguments.listener(listener), pattern)
+            heard = arguments.listener(listener)
+            if self._observers:
+                topics = self._observed_topics(topics)
+                heard = heard and ObservedListener(heard, self._observers)
+            self._application.subscribe(topics, heard, pattern)
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""
@@ -77,7 +82,9 @@ class Member(Verbs):
             self._refuse_in_listener("unsubscribe")
             limit = self._timeout("unsubscribe", timeout)
             try:
+                self._observers.each(lambda observer: observer.on_unsubscribe(done=False))
                 self._driver.run(self._application.unsubscribe(now(), limit))
+                self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
                 self._application.give_up(now(), limit)
                 raise
@@ -226,6 +233,7 @@ class Member(Verbs):
     def _run_close(self, timeout: float, *, leave_group: bool | None) -> None:
         try:
             clean = self._driver.run(self._application.close(now(), timeout, leave=leave_group))
+            self._observers.each(lambda observer: observer.on_close(clean=clean))
             if not clean:
                 _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
         except NetworkThreadDiedError as error:
@@ -250,4 +258,9 @@ class Member(Verbs):
         self, timeout: float | None, *, immediate: bool, limit: int | None, read: Read | None = None
     ) -> PollResult:
         self._refuse_in_listener("poll")
-        return self._driver.run(self._poll_call(timeout, immediate=immediate, limit=limit, read=read))
+        try:
+            return self._driver.run(self._poll_call(timeout, immediate=immediate, limit=limit, read=read))
+        except NetworkThreadDiedError as error:
+            died = error
+            self._observers.each(lambda observer: observer.on_died(died))
+            raise

@@ -19,11 +19,13 @@ from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
+from instride.errors import IllegalStateError, KafkaError, WakeupError
 from instride.interceptors import Interceptors
 from instride.metrics import MetricName
 from instride.net.async_driver import AsyncDriver
 from instride.net.clock import now
 from instride.net.driver import Driver
+from instride.observers import Observer, Observers, Polled
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold
 
@@ -41,6 +43,20 @@ class Verbs:
     _application: ApplicationMachine
     _config: ConsumerConfig
     _interceptors: Interceptors
+
+    def observe(self, observer: Observer) -> None:
+        """Let it hear what this consumer does (`instride.observers`). Before the first use of the consumer only:
+        IllegalStateError later, since an observer that misses the beginning is told a wrong story.
+        """
+        with self._driver.use():
+            if self._driver.started:
+                raise IllegalStateError("observe a consumer before its first use: what came before is not known")
+            self._observers.add(observer)
+            observer.on_observed(self, self._config)
+
+    @property
+    def _observers(self) -> Observers:
+        return self._driver.observers
 
     def change_settings(self, **settings: Unpack[RunningSettings]) -> None:
         """Change what may be changed while the consumer runs: `max_poll_records`, `fetch_fairness`, `prefetch`,
@@ -114,7 +130,11 @@ class Verbs:
         """
         with self._driver.use():
             wanted = arguments.partitions("delay_revoke", partitions)
-            return self._application.delay_revoke(wanted, reason=reason, now=now())
+            accepted = self._application.delay_revoke(wanted, reason=reason, now=now())
+            if self._observers and wanted:
+                told = tuple(sorted(wanted))
+                self._observers.each(lambda observer: observer.on_delay_revoke(told, accepted=accepted))
+            return accepted
 
     def failed_partitions(self) -> dict[TopicPartition, Exception]:
         """What keeps partitions of ours from going on, until that has passed: a record that cannot be deserialized, a
@@ -147,7 +167,7 @@ class Verbs:
         """
         with self._driver.use():
             to = arguments.seek_offset(offset)
-            self._application.seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
+            self._seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
@@ -162,7 +182,11 @@ class Verbs:
     ) -> None:
         with self._driver.use():
             for partition in arguments.named_partitions(verb, partitions) or tuple(self._application.assignment()):
-                self._application.seek(partition, where)
+                self._seek(partition, where)
+
+    def _seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        self._application.seek(partition, offset, leader_epoch)
+        self._observers.each(lambda observer: observer.on_seek(partition))
 
     def lag(self, partition: TopicPartition) -> int | None:
         """Records between the position and the partition's end as the last fetch saw it; None while unknown. Local.
@@ -206,11 +230,13 @@ class Verbs:
         self, offsets: Offsets | None, timeout: float | None, *, wait_for_rebalance: bool, allow_rewind: bool
     ) -> Call[CommitResult]:
         limit, what = self._timeout("commit", timeout), arguments.commit_offsets(offsets)
-        return self._application.commit(now(), what, limit, carry_over=wait_for_rebalance, allow_rewind=allow_rewind)
+        call = self._application.commit(now(), what, limit, carry_over=wait_for_rebalance, allow_rewind=allow_rewind)
+        return self._observed_commit(what, call) if self._observers else call
 
     def _commit_async(self, offsets: Offsets | None, *, allow_rewind: bool) -> Future[CommitResult]:
         futures: list[Future[CommitResult]] = []
         what = arguments.commit_offsets(offsets)
+        self._observers.each(lambda observer: observer.on_commit(what, self._application.positions))
         self._application.commit_async(
             now(), what, allow_rewind=allow_rewind, on_call=lambda call: futures.append(self._driver.future(call))
         )
@@ -254,7 +280,40 @@ class Verbs:
     ) -> Call[PollResult]:
         wait = arguments.seconds("poll", timeout, default=arguments.FOREVER)
         most = self._config.max_poll_records if limit is None else arguments.count("poll", self._limit_name, limit)
-        return self._application.poll_aside(now(), wait, immediate=immediate, limit=most, read=read)
+        call = self._application.poll_aside(now(), wait, immediate=immediate, limit=most, read=read)
+        return self._observed_poll(call) if self._observers else call
+
+    # -- what observers hear
+
+    def _observed_topics(self, topics: Iterable[str] | None) -> Iterable[str] | None:
+        """The topics, which are read once."""
+        topics = topics if topics is None or isinstance(topics, str) else tuple(topics)
+        named = topics if isinstance(topics, tuple) else ()
+        self._observers.each(lambda observer: observer.on_subscribe(named))
+        return topics
+
+    def _observed_commit(self, offsets: Offsets | None, call: Call[CommitResult]) -> Call[CommitResult]:
+        self._observers.each(lambda observer: observer.on_commit(offsets, self._application.positions))
+        try:
+            return (yield from call)
+        except WakeupError:
+            raise  # it is not known yet what became of it, and the caller asks again
+        except KafkaError as error:
+            failure = error
+            self._observers.each(lambda observer: observer.on_commit_failed(failure))
+            raise
+
+    def _observed_poll(self, call: Call[PollResult]) -> Call[PollResult]:
+        result, application = (yield from call), self._application
+        polled = Polled(
+            to_be_revoked=application.to_be_revoked(),
+            lost=application.lost(),
+            paused=application.paused(),
+            positions=application.positions,
+            deliveries=result.deliveries,
+        )
+        self._observers.each(lambda observer: observer.on_poll(polled))
+        return result
 
     # -- inside
 

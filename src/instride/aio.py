@@ -133,14 +133,18 @@ class AsyncConsumer(Verbs):
     ) -> None:
         """As `Consumer.subscribe`. The listener's methods may be asynchronous; a `RebalanceListener` is one too."""
         with self._driver.use():
-            self._application.subscribe(topics, arguments.async_listener(listener), pattern)
+            heard = arguments.async_listener(listener)
+            topics = self._observed_topics(topics) if self._observers else topics
+            self._application.subscribe(topics, heard, pattern)
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
         """As `Consumer.unsubscribe`. One that is cancelled still leaves the group."""
         async with self._driver.alone("unsubscribe"):
             limit = self._timeout("unsubscribe", timeout)
             try:
+                self._observers.each(lambda observer: observer.on_unsubscribe(done=False))
                 await self._driver.run(self._application.unsubscribe(now(), limit), alone=True)
+                self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
                 self._application.give_up(now(), limit)
                 raise
@@ -268,6 +272,7 @@ class AsyncConsumer(Verbs):
         except NetworkThreadDiedError as error:
             _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
             return
+        self._observers.each(lambda observer: observer.on_close(clean=clean))
         if not clean:
             _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
         await driver.joined(1.0)

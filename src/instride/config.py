@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
-from instride.config_names import hint_for
-from instride.config_security import check_security
+from instride._config_names import hint_for
+from instride._config_security import check_security
+from instride._durations import parse_duration
 from instride.core.assignors.assignor import Assignor
-from instride.durations import parse_duration
 from instride.errors import ConfigError
 from instride.telemetry import TelemetryListener
 from instride.wire.sasl.oauthbearer import OAuthToken

@@ -18,8 +18,7 @@ from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.partition import PollResult
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
-from instride.records import OffsetRange
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord, OffsetRange
 
 __all__ = ["Consumer", "RangeConsumer"]
 

@@ -20,7 +20,7 @@ from instride.records import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instride.wire.decoder import ConsumerRecord
+    from instride.records import ConsumerRecord
 
 __all__ = ["Changes", "ConsumerRecords", "Stretch", "stretches_of"]
 

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from instride.config import Deserializer
 from instride.errors import ConfigError, DeserializationError
-from instride.wire.decoder import ConsumerRecord, replaced
+from instride.records import ConsumerRecord
+from instride.wire.decoder import replaced
 
 __all__ = ["RecordReader", "SerializationContext"]
 

@@ -1,4 +1,4 @@
-"""The plain values that every layer and every user speaks of."""
+"""The plain values that every layer and every user speaks of, and the record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from instride._topic_partition import TopicPartition
+from instride.wire.decoder import ConsumerRecord
+
 __all__ = [
+    "ConsumerRecord",
     "GroupMetadata",
     "Node",
     "OffsetAndMetadata",
@@ -15,16 +19,6 @@ __all__ = [
     "PartitionInfo",
     "TopicPartition",
 ]
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic. Sorts by topic, then partition, as Kafka's own clients sort."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class GroupMetadata(NamedTuple):

@@ -14,6 +14,7 @@ import pytest
 from instride import Consumer, RangeConsumer, TopicPartition
 from instride import errors as all_errors
 from instride.errors import IllegalStateError, KafkaError, KafkaTimeoutError
+from instride.observers import Observer
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeouts.md"
 TP = TopicPartition("t", 0)
@@ -59,6 +60,7 @@ TABLE: dict[str, Row] = {
     "enforce_rebalance": Row(bound=LOCAL, call=lambda c: c.enforce_rebalance(), error=IllegalStateError),
     "group_metadata": Row(bound=LOCAL, call=lambda c: c.group_metadata()),
     "change_settings": Row(bound=LOCAL, call=lambda c: c.change_settings(max_poll_records=7)),
+    "observe": Row(bound=LOCAL, call=lambda c: c.observe(Observer()), error=IllegalStateError),
     "seek": Row(bound=LOCAL, call=lambda c: c.seek(TP, 3)),
     "seek_to_beginning": Row(bound=LOCAL, call=lambda c: c.seek_to_beginning(TP)),
     "seek_to_end": Row(bound=LOCAL, call=lambda c: c.seek_to_end()),

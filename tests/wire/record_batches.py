@@ -11,8 +11,8 @@ import cramjam
 from crc32c import crc32c
 
 from instride.errors import CorruptRecordError
+from instride.records import ConsumerRecord
 from instride.wire.chunk import RecordChunk
-from instride.wire.decoder import ConsumerRecord
 from instride.wire.record_set import decode_record_set
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")

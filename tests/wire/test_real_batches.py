@@ -10,11 +10,11 @@ import confluent_kafka
 import pytest
 from record_batches import CODECS
 
+from instride.records import ConsumerRecord
 from instride.testing.local_kafka import LocalKafka
 from instride.wire import api
 from instride.wire.compression import Sections
 from instride.wire.connection import Connection
-from instride.wire.decoder import ConsumerRecord
 
 pytestmark = pytest.mark.kafka
 

@@ -16,7 +16,7 @@ from kio.records.schema import NewRecordBatch, Record, RecordHeader
 from kio.records.writers import write_new_batch
 from record_batches import CODECS, Rec, batch, decode, records_of
 
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord
 
 payload = st.none() | st.binary(max_size=200)
 header_lists = st.lists(st.tuples(st.text(max_size=20), payload), max_size=3).map(tuple)

@@ -13,7 +13,7 @@ import pytest
 from wire_broker import greeting
 
 from instride.errors import FrameTooLargeError, NotKafkaError
-from instride.records import TopicPartition
+from instride.records import ConsumerRecord, TopicPartition
 from instride.testing import LocalKafka
 from instride.wire import api
 from instride.wire.codecs import codec_of
@@ -26,7 +26,6 @@ from instride.wire.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from instride.wire.decoder import ConsumerRecord
 
 pytestmark = pytest.mark.kafka
 

@@ -21,6 +21,8 @@ PUBLIC: Final = (
     "instride.assignors",
     "instride.errors",
     "instride.metrics",
+    "instride.observers",
+    "instride.records",
     "instride.spark",
     "instride.spark.parquet",
     "instride.telemetry",

@@ -144,7 +144,7 @@ def main() -> None:
     ):
         on_event = _Log(log)
         stop.pipeline = _pipeline(settings, spark, on_event)
-        on_event.member = history.watch(stop.pipeline._consumer, settings.app)
+        on_event.member = history.watch(stop.pipeline, settings.app)
         stop.pipeline.prepare()
         if wait_to_join(settings, log, stop):
             stop.pipeline.run()

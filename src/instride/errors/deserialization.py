@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from instride.errors.base import KafkaError
 
 if TYPE_CHECKING:
-    from instride.records import TopicPartition
-    from instride.wire.decoder import ConsumerRecord
+    from instride.records import ConsumerRecord, TopicPartition
 
 __all__ = [
     "DeserializationError",

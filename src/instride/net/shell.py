@@ -27,6 +27,7 @@ from instride.net.clock import now
 from instride.net.mailbox import Mailbox
 from instride.net.telemetry_dispatcher import TelemetryDispatcher
 from instride.net.thread import NetworkThread
+from instride.observers import Observers
 
 __all__ = ["Shell"]
 
@@ -41,7 +42,8 @@ class Shell:
         self._network = network = NetworkMachine(
             config, lease=lease, random=random.random, wall_clock=time.time, ranges=ranges
         )
-        self._thread = NetworkThread(config, network, mailbox)
+        self.observers = Observers()
+        self._thread = NetworkThread(config, network, mailbox, self.observers)
         self.application = ApplicationMachine(
             config,
             protocol=network.protocol,
@@ -51,7 +53,7 @@ class Shell:
             lease=lease,
             on_commit=on_commit,
         )
-        self._dispatcher = TelemetryDispatcher(config, self.application.telemetry)
+        self._dispatcher = TelemetryDispatcher(config, self.application.telemetry, self.observers)
         self._check_alive = mailbox.check_alive
         self._deliver = mailbox.deliver
         self._pid: int | None = None

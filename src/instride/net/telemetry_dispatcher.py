@@ -1,4 +1,4 @@
-"""Tells telemetry's events: to the log, and to the user's listener.
+"""Tells telemetry's events: to the log, to observers, and to the user's listener.
 
 Laws
 1. On the application's thread, in order, each event once. An event that is told while a listener runs follows it.
@@ -18,6 +18,7 @@ from instride.config import ConsumerConfig
 from instride.core.network.lines import Lines
 from instride.core.telemetry_lines import words
 from instride.errors.told import one_line
+from instride.observers import Observers
 from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
 
 __all__ = ["TelemetryDispatcher"]
@@ -28,7 +29,13 @@ _logger = logging.getLogger("instride.telemetry")
 class TelemetryDispatcher:
     """Not thread-safe. take: the events since it was asked last."""
 
-    def __init__(self, config: ConsumerConfig, take: Callable[[], Iterable[TelemetryEvent]]) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        take: Callable[[], Iterable[TelemetryEvent]],
+        observers: Observers | None = None,
+    ) -> None:
+        self._observers = Observers() if observers is None else observers
         self._client_id = config.client_id
         self._listener = config.telemetry
         self._take = take
@@ -50,6 +57,8 @@ class TelemetryDispatcher:
     def _tell(self, event: TelemetryEvent) -> None:
         if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows | PositionReset):
             self._log(event)
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_telemetry(event))
         if self._listener is None:
             return
         try:

@@ -44,6 +44,8 @@ from instride.net.mailbox import Mailbox
 from instride.net.resolver import Resolver, SocketAddress, rotated
 from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
+from instride.observers import Observer, Observers
+from instride.wire.api import Request, Response
 from instride.wire.connection import Connection
 from instride.wire.entities import load_schemas
 from instride.wire.sasl.api import Mechanism
@@ -81,10 +83,13 @@ class NetworkThread:
     spent on that. Raises ConfigError.
     """
 
-    def __init__(self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox) -> None:
+    def __init__(
+        self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox, observers: Observers | None = None
+    ) -> None:
         load_schemas()
         self._config = config
         self._machine = machine
+        self._observers = Observers() if observers is None else observers
         self._mailbox = mailbox
         self.events: deque[ApplicationEvent] = deque()
         self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
@@ -177,7 +182,7 @@ class NetworkThread:
 
     def _turn(self) -> None:
         while self.events:
-            self._machine.handle(self.events.popleft(), now())
+            self._handle(self.events.popleft(), now())
         while self._resolved:
             self._authenticate_and_connect(*self._resolved.popleft())
         self._authenticate_due()
@@ -206,9 +211,40 @@ class NetworkThread:
         except BlockingIOError:
             pass
 
+    # -- what the machine and the observers hear
+
+    def _handle(self, event: ApplicationEvent, at: float) -> None:
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_application_event(event, at))
+        self._machine.handle(event, at)
+
+    def _response_received(self, request_id: int, result: Response | Exception, at: float) -> None:
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_response(request_id, result, at))
+        self._machine.response_received(request_id, result, at)
+
+    def _closed(self, key: ConnectionKey, error: Exception, at: float) -> None:
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_connection_closed(key, at))
+        self._machine.closed(key, error, at)
+
+    def _tell_actions(self, actions: list[Action], at: float) -> None:
+        """Events last, as they are delivered last."""
+        for action in actions:
+            match action:
+                case Transmit(key=key, request_id=number, request=request):
+                    self._observers.each(functools.partial(_tell_request, key, number, request, at))
+                case OpenConnection(key=key) | CloseConnection(key=key):
+                    self._observers.each(functools.partial(_tell_closed, key, at))
+        for action in actions:
+            if isinstance(action, Deliver):
+                self._observers.each(functools.partial(_tell_event, action.event, at))
+
     # -- actions
 
     def _act(self, actions: list[Action]) -> None:
+        if self._observers:
+            self._tell_actions(actions, now())
         delivered: list[BackgroundEvent] = []
         for action in actions:
             match action:
@@ -253,7 +289,7 @@ class NetworkThread:
         if self._openings.get(opening.key) != opening.number:
             return
         if isinstance(found, TransportError):
-            self._machine.closed(opening.key, found, now())
+            self._closed(opening.key, found, now())
         elif self._authenticator is None:
             self._connect(opening, found, None)
         else:
@@ -263,7 +299,7 @@ class NetworkThread:
         if self._openings.get(opening.key) != opening.number:
             return  # given up while the mechanism was prepared
         if isinstance(mechanism, KafkaError):
-            self._machine.closed(opening.key, mechanism, now())
+            self._closed(opening.key, mechanism, now())
             return
         config = self._config
         connection = Connection(client_id=config.client_id, max_frame_bytes=config.max_frame_bytes, mechanism=mechanism)
@@ -298,7 +334,7 @@ class NetworkThread:
             return
         if isinstance(mechanism, KafkaError):
             self._close(key)
-            self._machine.closed(key, mechanism, now())
+            self._closed(key, mechanism, now())
             return
         transport.authenticate_again(mechanism)
         self._after(key)
@@ -310,7 +346,7 @@ class NetworkThread:
         try:
             transport.send(action.request_id, action.request)
         except KafkaError as error:
-            self._machine.response_received(action.request_id, error, now())
+            self._response_received(action.request_id, error, now())
         self._after(action.key)
 
     def _close(self, key: ConnectionKey, *, abort: bool = False) -> None:
@@ -333,7 +369,7 @@ class NetworkThread:
             for received in transport.readable():
                 result = received.error if received.error is not None else received.response
                 assert result is not None
-                self._machine.response_received(received.request_id, result, now())
+                self._response_received(received.request_id, result, now())
         self._after(key)
 
     def _after(self, key: ConnectionKey) -> None:
@@ -344,7 +380,7 @@ class NetworkThread:
         if transport.failure is not None:
             failure = transport.failure
             self._close(key)
-            self._machine.closed(key, failure, now())
+            self._closed(key, failure, now())
         elif transport.ready and key not in self._announced:
             self._announced.add(key)
             self._attempts.pop(self._where[key], None)
@@ -397,3 +433,15 @@ class NetworkThread:
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
+
+
+def _tell_request(key: ConnectionKey, number: int, request: Request, at: float, observer: Observer) -> None:
+    observer.on_request(key, number, request, at)
+
+
+def _tell_closed(key: ConnectionKey, at: float, observer: Observer) -> None:
+    observer.on_connection_closed(key, at)
+
+
+def _tell_event(event: BackgroundEvent, at: float, observer: Observer) -> None:
+    observer.on_background_event(event, at)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from instride.config import AutoOffsetReset, IsolationLevel
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
+from instride.observers import Observer
 from instride.spark.events import PipelineEvent
 from instride.spark.handle import PipelineQuery
 from instride.spark.planning import Limits
@@ -226,6 +227,10 @@ class Pipeline:
             run.run(lambda: self._stopping)
         finally:
             topic_ids.close()
+
+    def observe(self, observer: Observer) -> None:
+        """Let it hear what this member does (`instride.observers`). Before `run`, else IllegalStateError."""
+        self._consumer.observe(observer)
 
     def stop(self) -> None:
         """Ask `run` to end. From any thread or a signal handler; returns at once."""

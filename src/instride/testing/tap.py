@@ -10,7 +10,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from instride.core.events import (
     Assigned,
@@ -26,7 +26,6 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.network.actions import ConnectionKey
 from instride.errors import OffsetOutOfRangeError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
@@ -49,7 +48,7 @@ class Tap:
     def __init__(self, say: Callable[..., None], *, session_timeout: float) -> None:
         self._say = say
         self._session = session_timeout
-        self._sent: dict[int, tuple[ConnectionKey, api.Request, float]] = {}
+        self._sent: dict[int, tuple[Hashable, api.Request, float]] = {}
         self._pending = 0
         self.beats = 0
         self._alive = _FOREVER
@@ -88,7 +87,7 @@ class Tap:
 
     # -- to the brokers
 
-    def sent(self, key: ConnectionKey, number: int, request: api.Request, now: float) -> None:
+    def sent(self, key: Hashable, number: int, request: api.Request, now: float) -> None:
         """The request was put on the connection."""
         if not isinstance(request, _WATCHED):
             return
@@ -131,7 +130,7 @@ class Tap:
                 good = isinstance(response, api.JoinGroupResponse | api.SyncGroupResponse) and not response.error
                 self._lives_until(now + self._session if good else self._alive)
 
-    def closed(self, key: ConnectionKey, now: float) -> None:
+    def closed(self, key: Hashable, now: float) -> None:
         """Law 3."""
         for number in [number for number, (on, _, _) in self._sent.items() if on == key]:
             self.response_received(number, ConnectionError(), now)

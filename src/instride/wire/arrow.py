@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from instride.records import TopicPartition
+    from instride._topic_partition import TopicPartition
     from instride.wire.decoder import RecordColumns
 
 __all__ = ["schema", "to_arrow"]

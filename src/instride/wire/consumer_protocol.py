@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from instride._topic_partition import TopicPartition
 from instride.errors import ProtocolError
-from instride.records import TopicPartition
 from instride.wire.reader import Reader
 
 __all__ = [

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from types import GenericAlias
 
-from instride.records import TopicPartition
+from instride._topic_partition import TopicPartition
 from instride.wire.compiled import require_compiled
 from instride.wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, index_records, read_headers
 

@@ -4,7 +4,7 @@ from typing import Any, Final, Generic, final
 
 from typing_extensions import TypeVar
 
-from instride.records import TopicPartition
+from instride._topic_partition import TopicPartition
 
 COMPILED: Final[bool]
 """False where INSTRIDE_PURE=1 let the slow form run."""

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from instride._topic_partition import TopicPartition
 from instride.errors import CorruptRecordError, TransportError
-from instride.records import TopicPartition
 from instride.wire.batch_reader import Batch, BatchError
 from instride.wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride.wire.chunk import Piece

@@ -174,6 +174,15 @@ def test_what_is_not_assigned_is_refused(owner: Script, verb: Any) -> None:
         verb(owner.machine)
 
 
+def test_positions_are_known_with_what_fences_them(owner: Script) -> None:
+    owner.fetched(0, 0, 5)
+    owner.poll()
+    owner.machine.seek(tp(1), 7)
+    found = owner.machine.positions()
+    assert found[tp(0)] == (1, 0, 5)
+    assert found[tp(1)] == (1, 1, 7)
+
+
 @pytest.mark.requirement("surface/lag")
 def test_the_lag_is_known_from_what_was_fetched(owner: Script) -> None:
     assert owner.machine.lag(tp(0)) is None

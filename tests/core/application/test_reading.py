@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from instride.core.application.partition import Delivery
 from instride.core.events import Commit, Consumed, Fetched, SetPosition
 from instride.errors import DeserializationError
+from instride.records import ConsumerRecord
 from instride.testing.simulation.chunk import SimulatedChunk
-from instride.wire.decoder import ConsumerRecord
 
 
 class Reader:

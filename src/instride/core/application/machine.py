@@ -131,6 +131,12 @@ class ApplicationMachine:
         released = self._state.inbox.released()
         return frozenset(tp for tp, owned in self._state.lists.owned.items() if (tp, owned.epoch) not in released)
 
+    def positions(self) -> dict[TopicPartition, tuple[int, int, int | None]]:
+        """Of each partition: assignment epoch, seek number, and its position, or None where it is not known."""
+        drain(self._state)
+        owned = self._state.lists.owned.items()
+        return {tp: (each.epoch, each.seek_number, each.position) for tp, each in owned}
+
     # -- polling and the lists of KIP-983
 
     def poll(

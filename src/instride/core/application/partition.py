@@ -23,9 +23,8 @@ from instride.core.application.writes import Write, at_once
 from instride.core.events import COMMITTED, PartitionFailed, PartitionRecovered
 from instride.core.group.ownership import Ownership
 from instride.errors import DeserializationError
-from instride.records import TopicPartition
+from instride.records import ConsumerRecord, TopicPartition
 from instride.wire.chunk import RecordChunk
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["Delivery", "OwnedPartition", "PollResult", "Polls", "Unreadable"]
 

@@ -19,8 +19,7 @@ from typing import Final
 from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import Delivery, OwnedPartition, Unreadable
 from instride.errors import DeserializationError
-from instride.records import TopicPartition
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord, TopicPartition
 
 __all__ = ["FIRST_RETRY", "LONGEST_RETRY", "Read", "next_retry", "read_taken", "retry_unreadable"]
 

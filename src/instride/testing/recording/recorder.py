@@ -16,14 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from instride.consumer import Consumer, RangeConsumer
 from instride.net.clock import now
 from instride.records import TopicPartition
 from instride.testing.check.events import BROKER, Event, encode, read_histories
 from instride.testing.check.judge import check
 from instride.testing.check.parameters import Parameters
 from instride.testing.check.violation import Violation
-from instride.testing.recording.member import RecordedMember
+from instride.testing.recording.member import Observable, RecordedMember
 from instride.testing.recording.peer import RecordedPeer
 
 __all__ = ["Recorder"]
@@ -67,9 +66,9 @@ class Recorder:
     # -- who is watched
 
     def watch(
-        self, consumer: Consumer | RangeConsumer, name: str, *, finishes: Literal["told", "delivered"] = "told"
+        self, consumer: Observable, name: str, *, finishes: Literal["told", "delivered"] = "told"
     ) -> RecordedMember:
-        """Record all that this consumer does from now on. It must not have been used yet (IllegalStateError).
+        """Record all that this consumer or pipeline does from now on. Not after its first use: IllegalStateError.
 
         name: of the member; unique in the history (ValueError). finishes: "told": call `done` of what is returned here;
         "delivered": a record counts as finished when a poll has returned it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from instride.wire.decoder import ConsumerRecord
+from instride.records import ConsumerRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

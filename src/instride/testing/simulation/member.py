@@ -24,14 +24,13 @@ from instride.errors import (
     WakeupError,
 )
 from instride.ledger import OffsetLedger
-from instride.records import TopicPartition
+from instride.records import ConsumerRecord, TopicPartition
 from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop
 from instride.testing.simulation.unruly import unruly
 from instride.testing.simulation.user_behaviour import UserBehaviour
 from instride.testing.simulation.verbs import SimulatedConsumer
 from instride.testing.simulation.workers import HandlerError, SimulatedFuture, WorkerPool
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["LOOPS", "Loop", "Member"]
 

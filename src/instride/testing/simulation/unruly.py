@@ -23,9 +23,9 @@ from instride.testing.simulation.interrupts import at_line, at_wait
 from instride.testing.simulation.process import Sleep, UserLoop
 
 if TYPE_CHECKING:
+    from instride.records import ConsumerRecord
     from instride.testing.simulation.member import Member
     from instride.testing.simulation.verbs import Offsets
-    from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["unruly"]
 

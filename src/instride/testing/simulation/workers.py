@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from instride.records import ConsumerRecord
 from instride.testing.simulation.process import Process
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["HandlerError", "SimulatedFuture", "WorkerPool"]
 

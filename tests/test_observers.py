@@ -1,0 +1,146 @@
+"""What an observer hears, and that it changes nothing."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from instride import Consumer, RangeConsumer, RebalanceListener, TopicPartition
+from instride.core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
+from instride.errors import IllegalStateError, KafkaTimeoutError
+from instride.observers import Observer, Polled
+from instride.telemetry import OwnershipChanged
+
+TP = TopicPartition("t", 0)
+HOOKS = [name for name in vars(Observer) if name.startswith("on_")]
+
+
+class Hearing(Observer):
+    """Notes the names of what it hears, and the last arguments of each."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.last: dict[str, tuple[Any, ...]] = {}
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def hear(*arguments: Any, **named: Any) -> None:
+            self.heard.append(name)
+            self.last[name] = (*arguments, *named.values())
+
+        return hear
+
+    def named(self, *names: str) -> list[str]:
+        return [each for each in self.heard if each in names]
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where connections are taken and nothing is said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def observed(address: str) -> Iterator[tuple[Consumer, Hearing]]:
+    consumer, hearing = Consumer(bootstrap_servers=address, group_id="g"), Hearing()
+    consumer.observe(hearing)
+    yield consumer, hearing
+    consumer.close(timeout=0.1)
+
+
+def up(consumer: Consumer, *events: BackgroundEvent) -> None:
+    consumer._driver._mailbox.deliver(list(events))
+
+
+def test_every_hook_does_nothing_by_itself() -> None:
+    """So an observer overrides what it wants, and a new hook breaks none."""
+    assert HOOKS
+    for name in HOOKS:
+        assert vars(Observer)[name].__doc__, name
+    Observer().on_telemetry(OwnershipChanged(at=0.0, change=None, partitions=()))  # type: ignore[arg-type]
+
+
+def test_it_hears_from_the_beginning_or_not_at_all(observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    assert hearing.last["on_observed"][0] is consumer
+    consumer.subscribe(["t"])
+    with pytest.raises(IllegalStateError, match="before its first use"):
+        consumer.observe(Observer())
+
+
+def test_verbs_are_heard_in_their_order(observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    consumer.subscribe(iter(["t", "s"]), listener=RebalanceListener())
+    assert consumer.subscription() == {"t", "s"}, "the topics are read once"
+    up(consumer, Assigned(generation=1, partitions={TP: 1}))
+    consumer.poll(timeout=0)
+    consumer.seek(TP, 4)
+    up(consumer, RevocationRequested(partitions={TP: 1}, deadline=1e9))
+    consumer.poll(timeout=0)
+    assert consumer.delay_revoke([TP])
+    consumer.commit_async({TP: 4})
+    verbs = ("on_subscribe", "on_poll", "on_seek", "on_delay_revoke", "on_commit", "on_listener")
+    told = ["on_subscribe", "on_listener", "on_poll", "on_seek", "on_poll", "on_delay_revoke", "on_commit"]
+    assert hearing.named(*verbs) == told
+    assert hearing.last["on_delay_revoke"] == ((TP,), True)
+    assert hearing.last["on_commit"][1]()[TP] == (1, 1, 4), "positions, with what fences them"
+    polled = hearing.last["on_poll"][0]
+    assert isinstance(polled, Polled)
+    assert polled.to_be_revoked == frozenset({TP})
+    assert list(polled.records()) == []
+
+
+def test_a_loss_and_what_the_listener_is_told_are_heard(observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    consumer.subscribe(["t"], listener=RebalanceListener())
+    up(consumer, Assigned(generation=1, partitions={TP: 1}))
+    consumer.poll(timeout=0)
+    up(consumer, Lost(partitions={TP: 1}))
+    consumer.poll(timeout=0)
+    assert hearing.last["on_listener"] == ("on_partitions_lost", (TP,))
+    assert hearing.last["on_poll"][0].lost == {TP}
+    assert "on_telemetry" in hearing.heard
+
+
+def test_what_the_network_thread_does_is_heard(observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    consumer.assign([TP])
+    with pytest.raises(KafkaTimeoutError):
+        consumer.end_offsets([TP], timeout=0.2)
+    consumer.close(timeout=0.1)
+    assert "on_application_event" in hearing.heard
+    assert "on_connection_closed" in hearing.heard
+    assert hearing.named("on_close") == ["on_close"]
+
+
+def test_a_commit_that_fails_is_heard(observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    consumer.assign([TP])
+    with pytest.raises(KafkaTimeoutError):
+        consumer.commit({TP: 1}, timeout=0.01)
+    assert hearing.named("on_commit", "on_commit_failed") == ["on_commit", "on_commit_failed"]
+    consumer.unsubscribe(timeout=0.01)
+    assert hearing.named("on_unsubscribe") == ["on_unsubscribe", "on_unsubscribe"]
+
+
+def test_what_an_observer_raises_is_logged_and_goes_no_further(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Observer):
+        def on_poll(self, polled: Polled) -> None:
+            raise ZeroDivisionError
+
+    consumer, hearing = RangeConsumer(bootstrap_servers=address, group_id="g"), Hearing()
+    consumer.observe(Broken())
+    consumer.observe(hearing)
+    consumer.subscribe(["t"])
+    with caplog.at_level(logging.ERROR, "instride.observers"):
+        assert consumer.poll(timeout=0) == []
+    consumer.close(timeout=0.1)
+    assert "Broken" in caplog.text
+    assert "on_poll" in hearing.heard, "the others hear it all the same"
