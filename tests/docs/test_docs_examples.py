@@ -18,6 +18,7 @@ from instride import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
 from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
 from instride.testing.check import BROKER, Event, Parameters, write
+from instride.wire import api
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 60
@@ -107,7 +108,7 @@ def test_the_readmes_loop_commits_what_was_finished_when_a_handler_fails(kafka: 
 @pytest.mark.kafka
 def test_the_example_of_the_telemetry_page(kafka: LocalKafka, flights: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = examples("docs/telemetry.md")
-    assert len(code) == 2
+    assert len(code) == 3
     handled = run(code[0], kafka.bootstrap_servers, flights)
     assert len(handled) == RECORDS
     told = capsys.readouterr().out
@@ -125,6 +126,16 @@ def test_the_report_of_the_telemetry_page(tmp_path: Path, capsys: pytest.Capture
     exec(examples("docs/telemetry.md")[1], names)
     names["report"](path)
     assert capsys.readouterr().out == "1 hand-overs, 95 of 100 within 0.50 s\n"
+
+
+def test_the_observer_of_the_telemetry_page_counts_requests() -> None:
+    names: dict[str, Any] = {}
+    exec(examples("docs/telemetry.md")[2], names)
+    counting = names["Requests"]()
+    for number in range(2):
+        counting.on_request(None, number, api.FindCoordinator(group_id="g"), 0.0)
+    assert counting.sent == {"FindCoordinator": 2}
+    names["consumer"].close()
 
 
 @pytest.mark.kafka
