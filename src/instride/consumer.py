@@ -9,7 +9,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Never, Unpack
+from typing import TYPE_CHECKING, Never, Unpack
 
 from instride import arguments
 from instride._member import Member
@@ -19,6 +19,9 @@ from instride.core.application.partition import PollResult
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.records import ConsumerRecord, OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Consumer", "RangeConsumer"]
 
@@ -61,6 +64,19 @@ class Consumer(Member):
             result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=deserialize)
         result.completed = True  # the last thing that a signal's exception may come before (rule 13)
         return records
+
+    def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
+        """`poll`, as one Arrow table, empty where there is no record; columns as `ConsumerRecords.to_arrow` has
+        them, always of bytes. Raises ImportError without the extra `instride[arrow]`; then nothing was taken.
+        """
+        from instride.wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+
+        with self._driver.use():
+            immediate = self._config.revoke_mode == "immediate"
+            result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=False)
+            found = table(records.to_arrow())
+        result.completed = True  # as in poll
+        return found
 
     def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True

@@ -82,6 +82,14 @@ class ConsumerRecords:
         """
         return [delivery.chunk.to_arrow(columns) for delivery in self._deliveries]
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The batches of `to_arrow` as an Arrow C stream: pandas, Polars, DuckDB and pyarrow take the records as they
+        are (`pyarrow.table(records)`, `polars.DataFrame(records)`). Needs the extra `instride[arrow]`.
+        """
+        from instride.wire.arrow import reader  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+
+        return reader(self.to_arrow()).__arrow_c_stream__(requested_schema)
+
     def next_offsets(self) -> dict[TopicPartition, int]:
         """The position of each partition after these records."""
         return {delivery.partition: delivery.chunk.next_offset for delivery in self._deliveries}

@@ -37,7 +37,7 @@ class Snapshot:
     def __init__(self) -> None:
         self.application = ApplicationMeter()
         self.application.poll_began(1.0)
-        self.application.returned({TopicPartition("flights", 3): (1, 0, 10, 1000)}, 1.0)
+        self.application.returned({TopicPartition("flights", 3): (10, 1000)}, 1.0)
 
     def metrics(self) -> dict[MetricName, float]:
         lags = {TopicPartition("flights", 3): 7}

@@ -51,6 +51,11 @@ def test_poll_returns_what_the_deserializers_made_and_arrow_has_bytes(
     while not polled:
         polled = consumer.poll(timeout=0.5, deserialize=False)
     assert next(iter(polled)).value == b'{"delay": 1}'
+    consumer.seek_to_beginning()
+    table = consumer.poll_arrow(timeout=0)
+    while not table.num_rows:
+        table = consumer.poll_arrow(timeout=0.5)
+    assert table.column("value").to_pylist()[0] == b'{"delay": 1}'
 
 
 @pytest.mark.requirement("surface/deserialization-error")

@@ -159,9 +159,14 @@ def test_what_is_queued_before_the_wait_is_not_waited_for(turns: Turns, clock: C
     turns.thread.events.append(Polled())
     turns.thread.wake()
     turns.thread._turn()
-    turns.thread._turn()
     assert (turns.machine.handled, clock.at) == ([(Polled(), 1000.0)], 1060.0)
-    assert turns.selector.waits == [60.0, 60.0]
+    assert turns.selector.waits == [60.0]
+
+
+def test_a_loop_that_is_awake_is_not_woken(turns: Turns) -> None:
+    turns.thread.events.append(Polled())
+    turns.thread.wake()
+    assert select.select([turns.thread._wake_in], [], [], 0)[0] == [], "it takes the event without being told"
 
 
 def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:
@@ -178,7 +183,7 @@ def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> N
 
 def test_a_wake_up_is_taken_once(turns: Turns) -> None:
     """Else the loop would spin."""
-    turns.thread.wake()
+    turns.selector.meanwhile = turns.thread.wake
     turns.thread._turn()
     assert select.select([turns.thread._wake_in], [], [], 0)[0] == []
 

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, decode, plain, records_of
 
+from instride import ConsumerRecords, TopicPartition
+from instride.core.application.partition import Delivery
 from instride.wire import arrow
 from instride.wire.record_set import RecordSetChunk
 
@@ -43,6 +45,13 @@ def _expected(chunk: RecordSetChunk) -> list[dict[str, Any]]:
     ]
 
 
+class NoText(str):
+    """A name that a hostile producer writes."""
+
+    def encode(self, *_: Any) -> bytes:
+        return b"\xff\xfe"
+
+
 @given(rows=bodies, codec=st.sampled_from(CODECS), cut=st.integers(0, 40))
 def test_arrow_and_records_agree(rows: list[tuple[Any, Any, Any]], codec: str, cut: int) -> None:
     made = [Rec(offset=n, timestamp=n * 1000, key=k, value=v, headers=h) for n, (k, v, h) in enumerate(rows)]
@@ -55,6 +64,26 @@ def test_arrow_and_records_agree(rows: list[tuple[Any, Any, Any]], codec: str, c
         table.validate(full=True)
         assert table.schema == arrow.schema()
         assert table.to_pylist() == _expected(part)
+
+
+def test_headers_whose_names_are_no_text_are_shown_as_records_show_them() -> None:
+    headers = ((NoText(), b"v"), ("n", None))
+    data = batch([Rec(offset=0), Rec(offset=1, headers=headers), Rec(offset=2, headers=(("n", b""),))])
+    chunk = _chunk(data)
+    found = chunk.to_arrow()
+    found.validate(full=True)
+    assert found.to_pylist() == _expected(chunk)
+    assert found.column("headers").to_pylist()[1][0] == {"key": "\ufffd\ufffd", "value": b"v"}
+
+
+def test_a_stream_is_taken_by_what_speaks_arrow() -> None:
+    deliveries = [
+        Delivery(partition=TopicPartition("t", 0), chunk=_chunk(batch(plain(*rows))), epoch=1, seek_number=0)
+        for rows in ((0, 1), (2,))
+    ]
+    records = ConsumerRecords(deliveries)
+    assert pa.table(records).column("offset").to_pylist() == [0, 1, 2]
+    assert pa.table(ConsumerRecords()).schema == arrow.schema()
 
 
 def test_each_batch_has_its_own_timestamp_type() -> None:

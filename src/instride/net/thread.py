@@ -3,7 +3,7 @@
 Laws
 1. One loop: take application events, tick, do the actions, wait for sockets or the deadline.
 2. The application's events are a deque; a byte on a socket pair wakes the loop. The byte is sent after the append, and
-   read before the deque is emptied, so that no event waits for the next time-out.
+   read before the deque is emptied, so that no event waits for the next time-out. None is sent to a loop that is awake.
 3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
 4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends.
 5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
@@ -106,6 +106,8 @@ class NetworkThread:
         self._announced: set[ConnectionKey] = set()
         self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
         self._stopping = False
+        # Whether the loop waits, or is about to: else it sees what is said by itself (law 2).
+        self._asleep = False
         self._died: NetworkThreadDiedError | None = None
         self._thread = threading.Thread(target=self._run, name=f"instride-{config.client_id}", daemon=True)
 
@@ -135,7 +137,9 @@ class NetworkThread:
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
 
     def wake(self) -> None:
-        self._wake()
+        if self._asleep:
+            self._asleep = False
+            self._wake()
         if self._died is not None:  # it died while something was on its way
             self._fail_futures(self._died)
 
@@ -191,8 +195,11 @@ class NetworkThread:
         if self._stopping:
             return
         self._update_selector()
+        self._asleep = True  # before the look at the events: what comes after it wakes us
         wait = 0.0 if self.events else min(self._deadline() - now(), _LONGEST_WAIT)
-        for key, mask in self._selector.select(max(wait, 0.0)):
+        ready = self._selector.select(max(wait, 0.0))
+        self._asleep = False
+        for key, mask in ready:
             if key.data is None:
                 self._drain_wakes()
             else:

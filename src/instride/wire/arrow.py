@@ -1,14 +1,15 @@
 """Index columns to an Arrow record batch. pyarrow is imported when it is first used.
 
 Laws
-1. Offsets and timestamps are not copied, keys and values are copied once; only headers make Python objects.
+1. Offsets and timestamps are not copied; keys, values and headers are copied once. No Python object is made for a
+   record, but where a header's name is no UTF-8.
 2. The schema is the same for every batch: `schema()`, or what was chosen of it. Nothing is made of the other columns.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from instride._topic_partition import TopicPartition
     from instride.wire.decoder import RecordColumns
 
-__all__ = ["schema", "to_arrow"]
+__all__ = ["reader", "schema", "table", "to_arrow"]
 
 _KEY, _VALUE = 0, 1
 _OFFSET, _TIMESTAMP = 0, 1
@@ -75,6 +76,16 @@ def to_arrow(
     return arrow.RecordBatch.from_arrays([makers[each]() for each in fields.names], schema=fields)
 
 
+def table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """These batches as one table; nothing is copied. Raises ImportError without pyarrow."""
+    return _pyarrow().Table.from_batches(batches, schema())
+
+
+def reader(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """A stream of these batches. Raises ImportError without pyarrow."""
+    return _pyarrow().RecordBatchReader.from_batches(schema(), batches)
+
+
 def _fixed(arrow: Any, kind: Any, rows: int, data: memoryview | bytearray) -> Any:
     return arrow.Array.from_buffers(kind, rows, [None, arrow.py_buffer(data)])
 
@@ -90,5 +101,22 @@ def _headers(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
     kind = schema().field("headers").type
     if not columns.have_headers(start, stop):
         return arrow.nulls(stop - start, kind)
+    count, offsets, present, name_offsets, names, value_offsets, values, valid = columns.header_columns(start, stop)
+    element = kind.value_type
+    buffers = [None, arrow.py_buffer(name_offsets), arrow.py_buffer(names)]
+    keys = arrow.Array.from_buffers(arrow.string(), count, buffers)
+    try:
+        keys.validate(full=True)
+    except arrow.ArrowInvalid:  # a name that is no UTF-8: what of it can be shown
+        return _headers_one_by_one(arrow, columns, start, stop)
+    buffers = [arrow.py_buffer(valid), arrow.py_buffer(value_offsets), arrow.py_buffer(values)]
+    contents = arrow.Array.from_buffers(arrow.binary(), count, buffers)
+    headers = arrow.StructArray.from_arrays([keys, contents], fields=list(element))
+    found = [arrow.py_buffer(present), arrow.py_buffer(offsets)]
+    return arrow.Array.from_buffers(kind, stop - start, found, children=[headers])
+
+
+def _headers_one_by_one(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
+    kind = schema().field("headers").type
     rows = (columns.headers(row) for row in range(start, stop))
     return arrow.array([[{"key": key, "value": value} for key, value in headers] or None for headers in rows], kind)

@@ -15,7 +15,7 @@ from types import GenericAlias
 
 from instride._topic_partition import TopicPartition
 from instride.wire.compiled import require_compiled
-from instride.wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, index_records, read_headers
+from instride.wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, header_columns, index_records, read_headers
 
 try:
     import cython
@@ -361,6 +361,21 @@ class RecordColumns:
             offsets[rows] = at
         return None
 
+    @cython.cfunc
+    def _validity(self, field: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> object:
+        """A bit for each row, set where the field is not null."""
+        out: bytearray = bytearray((stop - start + 7) // 8)
+        bits: cython.uchar[::1] = out
+        ints: Ints = self._ints
+        cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2 + 1
+        row: cython.Py_ssize_t
+        with cython.nogil:
+            for row in range(stop - start):
+                if ints[cell] >= 0:
+                    bits[row // 8] |= 1 << (row % 8)
+                cell += _ROW_INTS
+        return out
+
     def binary(self, field: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple:
         """Keys (field 0) or values (field 1) of the rows [start, stop) as Arrow lays them out: 4-byte
         offsets, the bytes, and a bitmap of what is not null (None where nothing is null).
@@ -368,17 +383,17 @@ class RecordColumns:
         ints: Ints = self._ints
         cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2 + 1
         total: cython.longlong = 0
+        nulls: cython.Py_ssize_t = 0
         row: cython.Py_ssize_t
-        validity: bytearray | None = None
         self._check(start, stop)
-        for row in range(stop - start):
-            if ints[cell] >= 0:
-                total += ints[cell]
-            else:
-                if validity is None:
-                    validity = bytearray(b"\xff") * ((stop - start + 7) // 8)
-                validity[row // 8] &= 255 - (1 << (row % 8))
-            cell += _ROW_INTS
+        with cython.nogil:
+            for row in range(stop - start):  # noqa: B007 - a Cython variable
+                if ints[cell] >= 0:
+                    total += ints[cell]
+                else:
+                    nulls += 1
+                cell += _ROW_INTS
+        validity: object = None if nulls == 0 else self._validity(field, start, stop)
         if total > _LARGEST_COLUMN:
             raise OverflowError("over 2 GiB of keys or values do not fit into one Arrow column; split the chunk")
         offsets: bytearray = bytearray((stop - start + 1) * 4)
@@ -391,6 +406,11 @@ class RecordColumns:
         self._check(row, row + 1)
         at: cython.Py_ssize_t = self._ints[row * _ROW_INTS + 4]
         return () if at < 0 else read_headers(self._base, at)
+
+    def header_columns(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple:
+        """The headers of the rows [start, stop) as Arrow lays them out: see `record_index.pyi`."""
+        self._check(start, stop)
+        return header_columns(self._base, self._int_columns, start, stop)
 
     def have_headers(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> bool:
         """Whether any of the rows [start, stop) has headers."""

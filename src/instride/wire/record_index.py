@@ -23,6 +23,7 @@ except ImportError:
     raise
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
 
 __all__ = [
     "BATCH_WIDTH",
@@ -31,6 +32,7 @@ __all__ = [
     "LARGEST_BASE",
     "MIN_RECORD_BYTES",
     "header_bytes",
+    "header_columns",
     "index_records",
     "read_headers",
 ]
@@ -338,3 +340,133 @@ def read_headers(base: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -
             at += length
         count -= 1
     return tuple(out)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _measure_headers(
+    octets: Octets, end: cython.Py_ssize_t, ints: Ints, start: cython.Py_ssize_t, stop: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.longlong, cython.longlong]:
+    """Of the rows [start, stop): how many headers, and the bytes of their names and of their values."""
+    headers: cython.longlong = 0
+    names: cython.longlong = 0
+    values: cython.longlong = 0
+    count: cython.longlong
+    length: cython.longlong
+    at: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    for row in range(start, stop):
+        at = ints[row * _ROW_INTS + 4]
+        if at < 0:
+            continue
+        count, at = _zigzag(octets, at, end, 32)
+        headers += count
+        while count > 0:
+            length, at = _field(octets, at, end)
+            names += length
+            length, at = _field(octets, at + length, end)
+            if length > 0:
+                values += length
+                at += length
+            count -= 1
+    return headers, names, values
+
+
+def header_columns(
+    base: cython.const[cython.uchar][::1], int_columns: object, start: cython.Py_ssize_t, stop: cython.Py_ssize_t
+) -> tuple:
+    """The headers of the rows [start, stop), which must have been indexed: see `record_index.pyi`."""
+    octets: Octets = cython.address(base[0]) if cython.compiled else base
+    end: cython.Py_ssize_t = base.shape[0]
+    table: cython.const[cython.uchar][::1] = int_columns
+    ints: Ints = cython.cast(Ints, cython.address(table[0])) if cython.compiled else memoryview(int_columns).cast("i")
+    headers: cython.longlong
+    name_bytes: cython.longlong
+    value_bytes: cython.longlong
+    headers, name_bytes, value_bytes = _measure_headers(octets, end, ints, start, stop)
+    rows: cython.Py_ssize_t = stop - start
+    offsets: bytearray = bytearray((rows + 1) * 4)
+    present: bytearray = bytearray((rows + 7) // 8)
+    name_offsets: bytearray = bytearray((headers + 1) * 4)
+    names: bytearray = bytearray(name_bytes)
+    value_offsets: bytearray = bytearray((headers + 1) * 4)
+    values: bytearray = bytearray(value_bytes)
+    valid: bytearray = bytearray((headers + 7) // 8)
+    _fill_headers(
+        octets,
+        end,
+        ints,
+        start,
+        rows,
+        memoryview(offsets).cast("i"),
+        present,
+        memoryview(name_offsets).cast("i"),
+        names,
+        memoryview(value_offsets).cast("i"),
+        values,
+        valid,
+    )
+    return headers, offsets, present, name_offsets, names, value_offsets, values, valid
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy(
+    out: cython.uchar[::1], to: cython.Py_ssize_t, octets: Octets, at: cython.Py_ssize_t, length: cython.longlong
+) -> cython.Py_ssize_t:
+    """Returns the place after the copy, for which there is room."""
+    if length <= 0:
+        return to
+    if cython.compiled:
+        memcpy(cython.address(out[to]), octets + at, length)
+    else:
+        out[to : to + length] = octets[at : at + length]
+    return to + length
+
+
+@cython.cfunc
+def _fill_headers(  # noqa: PLR0917 - the columns, each written once
+    octets: Octets,
+    end: cython.Py_ssize_t,
+    ints: Ints,
+    start: cython.Py_ssize_t,
+    rows: cython.Py_ssize_t,
+    offsets: cython.int[::1],
+    present: cython.uchar[::1],
+    name_offsets: cython.int[::1],
+    names: cython.uchar[::1],
+    value_offsets: cython.int[::1],
+    values: cython.uchar[::1],
+    valid: cython.uchar[::1],
+) -> object:
+    header: cython.Py_ssize_t = 0
+    name_at: cython.Py_ssize_t = 0
+    value_at: cython.Py_ssize_t = 0
+    count: cython.longlong
+    length: cython.longlong
+    at: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    with cython.nogil:
+        for row in range(rows):
+            offsets[row] = header
+            at = ints[(start + row) * _ROW_INTS + 4]
+            if at < 0:
+                continue
+            present[row // 8] |= 1 << (row % 8)
+            count, at = _zigzag(octets, at, end, 32)
+            while count > 0:
+                name_offsets[header], value_offsets[header] = name_at, value_at
+                length, at = _field(octets, at, end)
+                name_at = _copy(names, name_at, octets, at, length)
+                length, at = _field(octets, at + length, end)
+                if length >= 0:
+                    valid[header // 8] |= 1 << (header % 8)
+                    value_at = _copy(values, value_at, octets, at, length)
+                    at += length
+                header += 1
+                count -= 1
+        offsets[rows], name_offsets[header], value_offsets[header] = header, name_at, value_at
+    return None

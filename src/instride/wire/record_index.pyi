@@ -21,4 +21,13 @@ def index_records(
 def header_bytes(base: memoryview, at: int) -> bytes:
     """A copy of the headers that start there, which must have been indexed: for `read_headers`, later."""
 
+def header_columns(
+    base: memoryview, int_columns: bytes | bytearray, start: int, stop: int
+) -> tuple[int, bytearray, bytearray, bytearray, bytearray, bytearray, bytearray, bytearray]:
+    """The headers of the rows [start, stop), which must have been indexed, as Arrow lays them out.
+
+    How many there are; of the rows: offsets into the headers, and a bitmap of those that have any; of the headers:
+    offsets and bytes of their names, offsets and bytes of their values, and a bitmap of the values that are not null.
+    """
+
 def read_headers(base: memoryview, at: int) -> tuple[tuple[str, bytes | None], ...]: ...

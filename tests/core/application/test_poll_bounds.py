@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Commit, Fetched
+from instride.core.events import Commit, Consumed, Fetched, Polled
+from instride.testing.simulation.chunk import SimulatedChunk
 
 
 @pytest.mark.vector(45)
@@ -75,3 +76,62 @@ def test_a_batch_without_a_record_to_return_parts_no_others(script: Script, limi
     found = script.poll(limit=limit) + script.poll(limit=limit)
     assert [each for _, start, end in found for each in range(start, end)] == [0, 1, 2, 9, 10]
     assert script.run(script.machine.position(script.now, tp(0), 0.0)) == 11
+
+
+# -- what the network side is told (law 10)
+
+
+def test_polls_are_told_some_twenty_times_a_second_at_most() -> None:
+    script = Script()
+    script.subscribe()
+    script.assigned(0)
+    for _ in range(10):
+        script.poll()
+    assert len(script.take_posted(Polled)) == 1
+    script.now += 0.06
+    script.poll()
+    assert len(script.take_posted(Polled)) == 1
+
+
+def consumed(script: Script) -> list[int]:
+    return [each.partitions[tp(0)][2] for each in script.take_posted(Consumed)]
+
+
+def test_what_polls_took_is_told_in_sums() -> None:
+    script = Script()
+    script.subscribe()
+    script.assigned(0)
+    script.poll()
+    script.fetched(0, 0, 5)
+    script.posted.clear()
+    assert [len(script.poll(limit=2)) for _ in range(2)] == [1, 1]
+    assert consumed(script) == [], "there is more to take, and it is little"
+    assert len(script.poll(limit=2)) == 1
+    assert consumed(script) == [5]
+
+
+@pytest.mark.parametrize(("prefetch", "fetch_buffer_bytes"), [("total", 64 << 20), ("bytes", 64)])
+def test_what_makes_room_for_a_fetch_is_told_at_once(prefetch: str, fetch_buffer_bytes: int) -> None:
+    script = Script(prefetch=prefetch, fetch_buffer_bytes=fetch_buffer_bytes)
+    script.subscribe()
+    script.assigned(0, 1)
+    script.poll()
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=5, leader_epoch=0)
+    script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=0, chunk=chunk, next_offset=5))
+    script.posted.clear()
+    script.poll(limit=2)
+    assert consumed(script) == [2]
+
+
+def test_what_was_taken_of_a_partition_that_is_gone_is_not_told() -> None:
+    script = Script()
+    script.subscribe()
+    script.assigned(0, 1)
+    script.poll()
+    script.fetched(0, 0, 5)
+    script.poll(limit=2)
+    script.lost(0)
+    script.fetched(1, 0, 2)
+    script.posted.clear()
+    script.poll()
+    assert [list(each.partitions) for each in script.take_posted(Consumed)] == [[tp(1)]]

@@ -154,7 +154,7 @@ def test_two_that_cannot_be_read_are_told_one_after_the_other() -> None:
 
 
 def test_what_was_not_returned_is_not_told_as_consumed_and_not_fetched_again() -> None:
-    script = ReadingScript((0, 2))
+    script = ReadingScript((0, 2), prefetch="total")
     script.arrives(0, 0, 5)
     script.posted.clear()
     script.read()

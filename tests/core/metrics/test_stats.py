@@ -162,10 +162,8 @@ def test_polls() -> None:
 
 def test_records_are_counted_by_topic_and_in_all() -> None:
     meter = ApplicationMeter()
-    meter.returned(
-        {TP: (1, 0, 5, 50), TopicPartition("t", 1): (1, 0, 5, 50), TopicPartition("u", 0): (1, 0, 1, 10)}, 1.0
-    )
-    meter.returned({TP: (1, 0, 2, 20)}, 2.0)
+    meter.returned({TP: (5, 50), TopicPartition("t", 1): (5, 50), TopicPartition("u", 0): (1, 10)}, 1.0)
+    meter.returned({TP: (2, 20)}, 2.0)
     found = metrics(NetworkMeter(), meter, client_id="me", holds={}, lags={TP: 4}, now=2.0)
     by_tags = {
         tuple(dict(name.tags).values()): value for name, value in found.items() if name.name == "records-consumed-total"

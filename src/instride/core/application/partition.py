@@ -104,6 +104,7 @@ class OwnedPartition:
 
     __slots__ = (
         "_buffer",
+        "_metered",
         "_place",
         "_polls",
         "_taken",
@@ -149,8 +150,10 @@ class OwnedPartition:
         self._buffer: deque[_Arrival] = deque()
         self._place = _Place()
         self._taken: tuple[PollResult, _Place] | None = None
-        # How much of all that ever arrived has left the buffer, as the network side was told: (records, bytes).
+        # How much of all that ever arrived has left the buffer, (records, bytes): as the network side was told, and as
+        # the metrics know.
         self._told = (0, 0)
+        self._metered = (0, 0)
 
     # -- where it stands
 
@@ -329,12 +332,22 @@ class OwnedPartition:
             partition=self.partition, chunk=chunk, epoch=self.epoch, seek_number=self.seek_number, start=start
         )
 
-    def left(self) -> tuple[tuple[int, int, int, int], Write]:
-        """What the poll under way took and the network side does not know of, as `Consumed` says it; and how to note
-        that it is told. What an interrupted poll told is not told again."""
-        place, (records, nbytes) = self._next(), self._told
-        told = max(place.records, records), max(place.nbytes, nbytes)
-        return (self.epoch, self.fetch_number, told[0] - records, told[1] - nbytes), (setattr, self, "_told", told)
+    def untold(self) -> tuple[tuple[int, int, int, int], Write]:
+        """What has left the buffer and the network side does not know of, as `Consumed` says it; and how to note that
+        it is told. What an interrupted poll told is not told again."""
+        told, records, nbytes = self._since(self._told)
+        return (self.epoch, self.fetch_number, records, nbytes), (setattr, self, "_told", told)
+
+    def unmetered(self) -> tuple[tuple[int, int], Write]:
+        """The same for the metrics: (records, bytes)."""
+        metered, records, nbytes = self._since(self._metered)
+        return (records, nbytes), (setattr, self, "_metered", metered)
+
+    def _since(self, known: tuple[int, int]) -> tuple[tuple[int, int], int, int]:
+        """What the poll under way, or one before it, took since this was known."""
+        place, (records, nbytes) = self._next(), known
+        now = max(place.records, records), max(place.nbytes, nbytes)
+        return now, now[0] - records, now[1] - nbytes
 
     # -- where it goes on
 
@@ -347,6 +360,7 @@ class OwnedPartition:
             (setattr, self, "_place", after),
             (setattr, self, "_taken", None),
             (setattr, self, "_told", (after.records, after.nbytes)),
+            (setattr, self, "_metered", (after.records, after.nbytes)),
             (setattr, self, "_buffer", deque()),
         ]
 

@@ -19,12 +19,14 @@ Laws
 9. What an exception leaves behind, wherever it comes (rule 13): records are taken aside, and count once the result's
    `completed` was set. An event, what it changes and what is told of it are one write; the listener's call that it
    asks for is in a queue, and whatever interrupts the poll, the next one calls it.
+10. The network side is told in sums, since each word costs it a turn: of polls at most some twenty times a second, and
+    of what they took once a partition has nothing left, or it is enough to fetch more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from functools import partial
 from typing import assert_never
 
@@ -32,7 +34,7 @@ from instride.core.application.calls import Call, Wait
 from instride.core.application.committing import auto_commit_due, commit_before_release, next_auto_commit
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion
-from instride.core.application.partition import Delivery, PollResult
+from instride.core.application.partition import Delivery, OwnedPartition, PollResult
 from instride.core.application.reading import Read, next_retry, read_taken, retry_unreadable
 from instride.core.application.seeking import reset_due, restarted
 from instride.core.application.state import ApplicationState, Callback
@@ -54,6 +56,10 @@ from instride.records import TopicPartition
 
 __all__ = ["Poller", "completed", "run_callbacks"]
 
+# Law 10: seconds between two words of a poll; of fetch_buffer_bytes, the part that is told at once.
+_POLLED_APART = 0.05
+_SUMS = 64
+
 
 class Poller:
     """The state of polling that outlives one poll."""
@@ -66,6 +72,10 @@ class Poller:
         self._gone: frozenset[TopicPartition] = frozenset()
         # Partitions whose loss this poll took: none of their later events is taken by it (rule 5).
         self._held_back: frozenset[TopicPartition] = frozenset()
+        # Law 10: what polls took of and is not told yet, and about how much.
+        self._untold: dict[TopicPartition, OwnedPartition] = {}
+        self._untold_bytes = 0
+        self._polled_at = float("-inf")
         # Immediate mode: revokes that this poll waits for.
         self._awaited: dict[TopicPartition, int] = {}
 
@@ -74,6 +84,7 @@ class Poller:
         self._stepped = self._news = False
         self._gone = self._held_back = frozenset()
         self._awaited = {}
+        self._polled_at = float("-inf")
 
     def poll(
         self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
@@ -83,7 +94,7 @@ class Poller:
         deadline = now + timeout
         result = self._open()
         holds = self._look(now)
-        state.post(Polled())
+        self._tell_polled(now)
         self._raise_due()
         heard = yield from self._begin(now)
         alive = now + state.config.max_poll_interval / 3
@@ -102,6 +113,12 @@ class Poller:
             heard = yield from self._take_losses()
             if now >= next_auto_commit(state):
                 auto_commit_due(state, now)
+
+    def _tell_polled(self, now: float) -> None:
+        """Law 10."""
+        if not 0 <= now - self._polled_at < min(_POLLED_APART, self._state.config.max_poll_interval / 20):
+            self._polled_at = now
+            self._state.post(Polled())
 
     def _open(self) -> PollResult:
         """Law 2: what the last poll reported is over, if it was completed; else this one continues it."""
@@ -285,12 +302,31 @@ class Poller:
             self._raise_failure()
 
     def _tell_taken(self, deliveries: list[Delivery]) -> None:
+        """Law 10."""
         state = self._state
-        left = {tp: state.lists.owned[tp].left() for tp in {each.partition for each in deliveries}}
-        room = {tp: event for tp, (event, _) in left.items()}
+        owned = {each.partition: state.lists.owned[each.partition] for each in deliveries}
+        metered = {tp: each.unmetered() for tp, each in owned.items()}
         state.holdings.returned(deliveries)
-        state.holdings.meter.returned(room, state.holdings.now)
-        state.write([(state.send, Consumed(partitions=room)), *[told for _, told in left.values()]])
+        state.holdings.meter.returned({tp: taken for tp, (taken, _) in metered.items()}, state.holdings.now)
+        self._untold.update(owned)
+        self._untold_bytes += sum(nbytes for (_, nbytes), _ in metered.values())
+        writes = [noted for _, noted in metered.values()]
+        state.write([*writes, *self._telling_consumed()] if self._consumed_is_due(owned.values()) else writes)
+
+    def _consumed_is_due(self, taken: Collection[OwnedPartition]) -> bool:
+        config = self._state.config
+        empty = any(each.buffered == 0 for each in taken)
+        return empty or config.prefetch != "bytes" or self._untold_bytes >= config.fetch_buffer_bytes // _SUMS
+
+    def _telling_consumed(self) -> list[Write]:
+        lists = self._state.lists
+        untold = {tp: each.untold() for tp, each in self._untold.items() if lists.owned.get(tp) is each}
+        return [
+            (self._state.send, Consumed(partitions={tp: event for tp, (event, _) in untold.items()})),
+            *[told for _, told in untold.values()],
+            (setattr, self, "_untold", {}),
+            (setattr, self, "_untold_bytes", 0),
+        ]
 
 
 def run_callbacks(state: ApplicationState) -> Call[bool]:

@@ -159,10 +159,10 @@ class ApplicationMeter:
             self.idle_ratio.record((now - self.last_poll) / whole, now)
         self._last_end = now
 
-    def returned(self, room: Mapping[TopicPartition, tuple[int, int, int, int]], now: float) -> None:
-        """room: as in `Consumed`: (epoch, fetch_number, records, bytes) of each partition."""
+    def returned(self, taken: Mapping[TopicPartition, tuple[int, int]], now: float) -> None:
+        """taken: (records, bytes) of each partition."""
         sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for tp, (_, _, records, nbytes) in room.items():
+        for tp, (records, nbytes) in taken.items():
             sums[tp.topic][0] += records
             sums[tp.topic][1] += nbytes
         for topic, (records, nbytes) in sums.items():
