@@ -14,6 +14,7 @@ from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, 
 from instride.core.assignors.range import RangeAssignor
 from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
 from instride.records import TopicPartition
+from step_counter import steps
 
 BOTH = "t1 t2"
 ALL = (RangeAssignor, StickyAssignor, CooperativeStickyAssignor)
@@ -145,3 +146,17 @@ def test_a_topic_that_every_rack_has_is_cut_as_ever_beside_one_that_is_not() -> 
     members = [at("x", member("a", BOTH)), at("y", member("b", BOTH))]
     assignment = RangeAssignor().assign(cluster, members)
     assert shown(assignment) == {"a": "1-0 1-2 2-0 2-1", "b": "1-1 1-3 2-2"}
+
+
+@pytest.mark.parametrize("assignor", ALL)
+def test_twice_the_group_with_racks_takes_about_twice_the_steps(assignor: type[Assignor]) -> None:
+    def work(many: int) -> int:
+        cluster = view({"t": "x y z"}, t=20 * many)
+        members = [
+            MemberSubscription(member_id=f"m{number:03}", topics=("t",), rack="xyz"[number % 3])
+            for number in range(many)
+        ]
+        return steps(lambda: assignor().assign(cluster, members))
+
+    few, many = work(15), work(30)
+    assert many <= 2.3 * few, f"{few} steps with 15 members, {many} with twice as many"

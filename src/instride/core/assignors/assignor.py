@@ -14,7 +14,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -161,6 +161,29 @@ class Racks:
         """Law 6."""
         rack = self._members.get(member_id)
         return rack is None or rack in self._replicas.get(partition, ())
+
+    def of(self, partition: TopicPartition) -> tuple[str, ...]:
+        """Of its replicas; those of equal racks are near the same members."""
+        return self._replicas.get(partition, ())
+
+    def queues(self, free: Mapping[TopicPartition, None]) -> Callable[[str], Iterator[TopicPartition]]:
+        """Gives a member what is near it, in the order of `free`, without what is not in `free` any more when it comes.
+
+        What comes must be taken out of `free`: it does not come again to a member in the same rack.
+        """
+        of_rack: dict[str, list[TopicPartition]] = {}
+        for each in free:
+            for rack in self.of(each):
+                of_rack.setdefault(rack, []).append(each)
+        queues = {rack: iter(partitions) for rack, partitions in of_rack.items()}
+
+        def near(member_id: str) -> Iterator[TopicPartition]:
+            rack = self._members.get(member_id)
+            if rack is None:
+                return iter(free)
+            return (each for each in queues.get(rack, ()) if each in free)
+
+        return near
 
     def matter(self, partitions: Collection[TopicPartition], members: Iterable[str]) -> bool:
         """Law 6."""

@@ -52,7 +52,7 @@ class RangeAssignor:
             for alike in _alike(cuts):
                 _deal_near(alike, racks)
         for cut in cuts:
-            cut.deal(lambda _member, _partition: True)
+            cut.deal(lambda _member, free=cut.free: free)  # type: ignore[misc]  # bound now
         parts: dict[str, list[TopicPartition]] = {member.member_id: [] for member in group}
         for cut in cuts:
             for member_id, given in cut.given.items():
@@ -81,9 +81,10 @@ class _Cut:
         for each in partitions:
             del self.free[each]
 
-    def deal(self, may: Callable[[str, TopicPartition], bool]) -> None:
+    def deal(self, queue: Callable[[str], Iterable[TopicPartition]]) -> None:
+        """queue: what of the free ones a member may have, in order."""
         for member in self.given:
-            self.give(member, list(islice((each for each in self.free if may(member, each)), self.room(member))))
+            self.give(member, list(islice(queue(member), self.room(member))))
 
 
 def _alike(cuts: Iterable[_Cut]) -> Iterable[list[_Cut]]:
@@ -99,7 +100,7 @@ def _deal_near(alike: list[_Cut], racks: Racks) -> None:
     first = alike[0]
     if len(alike) == 1:
         if racks.matter(first.free, first.given):
-            first.deal(racks.near)
+            first.deal(racks.queues(first.free))
         return
     for equal in zip(*[list(cut.free) for cut in alike], strict=True):
         for member in first.given:

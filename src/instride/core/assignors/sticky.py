@@ -114,10 +114,10 @@ def stick(cluster: ClusterView, claims: Sequence[Claim]) -> Assignment:
     matter = racks.matter(everything, kept)
     if len({topics_of(claim.member, cluster) for claim in claims}) == 1:
         if matter:
-            return as_assignment(assign_aligned(everything, kept, racks.near))
+            return as_assignment(assign_aligned(everything, kept, racks))
         return as_assignment(assign_constrained(everything, kept))
     ids = {topic: [member.member_id for member in members] for topic, members in consumers.items()}
-    return as_assignment(assign_general(partitions, ids, kept, racks.near if matter else None))
+    return as_assignment(assign_general(partitions, ids, kept, racks if matter else None))
 
 
 # -- owned partitions

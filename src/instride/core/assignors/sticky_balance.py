@@ -24,9 +24,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from instride.core.assignors.assignor import Racks
 from instride.records import TopicPartition
 
-__all__ = ["Kept", "Near", "assign_aligned", "assign_constrained", "assign_general"]
+__all__ = ["Kept", "assign_aligned", "assign_constrained", "assign_general"]
 
 Kept = dict[str, list[TopicPartition]]
 """Member id -> what it owns and may keep, for every member."""
@@ -73,6 +74,8 @@ def _takers(parts: dict[str, list[TopicPartition]], quota: int) -> Iterator[str]
 
 Near = Callable[[str, TopicPartition], bool]
 """Whether the member runs in a rack that has a replica of the partition."""
+_Takers = list[tuple[int, str]]
+"""A heap of members, by how much they had when they were last looked at."""
 
 
 class _Shares:
@@ -92,23 +95,40 @@ class _Shares:
         self.parts[member].append(partition)
         del self.free[partition]
 
-    def give_to_least(self, partition: TopicPartition, members: Sequence[str]) -> None:
-        takers = [member for member in members if self.room(member)]
-        if takers:
-            self.give(min(takers, key=lambda member: (len(self.parts[member]), member)), partition)
+    def takers(self, members: Iterable[str]) -> _Takers:
+        found = [(len(self.parts[member]), member) for member in members]
+        heapq.heapify(found)
+        return found
+
+    def give_to_least(self, partition: TopicPartition, takers: _Takers) -> None:
+        """Of these. What they have, and whether they have room, is looked at when their turn comes: both only go one
+        way."""
+        while takers:
+            had, member = takers[0]
+            has = len(self.parts[member])
+            if not self.room(member):
+                heapq.heappop(takers)
+            elif has != had:
+                heapq.heapreplace(takers, (has, member))
+            else:
+                self.give(member, partition)
+                return
 
 
-def assign_aligned(partitions: Sequence[TopicPartition], kept: Kept, near: Near) -> dict[str, list[TopicPartition]]:
+def assign_aligned(partitions: Sequence[TopicPartition], kept: Kept, racks: Racks) -> dict[str, list[TopicPartition]]:
     """partitions: all that are to be assigned, sorted. kept: by every member, with nothing owned twice."""
     members = sorted(kept)
     shares = _Shares(partitions, members)
-    _keep(shares, kept, near)
-    beside = {each: [member for member in members if near(member, each)] for each in shares.free}
-    for partition in sorted(shares.free, key=lambda each: (len(beside[each]), each)):
-        shares.give_to_least(partition, beside[partition])
+    _keep(shares, kept, racks.near)
+    examples = {racks.of(each): each for each in shares.free}
+    beside = {where: [member for member in members if racks.near(member, each)] for where, each in examples.items()}
+    takers = {where: shares.takers(near) for where, near in beside.items()}
+    for partition in sorted(shares.free, key=lambda each: (len(beside[racks.of(each)]), each)):
+        shares.give_to_least(partition, takers[racks.of(partition)])
     _keep(shares, kept, lambda _member, _partition: True)
+    anybody = shares.takers(members)
     for partition in list(shares.free):
-        shares.give_to_least(partition, members)
+        shares.give_to_least(partition, anybody)
     return shares.parts
 
 
@@ -126,11 +146,11 @@ def assign_general(
     partitions: Mapping[str, Sequence[TopicPartition]],
     consumers: Mapping[str, Sequence[str]],
     kept: Kept,
-    near: Near | None = None,
+    racks: Racks | None = None,
 ) -> dict[str, list[TopicPartition]]:
     """partitions: of each topic that is to be assigned. consumers: of each of these topics, the member ids.
 
-    kept: by every member, with nothing owned twice and only topics that it may have. near: where racks matter.
+    kept: by every member, with nothing owned twice and only topics that it may have. racks: where they matter.
     """
     owned = _by_topic(kept)
     counts = Counts(consumers={topic: sorted(consumers[topic]) for topic in partitions}, members=sorted(kept))
@@ -141,7 +161,7 @@ def assign_general(
         _deal(counts, topic, len(partitions[topic]) - counts.of_topic(topic))
     rebalance(counts, floor={member: {topic: len(own) for topic, own in owned[member].items()} for member in owned})
     rebalance(counts, floor={})
-    return _pick(partitions, counts, owned, near)
+    return _pick(partitions, counts, owned, racks)
 
 
 def _by_topic(kept: Kept) -> dict[str, dict[str, list[TopicPartition]]]:
@@ -167,7 +187,7 @@ def _pick(
     partitions: Mapping[str, Sequence[TopicPartition]],
     counts: Counts,
     owned: Mapping[str, Mapping[str, Sequence[TopicPartition]]],
-    near: Near | None,
+    racks: Racks | None,
 ) -> dict[str, list[TopicPartition]]:
     """Turn numbers into partitions: of each topic first what a member owns, then what is free, near ones first."""
     parts: dict[str, list[TopicPartition]] = {member_id: [] for member_id in counts.load}
@@ -178,9 +198,9 @@ def _pick(
         wanted = {member_id: number - len(kept[member_id]) for member_id, number in counts.holders(topic)}
         for member_id, own in kept.items():
             parts[member_id] += own
-        for may in (near, _anybody) if near is not None else (_anybody,):
+        for queue in _queues(free, racks):
             for member_id, number in wanted.items():
-                given = list(islice((each for each in free if may(member_id, each)), number))
+                given = list(islice(queue(member_id), number))
                 for each in given:
                     del free[each]
                 wanted[member_id] -= len(given)
@@ -188,8 +208,13 @@ def _pick(
     return parts
 
 
-def _anybody(_member_id: str, _partition: TopicPartition) -> bool:
-    return True
+def _queues(
+    free: dict[TopicPartition, None], racks: Racks | None
+) -> Iterator[Callable[[str], Iterable[TopicPartition]]]:
+    """What a member may have: first what is near, then anything."""
+    if racks is not None:
+        yield racks.queues(free)
+    yield lambda _member: free
 
 
 # -- rebalancing the numbers

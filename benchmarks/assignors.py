@@ -1,0 +1,57 @@
+"""Each assignor at 1,000 members and 100,000 partitions, with racks and without: `python -m benchmarks.assignors`.
+
+Half of the members own what a first round gave them; the other half joins. CPU seconds of one assignment.
+"""
+
+from __future__ import annotations
+
+import time
+
+from instride.core.assignors.assignor import ClusterView, MemberSubscription
+from instride.core.assignors.selection import pick_assignors
+from instride.records import TopicPartition
+
+MEMBERS, PARTITIONS, RACKS = 1000, 100_000, 3
+
+
+def cluster(topics: int, *, racks: bool) -> ClusterView:
+    counts = {f"t{number:03}": PARTITIONS // topics for number in range(topics)}
+    where = {
+        TopicPartition(topic, number): tuple(sorted({f"r{number % RACKS}", f"r{(number // RACKS) % RACKS}"}))
+        for topic, count in counts.items()
+        for number in range(count)
+    }
+    return ClusterView(partitions=counts, racks=where if racks else {})
+
+
+def member(
+    number: int, topics: tuple[str, ...], *, racks: bool, owned: tuple[TopicPartition, ...]
+) -> MemberSubscription:
+    rack = f"r{number % RACKS}" if racks else None
+    return MemberSubscription(
+        member_id=f"m{number:04}", topics=topics, rack=rack, owned=owned, generation=1 if owned else -1
+    )
+
+
+def main() -> None:
+    print(f"{'CPU seconds':24}{'1 topic':>10}{'racks':>10}{'100 topics':>12}{'racks':>10}")
+    for name in ("range", "roundrobin", "sticky", "cooperative-sticky"):
+        (assignor,) = pick_assignors((name,))
+        figures = []
+        for topics in (1, 100):
+            for racks in (False, True):
+                view = cluster(topics, racks=racks)
+                names = tuple(view.partitions)
+                half = [member(each, names, racks=racks, owned=()) for each in range(MEMBERS // 2)]
+                before = assignor.assign(view, half)
+                group = [
+                    member(each, names, racks=racks, owned=before.get(f"m{each:04}", ())) for each in range(MEMBERS)
+                ]
+                start = time.process_time()
+                assignor.assign(view, group)
+                figures.append(time.process_time() - start)
+        print(f"{name:24}{figures[0]:10.2f}{figures[1]:10.2f}{figures[2]:12.2f}{figures[3]:10.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
