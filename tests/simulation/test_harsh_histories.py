@@ -12,7 +12,9 @@ from instride.testing.simulation.planning_harsh import with_harsh_brokers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("means", "count"), [("leaves", 25), ("commits", 6), ("errors", 25), ("many", 1)])
+@pytest.mark.parametrize(
+    ("means", "count"), [("leaves", 25), ("commits", 6), ("errors", 25), ("many", 1), ("batches", 40)]
+)
 def test_every_harsh_history_keeps_every_promise(means: str, count: int) -> None:
     for seed in range(count):
         found = check(run(with_harsh_brokers(seed, plan_for(seed), frozenset({means}))))

@@ -16,11 +16,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import replace
 from functools import partial
+from typing import TypedDict
 
 from instride.errors import CorruptRecordError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
-from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedChunk
+from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedBatches, SimulatedChunk
 from instride.testing.simulation.coordinator_model import GroupModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Reply
@@ -45,6 +46,14 @@ _UNKNOWN_LEADER_EPOCH = ErrorCode.UNKNOWN_LEADER_EPOCH
 _LATEST = -1
 
 
+class _Records(TypedDict, total=False):
+    """The part of a fetched partition that has to do with records."""
+
+    chunk: SimulatedChunk
+    undecoded: SimulatedBatches
+    next_offset: int
+
+
 class _LongPoll:
     """A Fetch that waits for records."""
 
@@ -62,11 +71,20 @@ class BrokerModel:
     """nodes: 1 to `nodes`. Partitions are led in turns; node 1 begins as coordinator."""
 
     def __init__(
-        self, scheduler: Scheduler, history: History, *, nodes: int, topics: dict[str, int], initial_delay: float
+        self,
+        scheduler: Scheduler,
+        history: History,
+        *,
+        nodes: int,
+        topics: dict[str, int],
+        initial_delay: float,
+        batches: bool = False,
     ) -> None:
+        """batches: as in a plan."""
         self._scheduler = scheduler
         self._history = history
         self.refusals = Refusals(scheduler)
+        self._batches = batches
         self._polls: list[_LongPoll] = []
         self._nodes = tuple(range(1, nodes + 1))
         self._sessions = {node: SessionModel(node * 1_000_000) for node in self._nodes}
@@ -315,9 +333,17 @@ class BrokerModel:
             high_watermark=log.end,
             last_stable_offset=log.stable,
             log_start_offset=0,
-            chunk=self._chunk(tp, found) if found.offsets else None,
-            next_offset=found.next_offset,
+            **self._records(tp, asked, found),
         )
+
+    def _records(self, tp: TopicPartition, asked: api.FetchPartition, found: Found) -> _Records:
+        if not found.offsets:
+            return _Records(next_offset=found.next_offset)
+        chunk = self._chunk(tp, found)
+        if not self._batches:
+            return _Records(chunk=chunk, next_offset=found.next_offset)
+        batches = SimulatedBatches(chunk, found.next_offset, self._scheduler.random)
+        return _Records(undecoded=batches, next_offset=asked.offset)
 
     def _chunk(self, tp: TopicPartition, found: Found) -> SimulatedChunk:
         return SimulatedChunk(

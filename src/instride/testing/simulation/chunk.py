@@ -1,21 +1,26 @@
-"""Records that were never bytes: a `wire.chunk.RecordChunk` of a simulated log."""
+"""Records that were never bytes: a `wire.chunk.RecordChunk` of a simulated log, and batches of them."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from instride.records import ConsumerRecord
+from instride.wire.chunk import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RECORD_BYTES", "SimulatedChunk"]
+__all__ = ["RECORD_BYTES", "SimulatedBatches", "SimulatedChunk"]
 
 RECORD_BYTES = 100
 """What each record accounts for."""
+_INDEX_BYTES = 36
+_BATCHES = (1, 2, 5, 20, 60)
+"""How many records a batch may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +90,42 @@ class SimulatedChunk:
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         raise TypeError("a simulated record has no columns")
+
+
+class SimulatedBatches:
+    """What a fetch brought of a partition, in batches: a `wire.chunk.UndecodedRecords`.
+
+    next_offset: after its last batch, which may have no records to return.
+    """
+
+    def __init__(self, chunk: SimulatedChunk, next_offset: int, chance: random.Random) -> None:
+        self._left: SimulatedChunk | None = chunk
+        self._next_offset = next_offset
+        self._chance = chance
+        self._batch = chance.choice(_BATCHES)
+        self.done = False
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._left is None else self._left.nbytes
+
+    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
+        """A batch whatever the target."""
+        left = self._left
+        if left is None:
+            self.done = True
+            return Piece(next_offset=self._next_offset)
+        count = min(self._batch, len(left))
+        nbytes = count * (RECORD_BYTES + _INDEX_BYTES)
+        if nbytes > room and not alone:
+            return None
+        self._batch = self._chance.choice(_BATCHES)
+        if count < len(left):
+            left, self._left = left.split(count)
+        else:
+            self._left = None
+            self.done = left.next_offset == self._next_offset and self._chance.random() < 0.5
+        return Piece(chunk=left, next_offset=left.next_offset, nbytes=nbytes)
+
+    def detach(self) -> None:
+        """It keeps nothing but itself."""

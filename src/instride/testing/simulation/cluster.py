@@ -74,6 +74,7 @@ class SimulatedCluster:
             nodes=plan.nodes,
             topics=plan.topic_sizes(),
             initial_delay=plan.initial_delay,
+            batches=plan.batches,
         )
         self.members: dict[str, Member] = {}
         self.network = Network(plan, self.scheduler, self.history, self.brokers)

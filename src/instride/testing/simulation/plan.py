@@ -108,7 +108,9 @@ class Plan:
     open, whether it is committed), read by members that read committed records only. compactions: (time, partition).
     quiet_after: no fault, and no slow handler, after it. ends_at: the history's end, if it does not end by itself.
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
-    failing: chance that a handler fails. framed: what connections carry are bytes, in frames that may be cut anywhere.
+    failing: chance that a handler fails. batches: records come in batches of several sizes, some larger than a
+    consumer's buffer, which are decoded when there is room. framed: what connections carry are bytes, in frames that
+    may be cut anywhere.
     The time-outs are those of `ConsumerConfig`.
     """
 
@@ -137,6 +139,7 @@ class Plan:
     default_api_timeout: float = 5.0
     auto_commit_interval: float = 0.5
     framed: bool = False
+    batches: bool = False
     prefetch: Literal["bytes", "total", "partition"] = "bytes"
     fairness: Literal["greedy", "proportional"] = "greedy"
 

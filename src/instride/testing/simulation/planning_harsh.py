@@ -17,9 +17,10 @@ from instride.testing.simulation.refusals import CORRUPT, RESPONSE_LOST, UNANSWE
 
 __all__ = ["HARSH", "with_harsh_brokers"]
 
-HARSH: Final = ("leaves", "commits", "errors", "many")
+HARSH: Final = ("leaves", "commits", "errors", "many", "batches")
 """leaves: LeaveGroup is refused, or its response is lost. commits: for one to three minutes no commit is taken. errors:
-an error of a partition, a topic or the group passes; a batch is corrupt for a while. many: 1,000 partitions."""
+an error of a partition, a topic or the group passes; a batch is corrupt for a while. many: 1,000 partitions. batches:
+records come in batches that are decoded when there is room for them."""
 
 _LOADING, _TIMED_OUT = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT
 _NOT_AVAILABLE, _NOT_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR
@@ -33,13 +34,15 @@ _MANY: Final = 1000
 def with_harsh_brokers(seed: int, plan: Plan, means: frozenset[str] = frozenset(HARSH)) -> Plan:
     """means: of HARSH, those that are used."""
     rng = random.Random(f"harsh {seed}")  # noqa: S311 - not for secrets: it must be repeatable
-    usual = sorted(means - {"many"})
+    usual = sorted(means - {"many", "batches"})
     chosen = rng.sample(usual, min(len(usual), rng.choice((1, 1, 2))))
     if "many" in means and (not usual or rng.randrange(_ONE_OF_SO_MANY) == 0):
         plan = _many(rng, plan)
     for each in sorted(chosen):
         plan = {"leaves": _leaves, "commits": _commits, "errors": _errors}[each](rng, plan)
-    return replace(plan, kind="faults", framed=False)
+    if "batches" in means and (means == {"batches"} or rng.random() < 0.5):
+        plan = replace(plan, batches=True, framed=False)
+    return plan if means == {"batches"} else replace(plan, kind="faults", framed=False)
 
 
 def _leaves(rng: random.Random, plan: Plan) -> Plan:

@@ -109,7 +109,7 @@ class SessionModel:
         """Law 3."""
         told, session.told[tp] = session.told.get(tp, -1), fetched.high_watermark
         asked = session.partitions.get(tp)
-        has_bytes = asked is not None and fetched.next_offset > asked.offset
+        has_bytes = asked is not None and (fetched.undecoded is not None or fetched.next_offset > asked.offset)
         if has_bytes:
             session.partitions[tp] = session.partitions.pop(tp)
         return has_bytes or bool(fetched.error) or told != fetched.high_watermark

@@ -59,8 +59,15 @@ class SimulatedConsumer:
         self._process.history.add(self._process.name, "subscribes", wanted)
         self._application.subscribe(wanted, listener)
 
-    def poll(self, *, timeout: float, read: Read | None = None) -> Generator[Wait, float, ConsumerRecords]:
-        deliveries = yield from self._poll(timeout, immediate=self._config.revoke_mode == "immediate", read=read)
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Without a group: nothing of it is written into the history."""
+        self._application.assign(partitions, now=self._now)
+
+    def poll(
+        self, *, timeout: float, limit: int | None = None, read: Read | None = None
+    ) -> Generator[Wait, float, ConsumerRecords]:
+        immediate = self._config.revoke_mode == "immediate"
+        deliveries = yield from self._poll(timeout, immediate=immediate, limit=limit, read=read)
         return ConsumerRecords(deliveries)
 
     def poll_changes(self, *, timeout: float) -> Generator[Wait, float, Changes]:
@@ -71,9 +78,11 @@ class SimulatedConsumer:
             lost=self._application.lost(),
         )
 
-    def _poll(self, timeout: float, *, immediate: bool, read: Read | None = None) -> Call[list[Delivery]]:
+    def _poll(
+        self, timeout: float, *, immediate: bool, limit: int | None = None, read: Read | None = None
+    ) -> Call[list[Delivery]]:
         self._before = None
-        limit = self._config.max_poll_records
+        limit = self._config.max_poll_records if limit is None else limit
         poll = self._application.poll_aside(self._now, timeout, immediate=immediate, limit=limit, read=read)
         result = yield from poll
         deliveries = result.deliveries
