@@ -2,7 +2,7 @@
 
 from instride.aio import AsyncConsumer
 from instride.commits import CommitEntry, CommitResult, CommitSnapshot
-from instride.config import ConsumerConfig
+from instride.config import ConsumerConfig, ConsumerSettings
 from instride.consumer import Consumer, RangeConsumer
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
@@ -43,6 +43,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
+    "ConsumerSettings",
     "current_attempt",
     "DeadLetter",
     "DeadLetterRecord",

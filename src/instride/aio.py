@@ -14,14 +14,15 @@ import asyncio
 import functools
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Never, Self, Unpack
+from typing import Generic, Never, Self, Unpack
 
 from instride import arguments
+from instride._types import K, V
 from instride._verbs import Verbs
 from instride.commits import CommitResult
-from instride.config import ConsumerConfig, ConsumerSettings, config_from_settings
+from instride.config import ConsumerConfig, UntypedSettings, config_from_settings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.committing import Offsets
 from instride.core.application.listener import AsyncRebalanceListener
@@ -43,7 +44,7 @@ _logger = logging.getLogger("instride.consumer")
 _GRACE = 1.0
 
 
-class AsyncConsumer(Verbs):
+class AsyncConsumer(Verbs, Generic[K, V]):
     """`Consumer` for asyncio: the same verbs and settings. Those that may wait are awaited, the others are plain.
 
         async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="flights") as consumer:
@@ -61,10 +62,18 @@ class AsyncConsumer(Verbs):
     thread.
     """
 
-    def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
+    def __init__(
+        self,
+        *misplaced: Never,
+        key_deserializer: Callable[..., K] | None = None,
+        value_deserializer: Callable[..., V] | None = None,
+        **settings: Unpack[UntypedSettings],
+    ) -> None:
         """Settings: see `ConsumerConfig`; a wrong, unknown or contradictory one is `ConfigError`. No side effect."""
         arguments.misplaced_settings(type(self).__name__, misplaced)
-        self._config: ConsumerConfig = config_from_settings(settings)
+        self._config: ConsumerConfig = config_from_settings(
+            {**settings, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer}
+        )
         self._interceptors = Interceptors(self._config.interceptors)
         self._reader = RecordReader(self._config.key_deserializer, self._config.value_deserializer)
         on_commit = self._interceptors.on_commit if self._interceptors else None
@@ -79,7 +88,7 @@ class AsyncConsumer(Verbs):
         timeout: float | None = None,
         max_records: int | None = None,
         deserialize: bool = True,
-    ) -> ConsumerRecords:
+    ) -> ConsumerRecords[K, V]:
         """As `Consumer.poll`. Deserializers, interceptors and plain listeners run in the loop's thread."""
         arguments.misplaced_timeout("poll", misplaced)
         async with self._driver.alone("poll"):
@@ -90,7 +99,7 @@ class AsyncConsumer(Verbs):
 
     async def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
-    ) -> Changes:
+    ) -> Changes[K, V]:
         """As `Consumer.poll_changes`."""
         async with self._driver.alone("poll_changes"):
             result, records = await self._records(timeout, max_records, immediate=False, deserialize=deserialize)
@@ -101,12 +110,12 @@ class AsyncConsumer(Verbs):
 
     async def _records(
         self, timeout: float | None, limit: int | None, *, immediate: bool, deserialize: bool
-    ) -> tuple[PollResult, ConsumerRecords]:
+    ) -> tuple[PollResult, ConsumerRecords[K, V]]:
         await asyncio.sleep(0)  # law 4
         read = self._reader.read if self._reader and deserialize else None
         call = self._poll_call(timeout, immediate=immediate, limit=limit, read=read)
         result = await self._driver.run(call, alone=True)
-        records = ConsumerRecords(result.deliveries)
+        records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries)
         self._interceptors.on_consume(records)
         return result, records
 
@@ -117,7 +126,7 @@ class AsyncConsumer(Verbs):
         """
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
+    async def __anext__(self) -> ConsumerRecord[K, V]:
         while True:
             for record in await self.poll(max_records=1):
                 return record
@@ -240,7 +249,7 @@ class AsyncConsumer(Verbs):
         if driver.nested:
             driver.close_later(functools.partial(self.close, timeout=limit, leave_group=leave_group))
         elif driver.closed or driver.closing:
-            await driver.until_closed(now() + limit)
+            await driver.until_ended(now() + limit)
         else:
             await self._close(now() + limit, leave_group=leave_group)
 

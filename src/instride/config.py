@@ -30,6 +30,7 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerSettings",
     "RunningSettings",
+    "UntypedSettings",
     "changed_while_running",
     "config_from_settings",
     "parse_bootstrap_servers",
@@ -213,8 +214,8 @@ class ConsumerConfig:
         check_security(self)
 
 
-class ConsumerSettings(TypedDict, total=False):
-    """The same settings as keyword arguments. A test holds the two together."""
+class UntypedSettings(TypedDict, total=False):
+    """Those that say nothing of the types of keys and values."""
 
     bootstrap_servers: Required[str | Sequence[str]]
     group_id: str | None
@@ -235,8 +236,6 @@ class ConsumerSettings(TypedDict, total=False):
     revoke_mode: RevokeMode
     commit_budget: float
     exclude_internal_topics: bool
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
     interceptors: Sequence[Interceptor]
     enable_auto_commit: bool
     commit_start_offsets: bool | None
@@ -273,6 +272,13 @@ class ConsumerSettings(TypedDict, total=False):
     sasl_kerberos_principal: str | None
     sasl_kerberos_keytab_file: str | None
     sasl_plain_without_tls: bool
+
+
+class ConsumerSettings(UntypedSettings, total=False):
+    """All settings of `ConsumerConfig` as keyword arguments: for a dict of one's own, or ``Unpack`` in a signature."""
+
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
 
 
 class RunningSettings(TypedDict, total=False):

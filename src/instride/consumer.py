@@ -8,12 +8,13 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Never, Unpack
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, Never, Unpack
 
 from instride import arguments
 from instride._member import Member
-from instride.config import ConsumerSettings
+from instride._types import K, V
+from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.partition import PollResult
 from instride.deserializers import RecordReader
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "RangeConsumer"]
 
 
-class Consumer(Member):
+class Consumer(Member, Generic[K, V]):
     """A member of a consumer group, or a reader of assigned partitions.
 
         with Consumer(bootstrap_servers="localhost:9092", group_id="flights") as consumer:
@@ -38,8 +39,16 @@ class Consumer(Member):
     Settings: see `ConsumerConfig`; a wrong, unknown or contradictory one is `ConfigError`.
     """
 
-    def __init__(self, *misplaced: Never, **settings: Unpack[ConsumerSettings]) -> None:
-        super().__init__(*misplaced, **settings)
+    def __init__(
+        self,
+        *misplaced: Never,
+        key_deserializer: Callable[..., K] | None = None,
+        value_deserializer: Callable[..., V] | None = None,
+        **settings: Unpack[UntypedSettings],
+    ) -> None:
+        super().__init__(
+            *misplaced, key_deserializer=key_deserializer, value_deserializer=value_deserializer, **settings
+        )
         self._reader = RecordReader(self._config.key_deserializer, self._config.value_deserializer)
 
     def poll(
@@ -48,7 +57,7 @@ class Consumer(Member):
         timeout: float | None = None,
         max_records: int | None = None,
         deserialize: bool = True,
-    ) -> ConsumerRecords:
+    ) -> ConsumerRecords[K, V]:
         """New records, as soon as there are any; or none at the time-out, at a newly requested revoke or a loss.
 
         timeout: seconds; None waits for as long as it takes. max_records: else max_poll_records; -1 is no bound.
@@ -80,7 +89,7 @@ class Consumer(Member):
 
     def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
-    ) -> Changes:
+    ) -> Changes[K, V]:
         """The same, with the partitions to be revoked and those just lost in one value (KIP-983, variant 1)."""
         with self._driver.use():
             result, records = self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize)
@@ -91,14 +100,14 @@ class Consumer(Member):
 
     def _records(
         self, timeout: float | None, *, immediate: bool, limit: int | None, deserialize: bool
-    ) -> tuple[PollResult, ConsumerRecords]:
+    ) -> tuple[PollResult, ConsumerRecords[K, V]]:
         read = self._reader.read if self._reader and deserialize else None
         result = self._poll(timeout, immediate=immediate, limit=limit, read=read)
-        records = ConsumerRecords(result.deliveries)
+        records: ConsumerRecords[K, V] = ConsumerRecords(result.deliveries)
         self._interceptors.on_consume(records)
         return result, records
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """Records, for ever: polls when the last poll's are used up."""
         while True:
             yield from self.poll()

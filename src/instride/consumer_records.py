@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from instride import arguments
+from instride._types import K_co, V_co
 from instride.core.application.partition import Delivery
 from instride.records import TopicPartition
 
@@ -37,7 +38,7 @@ class Stretch(NamedTuple):
     records: int
 
 
-class ConsumerRecords:
+class ConsumerRecords(Generic[K_co, V_co]):
     """The records of one poll. Immutable; any thread may read it. Falsy when there are none."""
 
     __slots__ = ("_deliveries",)
@@ -51,7 +52,7 @@ class ConsumerRecords:
     def __bool__(self) -> bool:
         return bool(self._deliveries)
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K_co, V_co]]:
         for delivery in self._deliveries:
             yield from _records(delivery)
 
@@ -59,7 +60,7 @@ class ConsumerRecords:
         """Of which there are records, in order."""
         return tuple(dict.fromkeys(delivery.partition for delivery in self._deliveries))
 
-    def records(self, partition: TopicPartition) -> list[ConsumerRecord]:
+    def records(self, partition: TopicPartition) -> list[ConsumerRecord[K_co, V_co]]:
         """Those of one partition."""
         wanted = arguments.partition("records", partition)
         found: list[ConsumerRecord] = []
@@ -68,7 +69,7 @@ class ConsumerRecords:
                 found += _records(each)
         return found
 
-    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord[K_co, V_co]]]:
         """All of them, as objects, by partition."""
         return {partition: self.records(partition) for partition in self.partitions()}
 
@@ -133,12 +134,12 @@ def _records(delivery: Delivery) -> Sequence[ConsumerRecord]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(Generic[K_co, V_co]):
     """What `poll_changes` returns (KIP-983, variant 1).
 
     records: new ones. to_be_revoked: will be revoked in the next poll, unless delayed. lost: lost in this poll.
     """
 
-    records: ConsumerRecords = field(default_factory=ConsumerRecords)
+    records: ConsumerRecords[K_co, V_co] = field(default_factory=ConsumerRecords)
     to_be_revoked: frozenset[TopicPartition] = frozenset()
     lost: frozenset[TopicPartition] = frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from instride.errors import (
     ConcurrentUseError,
     ConfigError,
     ConsumerClosedError,
+    ForkedConsumerError,
     IllegalStateError,
     KafkaTimeoutError,
     NetworkThreadDiedError,
@@ -411,6 +413,24 @@ def test_another_loop_is_refused() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.requirement("surface/fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_an_open_consumer_is_refused_in_a_child(loop: VirtualLoop) -> None:
+    scene = Scene()
+    scene.consumer.assign([tp(0)])
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            scene.consumer.assignment()
+        except ForkedConsumerError:
+            code = 0
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert scene.consumer.assignment() == {tp(0)}
+
+
 def test_between_two_runs_of_its_loop_local_verbs_go_on(loop: VirtualLoop) -> None:
     scene = Scene()
     scene.consumer.assign([tp(0)])
@@ -484,6 +504,22 @@ def test_a_close_ends_what_other_tasks_wait_for(loop: VirtualLoop) -> None:
             with pytest.raises(ConsumerClosedError):
                 await task
         assert len(scene.network.of(Close)) == 1
+
+    loop.play(story())
+
+
+@pytest.mark.rule("13")
+def test_a_close_that_was_cancelled_is_waited_for_by_the_next(loop: VirtualLoop) -> None:
+    async def story() -> None:
+        scene = Scene()
+        scene.consumer.assign([tp(0)])
+        scene.network.silent |= {Close}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(scene.consumer.close(), 1.0)
+        (event,) = scene.network.of(Close)
+        loop.call_later(3.0, scene.network._answer, event)
+        await scene.consumer.close()
+        assert (loop.at, scene.network.alive) == (1004.0, False)
 
     loop.play(story())
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -169,9 +174,43 @@ def test_partitions_are_read_from_beginning_to_end(
     assert Counter(program.lines) == expected
 
 
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found: int = server.getsockname()[1]
+        return found
+
+
+def get(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE) as response:
+        return json.load(response)
+
+
+@pytest.mark.kafka
+@pytest.mark.skipif(not importlib.util.find_spec("fastapi"), reason="needs fastapi")
+def test_a_web_service_serves_while_it_consumes_and_ends_in_order(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program], port: int
+) -> None:
+    """And the next one goes on behind it, at once: as at a reload."""
+    expected = fill(kafka, topic, range(EACH))
+    group = f"web-{uuid.uuid4().hex[:8]}"
+    arguments = ("--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group, "--port", str(port))
+    first = start("web_service", *arguments)
+    wait_for_lines(expected.total(), first)
+    assert get(port, "handled") == {"handled": expected.total()}
+    assert get(port, "ready") == {"ready": True}
+    first.end()
+    expected += fill(kafka, topic, range(EACH, 2 * EACH))
+    second = start("web_service", *arguments)
+    wait_for_lines(expected.total(), second, ended=[first])
+    second.end()
+    assert Counter(first.lines + second.lines) == expected
+    all_committed(kafka, topic, group, 2 * EACH)
+
+
 def test_every_example_is_run_and_told_of() -> None:
     programs = {path.stem for path in FOLDER.glob("*.py")}
-    assert programs == {*MEMBERS, "read_partitions"}
+    assert programs == {*MEMBERS, "read_partitions", "web_service"}
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(programs) if f"[{name}.py]({name}.py)" not in page] == []
 

@@ -228,10 +228,11 @@ class AsyncDriver(Shell):
             await self._mailbox.look_again(until)
         return not self._alone
 
-    async def until_closed(self, until: float) -> None:
-        """Of a close that another task is in."""
+    async def until_ended(self, until: float) -> None:
+        """Of a close that another task is in, or that was cancelled: until the network thread has ended too."""
         while not self.closed and now() < until:
             await self._mailbox.look_again(until)
+        await self.joined(max(0.0, until - now()))
 
     def end(self) -> None:
         """It is closed: whoever waits raises."""
