@@ -14,6 +14,7 @@ from instride.net.oauth import OAuthClientCredentials
 from instride.processing.attempts import Attempt, current_attempt
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.engine import Tally
+from instride.processing.kit import ProcessorKit
 from instride.processing.partition_executor import PartitionExecutor
 from instride.processing.policy import DeadLetterRecord, Retry, RetryRecord, SkipRecord
 from instride.processing.processor import Processor
@@ -59,6 +60,7 @@ __all__ = [
     "PartitionExecutor",
     "PartitionInfo",
     "Processor",
+    "ProcessorKit",
     "RangeConsumer",
     "RebalanceListener",
     "Retry",

@@ -8,6 +8,7 @@ from typing import Any, Generic, Never, TypeVar, Unpack, overload
 from instride.config import ConsumerSettings
 from instride.deserializers import RecordReader
 from instride.processing.definition import Definition, ProcessorOptions, definition
+from instride.processing.kit import ProcessorKit
 from instride.processing.running import RunningProcessor, run_with_signals
 from instride.wire.decoder import ConsumerRecord
 
@@ -118,6 +119,13 @@ class Processor(Generic[K, V]):
         Raises ConfigError for a wrong setting, and for those that a processor decides itself.
         """
         return RunningProcessor(self._definition, settings)
+
+    def testing(self, *, partitions: int = 1) -> ProcessorKit[K, V]:
+        """The same without a broker and in virtual time, for your tests: `with billing.testing() as kit`.
+
+        partitions: of each of its topics. Nothing is connected to; dead letters are kept in a list.
+        """
+        return ProcessorKit(self._definition, partitions)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Processor is immutable: make another one instead of setting {name}")

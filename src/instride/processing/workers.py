@@ -151,7 +151,7 @@ class LoopWorkers:
         self._concurrency = concurrency
         self._loop = loop
         self._timeout = timeout
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._attempts: dict[Task, asyncio.Task[None]] = {}
         self._waking = False
         self._closed = False
 
@@ -170,36 +170,40 @@ class LoopWorkers:
 
     def _fill(self) -> None:
         self._waking = False
-        desk = self._desk
-        while len(self._tasks) < self._concurrency:
-            with desk.lock:
-                task = None if self._closed else desk.next_task()
+        while len(self._attempts) < self._concurrency:
+            with self._desk.lock:
+                task = self._next()
             if task is None:
                 return
             self._start(task)
 
-    def _start(self, task: Task) -> None:
-        attempt = self._loop.create_task(self._attempt(task))
-        task.canceller = attempt.cancel
-        self._tasks.add(attempt)
-        attempt.add_done_callback(self._ended)
+    def _next(self) -> Task | None:
+        """Under the lock."""
+        return None if self._closed else self._desk.next_task()
 
-    def _ended(self, attempt: asyncio.Task[None]) -> None:
-        self._tasks.discard(attempt)
-        self._fill()
+    def _start(self, task: Task) -> None:
+        attempt = self._attempts[task] = self._loop.create_task(self._attempt(task))
+        task.canceller = attempt.cancel
 
     async def _attempt(self, task: Task) -> None:
-        desk = self._desk
+        """To its end; then the next is started, with one look at the engine for both."""
+        desk, following = self._desk, None
         if not task.writes_dead_letter:
             error = await self._error_of(task)
             with desk.lock:
                 verdict, attention = desk.end(task, error)
+                following = self._next() if verdict is None else None
             if verdict is not None:
                 desk.note(task, verdict)
             if attention:
                 desk.attention()
         if task.writes_dead_letter and not task.over:
             await self._write(task)
+        del self._attempts[task]
+        if following is not None:
+            self._start(following)
+        else:
+            self._fill()
 
     async def _error_of(self, task: Task) -> BaseException | None:
         try:

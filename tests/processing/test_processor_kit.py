@@ -1,0 +1,183 @@
+"""`Processor.testing`: what a user sees of his processor, in virtual time. And by it: the rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from processing_help import tp
+
+from instride import ConsumerRecord, Processor, Retry, TopicPartition, current_attempt
+from instride.errors import IllegalStateError
+
+
+def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:
+    return [each.value for each in found]
+
+
+def test_the_example_of_the_page() -> None:
+    """docs/processor.md"""
+
+    def bill(record: ConsumerRecord[bytes | None, str]) -> None:
+        if record.value == "bad":
+            raise OSError("the bank is closed")
+
+    billing = Processor(
+        bill,
+        topics=["t"],
+        value_deserializer=bytes.decode,
+        retry=Retry(attempts=3, on=OSError, backoff=10.0),
+        dead_letters="dlq",
+    )
+    began = time.monotonic()
+    with billing.testing() as kit:
+        kit.give("t", b"one", key=b"a")
+        kit.give("t", b"bad", key=b"b")
+        kit.give("t", b"two", key=b"a")
+        kit.run()
+        assert values(kit.handled) == ["one", "two"]
+        assert kit.committed == {tp(0): 0}, "where it began"
+        kit.advance(1)
+        assert kit.committed == {tp(0): 1}
+        kit.advance(40)
+        assert [(each.value, each.attempts) for each in kit.dead_letters] == [(b"bad", 3)]
+        assert kit.committed == {tp(0): 3}
+    assert time.monotonic() - began < 30, "its 41 seconds are none of ours"
+
+
+def test_a_crash_loses_nothing_and_repeats_what_was_not_committed() -> None:
+    with Processor(lambda record: None, topics=["t"]).testing() as kit:
+        kit.give("t", b"1")
+        kit.advance(2)
+        kit.give("t", b"2")
+        kit.run()
+        kit.crash()
+        kit.run()
+        assert values(kit.handled) == [b"1", b"2", b"2"]
+
+
+@pytest.mark.rule("16")
+def test_a_hand_over_remembers_what_was_finished_beyond_a_retry() -> None:
+    bad = [b"1"]
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.value in bad:
+            raise OSError
+
+    processor = Processor(handle, topics=["t"], order="none", retry=Retry(attempts=9, backoff=100.0))
+    with processor.testing(partitions=2) as kit:
+        for number in range(4):
+            kit.give("t", b"%d" % number, partition=0)
+        kit.run()
+        kit.revoke("t", 0)
+        kit.run()
+        assert kit.owned == [tp(1)]
+        assert kit.committed[tp(0)] == 1
+        kit.assign("t", 0)
+        bad.clear()
+        kit.advance(1)
+        assert values(kit.handled) == [b"0", b"2", b"3", b"1"]
+        assert kit.tally.remembered == 2
+        assert kit.committed[tp(0)] == 4
+
+
+def test_coroutines_live_in_virtual_time_and_have_a_time_out() -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        await asyncio.sleep(50.0 if current_attempt().number == 1 else 5.0)
+
+    processor = Processor(handle, topics=["t"], timeout=20.0, retry=Retry(attempts=2, backoff=0.0))
+    with processor.testing() as kit:
+        kit.give("t", b"1", key=b"a")
+        kit.give("t", b"2", key=b"b")
+        kit.advance(19.0)
+        assert kit.tally.attempts == 0
+        kit.advance(2.0)
+        assert kit.tally.retried == 2
+        kit.advance(4.5)
+        assert values(kit.handled) == [b"1", b"2"]
+
+
+def test_what_is_lost_is_cancelled_and_not_committed() -> None:
+    cancelled = []
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        try:
+            await asyncio.sleep(10.0)
+        except asyncio.CancelledError:
+            cancelled.append(record.offset)
+            raise
+
+    with Processor(handle, topics=["t"]).testing() as kit:
+        kit.give("t", b"1")
+        kit.run()
+        kit.lose("t", 0)
+        kit.advance(20)
+        assert cancelled == [0]
+        assert kit.handled == []
+        assert kit.committed == {tp(0): 0}
+        assert kit.tally.abandoned == 1
+
+
+def test_a_stop_finishes_what_is_at_work_and_starts_nothing_more() -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        await asyncio.sleep(10.0)
+
+    with Processor(handle, topics=["t"], order="partition").testing() as kit:
+        kit.give("t", b"1")
+        kit.give("t", b"2")
+        kit.run()
+        kit.stop()
+        kit.advance(11)
+        assert values(kit.handled) == [b"1"]
+        assert kit.committed == {tp(0): 1}
+        with pytest.raises(IllegalStateError):
+            kit.run()
+
+
+def test_a_stop_gives_up_what_takes_longer_than_the_drain() -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        await asyncio.sleep(100.0)
+
+    with Processor(handle, topics=["t"], drain_timeout=5.0).testing() as kit:
+        kit.give("t", b"1")
+        kit.run()
+        kit.stop()
+        kit.advance(6)
+        assert kit.tally.abandoned == 1
+        assert kit.committed == {tp(0): 0}
+
+
+def test_what_ends_the_processor_is_raised() -> None:
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        raise ValueError("no such order")
+
+    with Processor(handle, topics=["t"]).testing() as kit:
+        kit.give("t", b"1")
+        with pytest.raises(ValueError, match="no such order"):
+            kit.run()
+
+
+def test_back_pressure_pauses_and_goes_on() -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        await asyncio.sleep(1.0)
+
+    with Processor(handle, topics=["t"], max_records=4, concurrency=2, order="none").testing(partitions=2) as kit:
+        for round_ in range(10):
+            kit.give("t", b"%d" % round_, partition=round_ % 2)
+            kit.run()
+        kit.advance(11)
+        assert len(kit.handled) == 10
+
+
+def test_what_it_does_not_read_is_refused() -> None:
+    with Processor(print, topics=["t"]).testing() as kit:
+        with pytest.raises(ValueError, match="u-0"):
+            kit.give("u", b"")
+        with pytest.raises(ValueError, match="t-7"):
+            kit.revoke("t", 7)
+        assert kit.owned == []
+        kit.run()
+        assert kit.owned == [TopicPartition("t", 0)]
+        assert kit.now == 0.0
