@@ -14,6 +14,7 @@ from instride.net.oauth import OAuthClientCredentials
 from instride.processing.attempts import Attempt, current_attempt
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.engine import Tally
+from instride.processing.health import Health, StuckRecord
 from instride.processing.kit import ProcessorKit
 from instride.processing.partition_executor import PartitionExecutor
 from instride.processing.policy import DeadLetterRecord, Retry, RetryRecord, SkipRecord
@@ -49,6 +50,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterRecord",
     "GroupMetadata",
+    "Health",
     "KafkaError",
     "Node",
     "OAuthClientCredentials",
@@ -68,6 +70,7 @@ __all__ = [
     "RunningProcessor",
     "SerializationContext",
     "SkipRecord",
+    "StuckRecord",
     "Tally",
     "TopicPartition",
 ]

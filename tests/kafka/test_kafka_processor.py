@@ -258,3 +258,28 @@ def test_an_error_that_is_none_of_a_record_is_logged_and_the_rest_goes_on(
     with processor.running(**settings(kafka, group)):
         handled.wait_for(3)
         until(lambda: "UnknownTopicOrPartitionError" in caplog.text)
+
+
+def test_its_health_says_what_is_stuck_and_its_metrics_count(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, go = kafka_topic(1), threading.Event()
+    fill(kafka, topic, {0: 5})
+
+    def handle(record: ConsumerRecord) -> None:
+        assert record.offset or go.wait(PATIENCE)
+
+    processor = Processor(handle, topics=[topic], stuck_after=0.0)
+    running = processor.running(**settings(kafka, group))
+    assert not running.health().ready
+    with running:
+        until(lambda: running.health().stalled and running.metrics()["records-finished-total"] == 4)
+        health = running.health()
+        assert (health.ready, health.live) == (True, True)
+        assert [(each.partition, each.offset, each.attempt) for each in health.stuck] == [(*tps(topic, 0), 0, 1)]
+        go.set()
+        until(lambda: running.metrics()["records-finished-total"] == 5)
+        assert not running.health().stalled
+        assert running.metrics()["records-at-work"] == 0
+    ended = running.health()
+    assert (ended.ready, ended.live, ended.ended) == (False, False, None)

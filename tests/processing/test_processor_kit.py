@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,15 @@ def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:
     return [each.value for each in found]
 
 
-def test_the_example_of_the_page() -> None:
-    """docs/processor.md"""
+def test_the_example_of_the_page_runs_as_it_stands() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "processor.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/processor.md", "exec"), names)
+    names["test_billing"]()
+
+
+def test_retries_dead_letters_and_commits_in_virtual_time() -> None:
 
     def bill(record: ConsumerRecord[bytes | None, str]) -> None:
         if record.value == "bad":
@@ -181,3 +190,24 @@ def test_what_it_does_not_read_is_refused() -> None:
         kit.run()
         assert kit.owned == [TopicPartition("t", 0)]
         assert kit.now == 0.0
+
+
+def test_a_stuck_record_is_named_in_the_log_once_and_holds_up_its_key_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.value == b"slow":
+            await asyncio.sleep(100.0)
+
+    with Processor(handle, topics=["t"], stuck_after=10.0).testing() as kit:
+        kit.give("t", b"slow", key=b"a")
+        kit.give("t", b"behind", key=b"a")
+        for number in range(60):
+            kit.give("t", b"%d" % number, key=b"b")
+            kit.advance(1.0)
+        assert len(kit.handled) == 60
+        assert [each.getMessage() for each in caplog.records if "at work" in each.getMessage()] == [
+            "t-0 at offset 0 has been at work for 10 s"
+        ]
+        assert kit.committed == {tp(0): 0}
+        kit.advance(41.0)
+        assert len(kit.handled) == 62
+        assert kit.tally.longest == pytest.approx(100.0, abs=1.1)

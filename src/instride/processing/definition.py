@@ -33,6 +33,7 @@ class ProcessorOptions(TypedDict, total=False):
     max_bytes: int
     commit_interval: float
     drain_timeout: float
+    stuck_after: float
     max_metadata: int
 
 
@@ -83,6 +84,7 @@ def definition(
         pace=Pace(
             commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
             drain_timeout=arguments.seconds(verb, options.get("drain_timeout", 30.0), name="drain_timeout"),
+            stuck_after=arguments.seconds(verb, options.get("stuck_after", 60.0), name="stuck_after"),
         ),
         concurrency=concurrency,
         dead_letters=options.get("dead_letters"),

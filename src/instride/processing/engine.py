@@ -74,7 +74,8 @@ class EnginePlan:
 @dataclass(slots=True, kw_only=True)
 class Tally:
     """How many records so far. remembered: not run again, since an earlier owner's commit says that they are finished.
-    abandoned: given up while at work. attempts: handlers' calls that ended."""
+    abandoned: given up while at work. attempts: handlers' calls that ended; seconds: how long these took together, longest:
+    the longest of them."""
 
     finished: int = 0
     attempts: int = 0
@@ -84,6 +85,8 @@ class Tally:
     failed: int = 0
     remembered: int = 0
     abandoned: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
 
 
 class Task:
@@ -507,7 +510,7 @@ class Engine:
         """
         if task.over:
             return None
-        self.tally.attempts += 1
+        self._count_attempt(now - task.since)
         if error is None:
             self.tally.finished += 1
             self._end_started(task)
@@ -528,6 +531,12 @@ class Engine:
         else:
             task.writes_dead_letter = True
         return Verdict(step=step, after=after)
+
+    def _count_attempt(self, seconds: float) -> None:
+        tally = self.tally
+        tally.attempts += 1
+        tally.seconds += seconds
+        tally.longest = max(tally.longest, seconds)
 
     def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
         """A dead letter was acknowledged, or could not be written: then the seconds until it is tried again."""

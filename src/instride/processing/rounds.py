@@ -50,11 +50,15 @@ Verbs: TypeAlias = Generator[Verb, Any, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Seconds, but commit_records: so many finished records are committed before the interval is over."""
+    """Seconds, but commit_records: so many finished records are committed before the interval is over.
+
+    stuck_after: a record that is at work for so long is named in the log, and in the health.
+    """
 
     poll_timeout: float = 0.1
     commit_interval: float = 1.0
     commit_records: int = 10_000
+    stuck_after: float = 60.0
     drain_timeout: float = 30.0
     close_timeout: float = 10.0
 
@@ -102,6 +106,8 @@ class Rounds(RebalanceListener):
         self._cancels = False
         self._is_called = False
         self._drain_until: float | None = None
+        self._next_look = clock() + pace.stuck_after
+        self._told: set[Task] = set()
 
     # -- from any thread
 
@@ -111,6 +117,10 @@ class Rounds(RebalanceListener):
     def cancel(self) -> None:
         """Stop, and wait for nothing that is at work."""
         self._stops = self._cancels = True
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stops or self._drain_until is not None
 
     def wants_attention(self) -> bool:
         """Whether a poll that waits had better return, since there is something to do. Once for each poll. Under the
@@ -150,6 +160,7 @@ class Rounds(RebalanceListener):
         if polled:
             yield from self._hold()
         yield from self._pause_and_resume()
+        self._tell_of_stuck()
         self._begin_to_drain()
 
     def _poll(self) -> Generator[Verb, Any, bool]:
@@ -298,6 +309,24 @@ class Rounds(RebalanceListener):
         if ready:
             yield Verb("resume", tuple(ready))
 
+    def stuck(self) -> list[Task]:
+        """What has been at work for longer than stuck_after, the oldest first. From any thread."""
+        before = self._clock() - self._pace.stuck_after
+        with self._guard:
+            return sorted((task for task in self._engine.at_work() if task.since <= before), key=_since)
+
+    def _tell_of_stuck(self) -> None:
+        """Once of each, looked for once a second."""
+        now = self._clock()
+        if now < self._next_look:
+            return
+        self._next_look, found = now + 1.0, self.stuck()
+        for task in found:
+            if task not in self._told:
+                where, seconds = task.lane.partition, now - task.since
+                _logger.warning("%s at offset %d has been at work for %.0f s", where, task.offset, seconds)
+        self._told = set(found)
+
     def _give_up(self, tasks: Sequence[Task], why: str) -> None:
         self._executor.cancel(tasks)
         for task in tasks:
@@ -336,3 +365,7 @@ class Rounds(RebalanceListener):
                 _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
                 break
         yield Verb("close", (), {"timeout": self._pace.close_timeout})
+
+
+def _since(task: Task) -> float:
+    return task.since

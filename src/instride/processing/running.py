@@ -27,6 +27,7 @@ from instride.processing.attempts import Desk
 from instride.processing.dead_letters import ConfluentProduce, Produce
 from instride.processing.definition import Definition
 from instride.processing.engine import Engine, Tally, Task
+from instride.processing.health import Health, metrics, stuck_record
 from instride.processing.rounds import Rounds, Verb, Verbs
 from instride.processing.workers import LoopWorkers, ThreadWorkers
 from instride.wire.decoder import ConsumerRecord
@@ -64,6 +65,7 @@ class RunningProcessor:
         if what.dead_letters is not None and what.produce is None:
             self._produce = ConfluentProduce(settings)
         self._consumer = Consumer(**{**settings, "commit_start_offsets": True})
+        self._max_poll_interval = settings.get("max_poll_interval", 300.0)
         self._lock = threading.RLock()
         self._engine = Engine(what.plan, _payload)
         self._workers = _Workers()
@@ -104,6 +106,21 @@ class RunningProcessor:
         if ended and self._error is not None:
             raise self._error
         return ended
+
+    def health(self) -> Health:
+        """For the probes of a container: ready, live, stalled."""
+        now, rounds, ended = time.monotonic(), self._rounds, self._ended.is_set()
+        return Health(
+            ready=rounds.is_joined and not ended and not rounds.is_stopping,
+            live=not ended and now - rounds.polled_at < self._max_poll_interval,
+            stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
+            ended=self._error,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """What the processor counts, by name. The consumer's own: `consumer.metrics()`."""
+        with self._lock:
+            return metrics(self._engine, time.monotonic())
 
     def tally(self) -> Tally:
         """How many records were handled, tried again, skipped and so on, up to now."""

@@ -1,0 +1,67 @@
+"""What a probe and a dashboard ask of a processor that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instride.processing.engine import Engine, Task
+from instride.records import TopicPartition
+
+__all__ = ["Health", "StuckRecord", "metrics", "stuck_record"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StuckRecord:
+    """A record that has been at work for longer than stuck_after. attempt: 1 for the first."""
+
+    partition: TopicPartition
+    offset: int
+    seconds: float
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """For probes: three booleans, and why.
+
+    ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
+    ago) and has not ended. stalled: a record is stuck, so that its key or partition stands still; the others go on.
+    ended: by what it ended, if it failed.
+    """
+
+    ready: bool
+    live: bool
+    stuck: tuple[StuckRecord, ...] = ()
+    ended: BaseException | None = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a record is stuck."""
+        return bool(self.stuck)
+
+
+def stuck_record(task: Task, now: float) -> StuckRecord:
+    return StuckRecord(
+        partition=task.lane.partition, offset=task.offset, seconds=now - task.since, attempt=task.attempts + 1
+    )
+
+
+def metrics(engine: Engine, now: float) -> dict[str, float]:
+    """docs/processor.md has them as a table. Under the engine's lock."""
+    tally = engine.tally
+    oldest = min((task.since for task in engine.at_work()), default=now)
+    return {
+        "records-at-work": engine.started,
+        "records-queued": engine.queued,
+        "bytes-buffered": engine.bytes,
+        "records-finished-total": tally.finished,
+        "records-retried-total": tally.retried,
+        "records-skipped-total": tally.skipped,
+        "records-dead-lettered-total": tally.dead_lettered,
+        "records-remembered-total": tally.remembered,
+        "records-abandoned-total": tally.abandoned,
+        "attempts-total": tally.attempts,
+        "attempt-time-avg": tally.seconds / tally.attempts if tally.attempts else 0.0,
+        "attempt-time-max": tally.longest,
+        "oldest-at-work-age": now - oldest,
+    }
