@@ -283,3 +283,28 @@ def test_its_health_says_what_is_stuck_and_its_metrics_count(
         assert running.metrics()["records-at-work"] == 0
     ended = running.health()
     assert (ended.ready, ended.live, ended.ended) == (False, False, None)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_batches_of_a_real_log(kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, is_async: bool) -> None:
+    topic, handled = kafka_topic(PARTITIONS), Handled()
+    written = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 205))
+    sizes = Counter[int]()
+
+    def handle(records: list[ConsumerRecord]) -> None:
+        assert len({each.partition for each in records}) == 1
+        sizes[len(records)] += 1
+        for each in records:
+            handled.add(each)
+
+    async def handle_async(records: list[ConsumerRecord]) -> None:
+        handle(records)
+
+    handler = handle_async if is_async else handle
+    processor = Processor(handler, topics=[topic], order="partition", max_batch=50, max_wait=0.5)
+    with processor.running(**settings(kafka, group)) as running:
+        handled.wait_for(len(written))
+    assert sorted(handled.records) == sorted(written)
+    assert max(sizes) <= 50
+    assert running.tally().attempts == sizes.total()
+    assert committed(kafka, group, *tps(topic, *range(PARTITIONS))) == dict.fromkeys(range(PARTITIONS), 205)

@@ -10,7 +10,7 @@ from processing_help import commit
 
 from instride import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from instride.consumer_records import Stretch
-from instride.processing.engine import Engine, EnginePlan, Task, Verdict
+from instride.processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
 from instride.processing.policy import Failures, Retry
 from instride.processing.remembered import decode
 
@@ -41,7 +41,7 @@ class Bench:
     def submit(self, records: Iterable[ConsumerRecord], lost: Iterable[TopicPartition] = ()) -> list[int]:
         batch = list(records)
         stretches = [Stretch(each.offset, each.offset + 1, 1) for each in batch]
-        given_up = self.engine.submit(batch, lost, stretches)
+        given_up = self.engine.submit(batch, lost, stretches, self.now)
         if self._located:
             for partition in self.engine.unlocated():
                 first = min(each.offset for each in batch if each.topic_partition == partition)
@@ -50,16 +50,22 @@ class Bench:
 
     def take(self) -> Task:
         task = self.engine.take(self.now)
-        assert task is not None
+        assert isinstance(task, Task)
         return task
+
+    def take_batch(self) -> Batch:
+        batch = self.engine.take(self.now)
+        assert isinstance(batch, Batch)
+        return batch
 
     def takes(self) -> list[Task]:
         found = []
         while (task := self.engine.take(self.now)) is not None:
+            assert isinstance(task, Task)
             found.append(task)
         return found
 
-    def end(self, task: Task, error: BaseException | None = None) -> Verdict | None:
+    def end(self, task: Job, error: BaseException | None = None) -> Verdict | None:
         return self.engine.end(task, error, self.now, 0.5)
 
     def commit(self) -> dict[TopicPartition, tuple[int, tuple[tuple[int, int], ...], dict[int, int]]]:

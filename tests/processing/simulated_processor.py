@@ -12,8 +12,8 @@ from typing import Any
 
 from instride import ConsumerRecord, TopicPartition
 from instride.consumer_records import ConsumerRecords, Stretch
-from instride.processing.engine import Engine, EnginePlan, Lane, Order, Task
-from instride.processing.policy import Failures, Retry, Step
+from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
+from instride.processing.policy import Failures, Retry
 from instride.processing.rounds import Pace, Rounds, Verb
 from instride.testing.simulation import Member, UserLoop
 from instride.testing.simulation.process import Sleep
@@ -57,6 +57,7 @@ class Course:
     """What the members of one history did together. handled: of each offset, who finished it by handling it."""
 
     order: Order
+    max_batch: int = 0
     started: list[tuple[TopicPartition, int]] = field(default_factory=list)
     finished: set[tuple[TopicPartition, int]] = field(default_factory=set)
     attempts: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
@@ -64,14 +65,16 @@ class Course:
     remembered: int = 0
     late: list[str] = field(default_factory=list)
 
-    def check_order(self, task: Task) -> None:
+    def check_order(self, together: list[Task]) -> None:
         """What comes before it, of its key or partition, is finished, by whichever member (across any hand-over)."""
         if self.order == "none":
             return
-        partition, step = task.record.topic_partition, KEYS if self.order == "key" else 1
-        earlier = {each for each in self.started if each[0] == partition and each[1] < task.offset}
-        behind = [each for each in earlier - self.finished if (task.offset - each[1]) % step == 0]
-        self.late += [f"{partition} at {task.offset} was started before {each[1]} was finished" for each in behind]
+        partition, step = together[0].record.topic_partition, KEYS if self.order == "key" else 1
+        started = {each for each in self.started if each[0] == partition} - self.finished
+        started -= {(partition, task.offset) for task in together}
+        for task in together:
+            behind = [at for _, at in started if at < task.offset and (task.offset - at) % step == 0]
+            self.late += [f"{partition} at {task.offset} was started before {at} was finished" for at in behind]
 
     def was_handled_again(self, violation: str) -> bool:
         """Of S1: whether both of whom it speaks handled the record. What is dropped, or remembered, comes again."""
@@ -96,11 +99,11 @@ class Workers:
 
     def wake(self) -> None:
         while self._running < self._member.plan.workers and (task := self._engine.take(self.now)) is not None:
-            partition = task.record.topic_partition
+            partition = task.lane.partition
             assert partition not in self.to_be_revoked, f"{partition} was started after its revoke was taken"
             self._running += 1
-            self._course.started.append((task.record.topic_partition, task.offset))
-            self._course.check_order(task)
+            self._course.check_order(_tasks(task))
+            self._course.started += [(partition, each.offset) for each in _tasks(task)]
             self._after(
                 self._member.duration(), self._ends if not task.writes_dead_letter else self._acknowledged, task
             )
@@ -108,10 +111,10 @@ class Workers:
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Threads cannot be stopped: what was given up ends as late as it does."""
 
-    def _after(self, seconds: float, what: Any, task: Task) -> None:
+    def _after(self, seconds: float, what: Any, task: Job) -> None:
         self._member.process.scheduler.after(seconds, partial(self._unless_gone, what, task))
 
-    def _unless_gone(self, what: Any, task: Task) -> None:
+    def _unless_gone(self, what: Any, task: Job) -> None:
         process = self._member.process
         if process.crashed:
             return
@@ -121,17 +124,20 @@ class Workers:
         what(task)
         self.wake()
 
-    def _ends(self, task: Task) -> None:
+    def _ends(self, task: Job) -> None:
         chance = self._member.process.scheduler.random
         if task.over:  # it was given up, and ended nevertheless
             self._running -= 1
             return
-        error = ValueError("by chance") if chance.random() < FAILS or _is_poisonous(task.record) else None
-        verdict = self._engine.end(task, error, self.now, chance.random())
-        self._course.attempts[task.record.topic_partition, task.offset] += 1
-        if error is None:
-            self._finished(task)
-        if verdict is not None and verdict.step is Step.DEAD_LETTER:
+        tasks = _tasks(task)
+        fails = chance.random() < FAILS or any(_is_poisonous(each.record) for each in tasks)
+        error = ValueError("by chance") if fails else None
+        self._engine.end(task, error, self.now, chance.random())
+        for each in tasks:
+            self._course.attempts[each.record.topic_partition, each.offset] += 1
+            if error is None:
+                self._finished(each)
+        if task.writes_dead_letter:
             self._after(0.01, self._acknowledged, task)
         else:
             self._running -= 1
@@ -155,6 +161,10 @@ class Workers:
         self._member.did("done", partition, task.offset, record.epoch)
 
 
+def _tasks(job: Job) -> list[Task]:
+    return job.tasks if isinstance(job, Batch) else [job]
+
+
 def _is_poisonous(record: ConsumerRecord) -> bool:
     return record.offset % 29 == 7
 
@@ -164,7 +174,9 @@ def processor_loop(course: Course) -> Any:
         failures = Failures(
             retry=Retry(attempts=ATTEMPTS, backoff=0.1, backoff_max=0.3), after="dead-letter", has_dead_letters=True
         )
-        plan = EnginePlan(order=course.order, failures=failures, max_records=30)
+        plan = EnginePlan(
+            order=course.order, failures=failures, max_records=30, max_batch=course.max_batch, max_wait=0.2
+        )
         engine = SimulatedEngine(plan, member, course)
         workers = Workers(member, engine, course)
         rounds = Rounds(

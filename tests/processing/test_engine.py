@@ -354,6 +354,7 @@ def test_where_the_metadata_takes_no_more_only_the_first_unfinished_is_started()
     bench.submit(keyed(P0, "a" * 100))
     most, at_work = 0, []
     while (task := bench.engine.take(bench.now)) is not None:
+        assert isinstance(task, Task)
         at_work.append(task)
         if task.offset % 2:
             bench.end(at_work.pop())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,16 @@ def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:
     return [each.value for each in found]
 
 
-def test_the_example_of_the_page_runs_as_it_stands() -> None:
+def example(section: str) -> str:
     page = (Path(__file__).parents[2] / "docs" / "processor.md").read_text(encoding="utf-8")
-    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1]
+    found = re.search(r"```python\n(.*?)```", page[page.index(f"## {section}") :], re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_the_example_of_the_page_runs_as_it_stands() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/processor.md", "exec"), names)
+    exec(compile(example("Test it"), "docs/processor.md", "exec"), names)
     names["test_billing"]()
 
 
@@ -211,3 +217,84 @@ def test_a_stuck_record_is_named_in_the_log_once_and_holds_up_its_key_only(caplo
         kit.advance(41.0)
         assert len(kit.handled) == 62
         assert kit.tally.longest == pytest.approx(100.0, abs=1.1)
+
+
+def test_batches_are_started_by_size_and_by_age() -> None:
+    sizes = []
+
+    def handle(records: list[ConsumerRecord[bytes | None, str]]) -> None:
+        sizes.append(len(records))
+
+    processor = Processor(
+        handle, topics=["t"], order="partition", max_batch=4, max_wait=2.0, value_deserializer=bytes.decode
+    )
+    with processor.testing() as kit:
+        for number in range(10):
+            kit.give("t", b"%d" % number)
+        kit.run()
+        assert sizes == [4, 4]
+        kit.advance(2.5)
+        assert sizes == [4, 4, 2]
+        assert values(kit.handled) == [str(number) for number in range(10)]
+        kit.advance(1)
+        assert kit.committed == {tp(0): 10}
+
+
+def test_a_poisonous_record_of_a_batch_is_found() -> None:
+    def handle(records: list[ConsumerRecord[Any, Any]]) -> None:
+        if any(record.value == b"3" for record in records):
+            raise ValueError("bad")
+
+    processor = Processor(
+        handle, topics=["t"], order="partition", max_batch=5, retry=Retry(attempts=2, backoff=1.0), dead_letters="dlq"
+    )
+    with processor.testing() as kit:
+        for number in range(5):
+            kit.give("t", b"%d" % number)
+        kit.advance(10)
+        assert values(kit.handled) == [b"0", b"1", b"2", b"4"]
+        assert [each.value for each in kit.dead_letters] == [b"3"]
+        assert kit.committed == {tp(0): 5}
+
+
+def test_a_batch_with_a_record_that_cannot_be_deserialized() -> None:
+    async def handle(records: list[ConsumerRecord[bytes | None, str]]) -> None: ...
+
+    processor = Processor(
+        handle, topics=["t"], max_batch=3, max_wait=0.0, value_deserializer=bytes.decode, on_failure="skip"
+    )
+    with processor.testing() as kit:
+        for value in (b"1", b"\xff", b"2"):
+            kit.give("t", value)
+        kit.advance(1)
+        assert values(kit.handled) == ["1", "2"]
+        assert kit.tally.skipped == 1
+
+
+def test_exactly_once_into_a_database_as_the_page_has_it(tmp_path: Path) -> None:
+    """Also where the process dies after the transaction and before the commit, and where an old owner goes on."""
+    names: dict[str, Any] = {}
+    code = example("Exactly once into a database").replace('"billing.db"', repr(str(tmp_path / "billing.db")))
+    exec(compile(code, "docs/processor.md", "exec"), names)
+    database, billing = names["database"], names["billing"]
+
+    def total() -> int:
+        with closing(database()) as db:
+            return int(db.execute("SELECT sum(amount) FROM bills").fetchone()[0])
+
+    with billing.testing() as kit:
+        for number in range(7):
+            kit.give("orders", b"%d" % number)
+        kit.advance(2.5)
+        for number in range(7, 10):
+            kit.give("orders", b"%d" % number)
+        kit.run()
+        kit.advance(0.3)
+        old = list(kit.handled)
+        kit.crash()
+        kit.advance(2.0)
+        assert len(kit.handled) > 10, "some came again"
+        assert total() == sum(range(10))
+        names["bill"](old[-3:])
+        assert total() == sum(range(10)), "an old owner writes nothing"
+        assert list(kit.committed.values()) == [10]

@@ -13,14 +13,13 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from instride.deserializers import RecordReader
 from instride.errors import IllegalStateError
 from instride.processing.dead_letters import DeadLetter, dead_letter
-from instride.processing.engine import Engine, Task, Verdict
+from instride.processing.engine import Batch, Engine, Job, Task, Verdict
 from instride.processing.policy import Step
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["Attempt", "Desk", "current_attempt"]
 
@@ -37,8 +36,8 @@ class Attempt:
 
     __slots__ = ("_task",)
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, job: Job) -> None:
+        self._task = job
 
     @property
     def number(self) -> int:
@@ -74,11 +73,11 @@ class Desk:
     dead_letters: str | None
     group: str
 
-    def next_task(self) -> Task | None:
+    def next_task(self) -> Job | None:
         """Under the lock."""
         return self.engine.take(self.clock())
 
-    def end(self, task: Task, error: BaseException | None) -> tuple[Verdict | None, bool]:
+    def end(self, task: Job, error: BaseException | None) -> tuple[Verdict | None, bool]:
         """Under the lock. Whether the loop is to be woken, besides."""
         verdict = self.engine.end(task, error, self.clock(), self.chance())
         return verdict, self.wants_attention()
@@ -95,16 +94,19 @@ class Desk:
             _logger.warning("%s: dead letter written after %d attempts: %s", name, task.attempts, _told(task.error))
         return attention
 
-    def read(self, task: Task) -> ConsumerRecord:
-        """For its handler. Raises DeserializationError. Says who asks `current_attempt`."""
-        _current.set(Attempt(task))
-        return self.reader.read(task.record) if self.reader else task.record
+    def read(self, job: Job) -> Any:
+        """For its handler: a record, or the list of a batch. Raises DeserializationError. Sets `current_attempt`."""
+        _current.set(Attempt(job))
+        read = self.reader.read if self.reader else None
+        if isinstance(job, Batch):
+            return [task.record if read is None else read(task.record) for task in job.tasks]
+        return job.record if read is None else read(job.record)
 
     def letter(self, task: Task) -> DeadLetter:
         assert self.dead_letters is not None
         return dead_letter(self.dead_letters, task.record, task.error, task.attempts, self.group)
 
-    def note(self, task: Task, verdict: Verdict) -> None:
+    def note(self, task: Job, verdict: Verdict) -> None:
         """In the log: sizes and places, never contents. Without the lock."""
         where = task.lane.partition
         if verdict.step is Step.RETRY:

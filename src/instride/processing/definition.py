@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypedDict, get_args
+from typing import Any, Required, TypeAlias, TypedDict, get_args
 
 from instride import arguments
 from instride.deserializers import RecordReader
@@ -15,7 +15,7 @@ from instride.processing.engine import EnginePlan, Order
 from instride.processing.policy import NO_RETRY, AfterFailure, Failures, Retry
 from instride.processing.rounds import Pace
 
-__all__ = ["Definition", "ProcessorOptions", "definition"]
+__all__ = ["BatchOptions", "Definition", "ProcessorOptions", "definition"]
 
 
 class ProcessorOptions(TypedDict, total=False):
@@ -35,6 +35,16 @@ class ProcessorOptions(TypedDict, total=False):
     drain_timeout: float
     stuck_after: float
     max_metadata: int
+
+
+class BatchOptions(ProcessorOptions, total=False):
+    """Those of a processor whose handler takes a list of records."""
+
+    max_batch: Required[int]
+    max_wait: float
+
+
+AnyOptions: TypeAlias = ProcessorOptions | BatchOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +69,12 @@ class Definition:
 
 
 def definition(
-    handler: Any, topics: Any, reader: RecordReader, options: ProcessorOptions, verb: str = "Processor"
+    handler: Any, topics: Any, reader: RecordReader, options: AnyOptions, verb: str = "Processor"
 ) -> Definition:
     """Raises TypeError, ValueError or ConfigError."""
     if not callable(handler):
         raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
-    unknown = options.keys() - ProcessorOptions.__annotations__.keys()
+    unknown = options.keys() - BatchOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
     concurrency = _positive(verb, options, "concurrency", 32)
@@ -80,6 +90,8 @@ def definition(
             max_records=_positive(verb, options, "max_records", 10_000),
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
             metadata_limit=_positive(verb, options, "max_metadata", 4_000),
+            max_batch=_max_batch(verb, options),
+            max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
         ),
         pace=Pace(
             commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
@@ -113,14 +125,14 @@ def _topics(verb: str, topics: Any) -> tuple[str, ...]:
     return found
 
 
-def _order(verb: str, options: ProcessorOptions) -> Order:
+def _order(verb: str, options: AnyOptions) -> Order:
     order = options.get("order", "key")
     if order not in get_args(Order):
         raise ConfigError(f"{verb}: order must be one of {', '.join(get_args(Order))}; it is {order!r}")
     return order
 
 
-def _failures(verb: str, options: ProcessorOptions) -> Failures:
+def _failures(verb: str, options: AnyOptions) -> Failures:
     letters = options.get("dead_letters")
     after = options.get("on_failure", "stop" if letters is None else "dead-letter")
     if after not in get_args(AfterFailure):
@@ -135,12 +147,24 @@ def _failures(verb: str, options: ProcessorOptions) -> Failures:
     return Failures(retry=retry, after=after, has_dead_letters=letters is not None)
 
 
-def _timeout(verb: str, options: ProcessorOptions) -> float | None:
+def _max_batch(verb: str, options: AnyOptions) -> int:
+    """0: none. A batch may be as large as what is buffered at most, or it would wait for ever."""
+    if "max_batch" not in options:
+        if "max_wait" in options:
+            raise ConfigError(f"{verb}: max_wait is for handlers of batches, which have a max_batch")
+        return 0
+    most, found = _positive(verb, options, "max_records", 10_000), _positive(verb, options, "max_batch", 1)
+    if found > most:
+        raise ConfigError(f"{verb}: max_batch ({found}) must not be above max_records ({most})")
+    return found
+
+
+def _timeout(verb: str, options: AnyOptions) -> float | None:
     timeout = options.get("timeout")
     return None if timeout is None else arguments.seconds(verb, timeout, name="timeout")
 
 
-def _positive(verb: str, options: ProcessorOptions, name: str, default: int) -> int:
+def _positive(verb: str, options: AnyOptions, name: str, default: int) -> int:
     found = arguments.count(verb, name, options.get(name, default))
     if found < 1:
         raise ValueError(f"{verb}: {name} must be 1 or more; it is {found}")

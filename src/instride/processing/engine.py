@@ -19,7 +19,10 @@ Laws (rules 16 and 18 of docs/rebalance.md)
 6. Of a held partition nothing is started. A hand-over waits for what is started and for the commit of what is finished
    and tried, for nothing else; so a partition without these is released: its queue is dropped.
 7. Where the group had no offset of a partition, where it begins is committed before its first record is started.
-8. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
+8. With `max_batch` records of one partition are started together, in order, as soon as there are so many or the first
+   has waited for `max_wait`. A batch may have several records of a key; the next of that key wait for all of it. When
+   it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame.
+9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored; what was started of it is given up, so that its owner can cancel it.
 """
 
@@ -32,13 +35,14 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from instride import arguments
 from instride._run import FINISHED, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
+from instride.errors import DeserializationError
 from instride.processing.policy import Failures, Step
 from instride.processing.remembered import Remembered, decode, encode
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -46,7 +50,7 @@ from instride.records import OffsetAndMetadata, TopicPartition
 if TYPE_CHECKING:
     from instride.wire.decoder import ConsumerRecord
 
-__all__ = ["Engine", "EnginePlan", "Order", "Tally", "Task", "Verdict"]
+__all__ = ["Batch", "Engine", "EnginePlan", "Job", "Order", "Tally", "Task", "Verdict"]
 
 Order = Literal["partition", "key", "none"]
 
@@ -60,6 +64,7 @@ class EnginePlan:
     """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
 
     max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
+    max_batch, max_wait: see law 8; 0: records are handled one by one.
     metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
     """
 
@@ -69,13 +74,15 @@ class EnginePlan:
     max_records: int = 10_000
     max_bytes: int = 64 << 20
     metadata_limit: int = 4_000
+    max_batch: int = 0
+    max_wait: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
     """How many records so far. remembered: not run again, since an earlier owner's commit says that they are finished.
-    abandoned: given up while at work. attempts: handlers' calls that ended; seconds: how long these took together, longest:
-    the longest of them."""
+    abandoned: given up while at work. attempts: handlers' calls that ended; seconds: how long these took together;
+    longest: the longest of them."""
 
     finished: int = 0
     attempts: int = 0
@@ -93,10 +100,12 @@ class Task:
     """One record on its way. attempts: how often it was handled before. error: of the last attempt.
 
     writes_dead_letter: not its handler is due but its dead letter. over: its result is ignored. canceller: set by the
-    executor, called when it is given up.
+    executor, called when it is given up. since: when it came; from its start on, when it was started. alone: it is in
+    no batch with others.
     """
 
     __slots__ = (
+        "alone",
         "attempts",
         "canceller",
         "error",
@@ -119,9 +128,51 @@ class Task:
         self.attempts = 0
         self.error: BaseException | None = None
         self.writes_dead_letter = False
+        self.alone = False
         self.over = False
         self.since = 0.0
         self.canceller: Callable[[], object] | None = None
+
+
+class Batch:
+    """Records of one partition that are handled by one call (law 8). To its executor it looks like a task."""
+
+    __slots__ = ("lane", "since", "tasks")
+
+    writes_dead_letter: Final = False
+
+    def __init__(self, lane: Lane, tasks: list[Task], since: float) -> None:
+        self.lane = lane
+        self.tasks = tasks
+        self.since = since
+
+    @property
+    def offset(self) -> int:
+        return self.tasks[0].offset
+
+    @property
+    def attempts(self) -> int:
+        return self.tasks[0].attempts
+
+    @property
+    def error(self) -> BaseException | None:
+        return self.tasks[0].error
+
+    @property
+    def over(self) -> bool:
+        return self.tasks[0].over
+
+    @property
+    def canceller(self) -> Callable[[], object] | None:
+        return self.tasks[0].canceller
+
+    @canceller.setter
+    def canceller(self, cancel: Callable[[], object]) -> None:
+        """The first one's alone: all of a batch are given up together."""
+        self.tasks[0].canceller = cancel
+
+
+Job: TypeAlias = Task | Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +188,8 @@ class Lane:
 
     fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
-    later: how many wait for their next attempt. version rises with each thing that a commit would tell.
+    later: how many wait for their next attempt. jobs: calls of handlers at work. noted: when its next
+    batch is due. version rises with each thing that a commit would tell.
     """
 
     __slots__ = (
@@ -149,8 +201,10 @@ class Lane:
         "epoch",
         "fresh",
         "held",
+        "jobs",
         "later",
         "located",
+        "noted",
         "partition",
         "paused",
         "pending",
@@ -182,6 +236,8 @@ class Lane:
         self.attempts: dict[int, int] = {}
         self.remembered: Remembered = Remembered()
         self.topic_id: UUID | None = None
+        self.jobs = 0
+        self.noted = -1.0
         self.later = 0
         self.queued = 0
         self.records = 0
@@ -221,6 +277,14 @@ class Lane:
         else:
             self.behind.pop(key, None)
 
+    def put_behind(self, task: Task) -> None:
+        """Before all others that wait for its key; one that is before it is on its way."""
+        waiting = self.behind[task.key]
+        if waiting is None:
+            self.behind[task.key] = deque((task,))
+        else:
+            waiting.appendleft(task)
+
     def memory(self) -> Remembered:
         """What a commit is to remember: of the records that came, and of those to come what was remembered before."""
         ranges, reached = self.run.finished_beyond(), max(self.run.last_offset + 1, self.base)
@@ -259,6 +323,8 @@ class Engine:
         self._unlocated: dict[tuple[str, int], Lane] = {}
         self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
         self._later: list[tuple[float, int, Task]] = []
+        self._aging: list[tuple[float, int, Lane]] = []
+        self._now = 0.0
         self._numbers = count()
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
         # Back-pressure: with something queued and not paused; paused; paused, and perhaps with nothing queued.
@@ -270,12 +336,17 @@ class Engine:
     # -- what a poll brings
 
     def submit(
-        self, records: Iterable[ConsumerRecord], lost: Iterable[tuple[str, int]] = (), stretches: Sequence[Stretch] = ()
+        self,
+        records: Iterable[ConsumerRecord],
+        lost: Iterable[tuple[str, int]] = (),
+        stretches: Sequence[Stretch] = (),
+        now: float = 0.0,
     ) -> list[Task]:
         """Give up the lost partitions, then queue the records. What was started and is given up (law 8).
 
         stretches: `ConsumerRecords.stretches` of the poll. After `stop` records are dropped: nothing of them was begun.
         """
+        self._now = max(self._now, now)
         given_up: list[Task] = []
         for partition in arguments.partitions("submit", lost):
             given_up += self._drop(partition)
@@ -321,6 +392,7 @@ class Engine:
         for record in records:
             key = key_of(record)
             task = Task(record, lane, key, self._size(record))
+            task.since = self._now
             if record.offset in done:
                 self._was_finished_before(lane, task)
                 continue
@@ -382,7 +454,7 @@ class Engine:
         """Drop all that is counted of it, and leave every list."""
         self._count(lane, -lane.records, -lane.size)
         self.queued -= lane.queued
-        lane.queued = lane.later = 0
+        lane.queued = lane.later = lane.jobs = 0
         lane.released = True
         for each in (lane.fresh, lane.again, lane.behind, lane.pending):
             each.clear()
@@ -449,26 +521,62 @@ class Engine:
 
     # -- what workers do
 
-    def take(self, now: float) -> Task | None:
-        """Start the next record of the partition whose turn it is. None where nothing may be started now."""
+    def take(self, now: float) -> Job | None:
+        """Start the next record, or batch, of the partition whose turn it is. None where nothing may be started now."""
         if not self.has_next(now):
             return None
         lane = next(iter(self._turns.values()))
         self._turns.move_to_end(lane.partition)
+        lane.jobs += 1
         task = lane.pop_startable()
+        self._start(task, now)
+        if lane.paused and not lane.queued:
+            self._drained[lane.partition] = lane
+        if not self.plan.max_batch or task.writes_dead_letter:
+            return task
+        return self._batch(lane, task, now)
+
+    def _start(self, task: Task, now: float) -> None:
+        lane = task.lane
         lane.started[task.offset] = task
         lane.queued -= 1
         self.queued -= 1
         self.started += 1
         task.since = now
-        if lane.paused and not lane.queued:
-            self._drained[lane.partition] = lane
-        return task
+
+    def _batch(self, lane: Lane, first: Task, now: float) -> Batch:
+        """Law 8. following: of each key in it the next record, which may be in the same batch."""
+        tasks = [first]
+        following: list[tuple[int, Task]] = []
+        while len(tasks) < self.plan.max_batch and not first.alone:
+            waiting = lane.behind.get(tasks[-1].key)
+            if waiting:
+                task = waiting.popleft()
+                heappush(following, (task.offset, task))
+            task_or_none = self._next_of_batch(lane, following)
+            if task_or_none is None:
+                break
+            tasks.append(task_or_none)
+            self._start(task_or_none, now)
+        for _, task in following:
+            lane.put_behind(task)
+        return Batch(lane, tasks, now)
+
+    def _next_of_batch(self, lane: Lane, following: list[tuple[int, Task]]) -> Task | None:
+        task = lane.first_startable()
+        if following and (task is None or following[0][0] < task.offset):
+            return heappop(following)[1]
+        if task is None or task.alone or task.writes_dead_letter:
+            return None
+        return lane.pop_startable()
 
     def has_next(self, now: float) -> bool:
         """Whether something may be started; then it is of the first in `_turns`."""
+        self._now = max(self._now, now)
         if self._later and self._later[0][0] <= now:
             self._wake(now)
+        while self._aging and self._aging[0][0] <= now:
+            self._changed(heappop(self._aging)[2])
         while self._turns:
             if self._may_start(next(iter(self._turns.values()))):
                 return True
@@ -476,8 +584,10 @@ class Engine:
         return False
 
     def next_due(self) -> float | None:
-        """When the next record that waits for another attempt may be started."""
-        return self._later[0][0] if self._later and not self._stopping else None
+        """When the next record that waits for another attempt, or a batch that waits for more, may be started."""
+        if self._stopping or not (self._later or self._aging):
+            return None
+        return min(each[0][0] for each in (self._later, self._aging) if each)
 
     def _wake(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
@@ -491,7 +601,20 @@ class Engine:
     def _may_start(self, lane: Lane) -> bool:
         if lane.held or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
             return False
-        return len(lane.started) < self.plan.per_partition and self._fits(lane)
+        return lane.jobs < self.plan.per_partition and self._fits(lane) and self._is_worth_a_batch(lane)
+
+    def _is_worth_a_batch(self, lane: Lane) -> bool:
+        """Law 8. Where it is too early, the time is noted."""
+        plan, first = self.plan, lane.first_startable()
+        if not plan.max_batch or first is None or first.alone or first.writes_dead_letter:
+            return True
+        due = first.since + plan.max_wait
+        if lane.queued - lane.later >= plan.max_batch or due <= self._now:
+            return True
+        if lane.noted != due:
+            lane.noted = due
+            heappush(self._aging, (due, next(self._numbers), lane))
+        return False
 
     def _fits(self, lane: Lane) -> bool:
         """Law 4. One range is counted for each record that is finished, or may be, out of order, until it matters."""
@@ -503,14 +626,19 @@ class Engine:
         first = lane.first_startable()
         return first is not None and first.offset == lane.run.first_unfinished()
 
-    def end(self, task: Task, error: BaseException | None, now: float, chance: float) -> Verdict | None:
+    def end(self, job: Job, error: BaseException | None, now: float, chance: float) -> Verdict | None:
         """An attempt ended. None: the record is finished, or its result is ignored. chance: in [0, 1).
 
-        Where the verdict is a dead letter, the record stays started until `wrote` tells what became of it.
+        Where the verdict is a dead letter, the record stays started until `wrote` tells what became of it; those of a
+        batch are queued, each to have its letter written.
         """
-        if task.over:
+        if job.over:
             return None
-        self._count_attempt(now - task.since)
+        self._now = max(self._now, now)
+        self._count_attempt(now - job.since)
+        if isinstance(job, Batch):
+            return self._end_batch(job, error, chance)
+        task = job
         if error is None:
             self.tally.finished += 1
             self._end_started(task)
@@ -532,6 +660,71 @@ class Engine:
             task.writes_dead_letter = True
         return Verdict(step=step, after=after)
 
+    def _end_batch(self, batch: Batch, error: BaseException | None, chance: float) -> Verdict | None:
+        if error is None:
+            self.tally.finished += len(batch.tasks)
+            last = {task.key: task for task in batch.tasks}
+            for task in batch.tasks:
+                self._end_started(task, jobs=int(task is batch.tasks[0]))
+                self._finish(task, releases=last[task.key] is task)
+            return None
+        if isinstance(error, DeserializationError) and len(batch.tasks) > 1:
+            self._split(batch)
+            return None
+        return self._fail_batch(batch, error, chance)
+
+    def _split(self, batch: Batch) -> None:
+        """Try each alone; nobody is to blame yet."""
+        first = {task.key: task for task in reversed(batch.tasks)}
+        for task in reversed(batch.tasks):
+            task.alone = True
+            self._end_started(task, jobs=int(task is batch.tasks[0]))
+            self._queue_again(task, is_first=task.key is None or first[task.key] is task)
+
+    def _fail_batch(self, batch: Batch, error: BaseException, chance: float) -> Verdict:
+        """Each is judged by its own attempts. Of each key only the first goes on, the others wait for it: the last is
+        put there first."""
+        first = {task.key: task for task in reversed(batch.tasks)}
+        verdicts: list[Verdict] = []
+        for task in batch.tasks:
+            task.attempts += 1
+            task.error, task.alone = error, True
+            step, after = self.plan.failures.decide(error, task.attempts, chance)
+            verdicts.append(Verdict(step=step, after=after))
+            if step is Step.STOP:
+                self._fail(task, error, jobs=0)
+        for task, verdict in zip(reversed(batch.tasks), reversed(verdicts), strict=True):
+            if verdict.step is not Step.STOP:
+                self._judge_in_batch(task, verdict, is_first=task.key is None or first[task.key] is task)
+        batch.lane.jobs -= 1
+        return verdicts[0]
+
+    def _judge_in_batch(self, task: Task, verdict: Verdict, *, is_first: bool) -> None:
+        if verdict.step is Step.RETRY and is_first:
+            self.tally.retried += 1
+            self._again(task, self._now + verdict.after, jobs=0)
+            return
+        self._end_started(task, jobs=0)
+        if verdict.step is Step.SKIP:
+            self.tally.skipped += 1
+            self._finish(task, releases=is_first)
+            return
+        self.tally.retried += verdict.step is Step.RETRY
+        task.writes_dead_letter = verdict.step is Step.DEAD_LETTER
+        task.lane.attempts[task.offset] = task.attempts
+        self._queue_again(task, is_first=is_first)
+        self._touch(task.lane)
+
+    def _queue_again(self, task: Task, *, is_first: bool) -> None:
+        lane = task.lane
+        lane.queued += 1
+        self.queued += 1
+        if is_first:
+            heappush(lane.again, (task.offset, task))
+        else:
+            lane.put_behind(task)
+        self._changed(lane)
+
     def _count_attempt(self, seconds: float) -> None:
         tally = self.tally
         tally.attempts += 1
@@ -551,17 +744,20 @@ class Engine:
         self._again(task, now + after)
         return after
 
-    def _end_started(self, task: Task) -> None:
+    def _end_started(self, task: Task, *, jobs: int = 1) -> None:
+        """jobs: 0 for all but one of a batch."""
         del task.lane.started[task.offset]
+        task.lane.jobs -= jobs
         self.started -= 1
 
-    def _finish(self, task: Task) -> None:
+    def _finish(self, task: Task, *, releases: bool = True) -> None:
+        """releases: whether the next of its key may go on."""
         lane = task.lane
         lane.run.mark(task.offset, FINISHED)
         lane.since += 1
         lane.attempts.pop(task.offset, None)
         self._count(lane, -1, -task.size)
-        if task.key is not None:
+        if task.key is not None and releases:
             lane.release_key(task.key)
         self.uncommitted += 1
         self._touch(lane)
@@ -572,9 +768,9 @@ class Engine:
         lane.version += 1
         self._ahead[lane.partition] = lane
 
-    def _again(self, task: Task, due: float) -> None:
+    def _again(self, task: Task, due: float, *, jobs: int = 1) -> None:
         lane = task.lane
-        self._end_started(task)
+        self._end_started(task, jobs=jobs)
         lane.attempts[task.offset] = task.attempts
         lane.queued += 1
         lane.later += 1
@@ -583,10 +779,10 @@ class Engine:
         self._touch(lane)
         self._changed(lane)
 
-    def _fail(self, task: Task, error: BaseException) -> None:
+    def _fail(self, task: Task, error: BaseException, *, jobs: int = 1) -> None:
         self.tally.failed += 1
         task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
-        self._end_started(task)
+        self._end_started(task, jobs=jobs)
         self._touch(task.lane)
         if self.failure is None:
             record = task.record
@@ -691,6 +887,7 @@ class Engine:
         for lane in self._lanes.values():
             given_up += [task for _, task in sorted(lane.started.items())]
             lane.started.clear()
+            lane.jobs = 0
         for task in given_up:
             task.over = True
         self.tally.abandoned += len(given_up)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Never, TypeVar, Unpack, overload
+from typing import Any, Generic, Never, TypeVar, Unpack, cast, overload
 
 from instride.config import ConsumerSettings
 from instride.deserializers import RecordReader
-from instride.processing.definition import Definition, ProcessorOptions, definition
+from instride.processing.definition import BatchOptions, Definition, ProcessorOptions, definition
 from instride.processing.kit import ProcessorKit
 from instride.processing.running import RunningProcessor, run_with_signals
 from instride.wire.decoder import ConsumerRecord
@@ -42,20 +42,20 @@ class Processor(Generic[K, V]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Processor[K, bytes | None],
-        handler: Callable[[ConsumerRecord[K, bytes | None]], object],
-        *misplaced: Never,
-        topics: Iterable[str],
-        key_deserializer: Callable[..., K],
-        **options: Unpack[ProcessorOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
         self: Processor[bytes | None, V],
         handler: Callable[[ConsumerRecord[bytes | None, V]], object],
         *misplaced: Never,
         topics: Iterable[str],
         value_deserializer: Callable[..., V],
+        **options: Unpack[ProcessorOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[K, bytes | None],
+        handler: Callable[[ConsumerRecord[K, bytes | None]], object],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
         **options: Unpack[ProcessorOptions],
     ) -> None: ...
     @overload
@@ -68,6 +68,42 @@ class Processor(Generic[K, V]):
         value_deserializer: Callable[..., V],
         **options: Unpack[ProcessorOptions],
     ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, bytes | None],
+        handler: Callable[[list[ConsumerRecord[bytes | None, bytes | None]]], object],
+        *misplaced: Never,
+        topics: Iterable[str],
+        **options: Unpack[BatchOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, V],
+        handler: Callable[[list[ConsumerRecord[bytes | None, V]]], object],
+        *misplaced: Never,
+        topics: Iterable[str],
+        value_deserializer: Callable[..., V],
+        **options: Unpack[BatchOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[K, bytes | None],
+        handler: Callable[[list[ConsumerRecord[K, bytes | None]]], object],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
+        **options: Unpack[BatchOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        handler: Callable[[list[ConsumerRecord[K, V]]], object],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
+        value_deserializer: Callable[..., V],
+        **options: Unpack[BatchOptions],
+    ) -> None: ...
     def __init__(
         self,
         handler: Callable[[Any], object],
@@ -75,7 +111,7 @@ class Processor(Generic[K, V]):
         topics: Iterable[str],
         key_deserializer: Callable[..., Any] | None = None,
         value_deserializer: Callable[..., Any] | None = None,
-        **options: Unpack[ProcessorOptions],
+        **options: Any,
     ) -> None:
         """handler: called with each record, in a thread; a coroutine function on an event loop. Its errors fail it.
 
@@ -93,17 +129,20 @@ class Processor(Generic[K, V]):
         consumer's settings of the connection.
         timeout: seconds of one attempt, for coroutine functions. max_records (10,000), max_bytes (64 MiB): how much
         may be queued or at work before partitions are paused. commit_interval (1): seconds between commits.
-        drain_timeout (30): seconds that a stop waits for what is at work. stuck_after (60): a record that is at work for
-        so many seconds is named in the log and in `RunningProcessor.health`. max_metadata (4,000): characters of a
+        drain_timeout (30): seconds that a stop waits for what is at work. stuck_after (60): a record that is at work
+        for so many seconds is named in the log and in `RunningProcessor.health`. max_metadata (4,000): characters of a
         commit's metadata, which remember what is finished out of order; the broker's offset.metadata.max.bytes bounds
         them.
+
+        max_batch: then the handler takes a list of records instead, of one partition, in order, at most so many. It is
+        called when there are so many, or when the first has waited for max_wait (1) seconds. concurrency counts calls.
 
         Raises ConfigError, TypeError or ValueError for a wrong or contradictory value. Does no I/O.
         """
         if misplaced:
             raise TypeError(f"Processor takes its topics and options by name: topics=[{misplaced[0]!r}]")
         reader = RecordReader(key_deserializer, value_deserializer)
-        object.__setattr__(self, "_definition", definition(handler, topics, reader, options))
+        object.__setattr__(self, "_definition", definition(handler, topics, reader, cast("ProcessorOptions", options)))
 
     def run(self, **settings: Unpack[ConsumerSettings]) -> None:
         """Run until it is stopped. In the main thread SIGTERM and SIGINT stop it, and a second one cancels.

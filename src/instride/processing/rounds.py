@@ -154,30 +154,32 @@ class Rounds(RebalanceListener):
         self._fresh.difference_update(partitions)
 
     def _round(self) -> Verbs:
-        polled = yield from self._poll()
+        yield from self._poll()
         yield from self._locate()
         yield from self._commit()
-        if polled:
-            yield from self._hold()
         yield from self._pause_and_resume()
         self._tell_of_stuck()
         self._begin_to_drain()
 
-    def _poll(self) -> Generator[Verb, Any, bool]:
+    def _poll(self) -> Verbs:
         try:
             records: ConsumerRecords = yield Verb("poll", (), {"timeout": self._poll_timeout()})
-            lost = yield Verb("lost_partitions")
         except WakeupError:
-            return False
+            return
         except KafkaError as error:
             yield from self._note(error)
-            return False
+            return
         self.polled_at = self._clock()
-        with self._guard:
-            given_up = self._engine.submit(records, lost, records.stretches())
+        lost = yield Verb("lost_partitions")
+        asked = yield Verb("to_be_revoked_partitions")
+        with self._guard:  # in one step: nothing is started of what is to be revoked
+            given_up = self._engine.submit(records, lost, records.stretches(), self.polled_at)
+            delayed = self._engine.hold(asked)
+        self._held = bool(delayed)
+        if delayed:
+            yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
         self._give_up(given_up, "lost")
         self._executor.wake()
-        return True
 
     def _poll_timeout(self) -> float:
         now, pace = self._clock(), self._pace
@@ -282,15 +284,6 @@ class Rounds(RebalanceListener):
             _logger.warning("a commit failed, and is sent again: %s: %s", type(error).__name__, error)
 
     # -- hand-overs and back-pressure
-
-    def _hold(self) -> Verbs:
-        asked = yield Verb("to_be_revoked_partitions")
-        with self._guard:
-            delayed = self._engine.hold(asked)
-        self._held = bool(delayed)
-        if delayed:
-            yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
-        self._executor.wake()  # what was reassigned goes on
 
     def waits_for(self, partition: TopicPartition) -> Any:
         """What holds a hand-over up: a record. For `holdings()`."""

@@ -19,9 +19,7 @@ from typing import Any
 from instride.errors import ConfigError, KafkaTimeoutError
 from instride.processing.attempts import Desk
 from instride.processing.dead_letters import Produce
-from instride.processing.engine import Task, Verdict
-from instride.processing.policy import Step
-from instride.wire.decoder import ConsumerRecord
+from instride.processing.engine import Job, Task, Verdict
 
 __all__ = ["LoopWorkers", "ThreadWorkers"]
 
@@ -32,9 +30,7 @@ _ACKNOWLEDGED = 30.0
 class ThreadWorkers:
     """Plain functions, each call in one of so many threads."""
 
-    def __init__(
-        self, desk: Desk, handle: Callable[[ConsumerRecord], object], produce: Produce | None, concurrency: int
-    ) -> None:
+    def __init__(self, desk: Desk, handle: Callable[[Any], object], produce: Produce | None, concurrency: int) -> None:
         self._desk = desk
         self._handle = handle
         self._produce = produce
@@ -72,7 +68,7 @@ class ThreadWorkers:
 
     def _serve(self) -> None:
         desk, work = self._desk, self._work
-        task: Task | None = None
+        task: Job | None = None
         error: BaseException | None = None
         verdict: Verdict | None
         while True:
@@ -81,7 +77,7 @@ class ThreadWorkers:
                 if before is not None:
                     verdict, attention = desk.end(before, error)
                 told = attention or verdict is not None  # then there is more to do before it may wait
-                writes = verdict is not None and verdict.step is Step.DEAD_LETTER
+                writes = before is not None and before.writes_dead_letter
                 task = before if writes else desk.next_task() if told else self._next()
             if verdict is not None and before is not None:
                 desk.note(before, verdict)
@@ -90,13 +86,13 @@ class ThreadWorkers:
             if task is None:
                 if not told:
                     return
-            elif task.writes_dead_letter:
+            elif isinstance(task, Task) and task.writes_dead_letter:
                 self._write(task)
                 task = None
             else:
                 error = self._error_of(task)
 
-    def _next(self) -> Task | None:
+    def _next(self) -> Job | None:
         """Waits for one; None when this is closed."""
         while (task := self._desk.next_task()) is None:
             if self._closed:
@@ -106,7 +102,7 @@ class ThreadWorkers:
             self._idle -= 1
         return task
 
-    def _error_of(self, task: Task) -> BaseException | None:
+    def _error_of(self, task: Job) -> BaseException | None:
         try:
             self._handle(self._desk.read(task))
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
@@ -139,7 +135,7 @@ class LoopWorkers:
     def __init__(
         self,
         desk: Desk,
-        handle: Callable[[ConsumerRecord], Awaitable[object]],
+        handle: Callable[[Any], Awaitable[object]],
         produce: Produce | None,
         concurrency: int,
         loop: asyncio.AbstractEventLoop,
@@ -151,7 +147,7 @@ class LoopWorkers:
         self._concurrency = concurrency
         self._loop = loop
         self._timeout = timeout
-        self._attempts: dict[Task, asyncio.Task[None]] = {}
+        self._attempts: dict[Job, asyncio.Task[None]] = {}
         self._waking = False
         self._closed = False
 
@@ -177,15 +173,15 @@ class LoopWorkers:
                 return
             self._start(task)
 
-    def _next(self) -> Task | None:
+    def _next(self) -> Job | None:
         """Under the lock."""
         return None if self._closed else self._desk.next_task()
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: Job) -> None:
         attempt = self._attempts[task] = self._loop.create_task(self._attempt(task))
         task.canceller = attempt.cancel
 
-    async def _attempt(self, task: Task) -> None:
+    async def _attempt(self, task: Job) -> None:
         """To its end; then the next is started, with one look at the engine for both."""
         desk, following = self._desk, None
         if not task.writes_dead_letter:
@@ -197,7 +193,7 @@ class LoopWorkers:
                 desk.note(task, verdict)
             if attention:
                 desk.attention()
-        if task.writes_dead_letter and not task.over:
+        if isinstance(task, Task) and task.writes_dead_letter and not task.over:
             await self._write(task)
         del self._attempts[task]
         if following is not None:
@@ -205,7 +201,7 @@ class LoopWorkers:
         else:
             self._fill()
 
-    async def _error_of(self, task: Task) -> BaseException | None:
+    async def _error_of(self, task: Job) -> BaseException | None:
         try:
             record = self._desk.read(task)
             if self._timeout is None:
