@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|gap|decoder|canned] [OPTIONS]`: one, or all. Results also go to bench-output/."""
+"""`python -m benchmarks [throughput|gap|processor|decoder|canned] [OPTIONS]`: one, or all. Results also go to bench-output/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import canned, gap, throughput
+from benchmarks import canned, gap, processor, throughput
 
 OUTPUT = Path("bench-output")
 
@@ -23,6 +23,8 @@ def main() -> None:
         results["gap"] = gap.main(options)
     if not chosen or chosen == ["canned"]:
         results["canned"] = canned.main(options)
+    if not chosen or chosen == ["processor"]:
+        results["processor"] = processor.main(options)
     if not chosen or chosen == ["decoder"]:
         subprocess.run([sys.executable, "benchmarks/decoder.py", *options], check=True)
     OUTPUT.mkdir(exist_ok=True)

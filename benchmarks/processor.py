@@ -2,10 +2,10 @@
 
     python -m benchmarks processor [--records N] [--concurrency N]
 
-10,000 keys in 12 partitions, order by key, one member. The rate is that of the middle 80 % of the records, so that joining and the
-last stragglers do not count; ideal is concurrency / 5 ms. "confluent-kafka, thread pool" is a loop that submits what it consumes
-to a pool, waits when it is full, and commits at the end of each round what is finished: in no order of keys. The own cost is
-measured without a broker: records go in, a handler that does nothing is called, commits are answered.
+10,000 keys in 12 partitions, order by key, one member. The rate is that of the middle 80 % of the records, so that
+joining and the last stragglers do not count; ideal is concurrency / 5 ms. "confluent-kafka, thread pool" is a loop that
+submits what it consumes to a pool, waits when that is full, and commits when all is finished: in no order of keys. The
+own cost is measured without a broker: records go in, a handler that does nothing is called, commits are answered.
 """
 
 from __future__ import annotations
