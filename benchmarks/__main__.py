@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|gap|processor|decoder|canned] [OPTIONS]`: one, or all. Results also go to bench-output/."""
+"""`python -m benchmarks [throughput|gap|processor|decoder|canned]`: one, with its options, or all. Results: bench-output/."""
 
 from __future__ import annotations
 
