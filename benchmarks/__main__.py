@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|gap|processor|decoder|canned]`: one, with its options, or all. Results: bench-output/."""
+"""`python -m benchmarks [throughput|gap|processor|decoder|canned]`: one, or all; results go to bench-output/ too."""
 
 from __future__ import annotations
 
