@@ -22,7 +22,14 @@ from uuid import UUID
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords
 from instride.core.application.listener import RebalanceListener
-from instride.errors import KafkaError, KafkaTimeoutError, OffsetMetadataTooLargeError, WakeupError
+from instride.errors import (
+    ConsumerClosedError,
+    ForkedConsumerError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetMetadataTooLargeError,
+    WakeupError,
+)
 from instride.processing.engine import Engine, Task
 from instride.records import OffsetAndMetadata, TopicPartition
 
@@ -193,7 +200,7 @@ class Rounds(RebalanceListener):
 
     def _note(self, error: KafkaError) -> Verbs:
         """Law 3."""
-        if error.fatal:
+        if error.fatal or isinstance(error, ConsumerClosedError | ForkedConsumerError):
             self._fail(error)
         else:
             _logger.warning("the poll raised %s: %s", type(error).__name__, error)
@@ -357,7 +364,10 @@ class Rounds(RebalanceListener):
             except KafkaError as error:
                 _logger.warning("the last commit failed: %s: %s", type(error).__name__, error)
                 break
-        yield Verb("close", (), {"timeout": self._pace.close_timeout})
+        try:
+            yield Verb("close", (), {"timeout": self._pace.close_timeout})
+        except WakeupError:  # as above; the second close ends what the first began
+            yield Verb("close", (), {"timeout": self._pace.close_timeout})
 
 
 def _since(task: Task) -> float:
