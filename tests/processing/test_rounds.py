@@ -1,0 +1,95 @@
+"""`Rounds`: what the loop does about errors of a consumer's verbs, verb by verb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from processing_help import P0
+
+from instride.consumer_records import ConsumerRecords
+from instride.errors import (
+    ConsumerClosedError,
+    CorruptRecordError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    KafkaTimeoutError,
+    WakeupError,
+)
+from instride.processing.engine import Engine, EnginePlan, Task
+from instride.processing.rounds import Pace, Rounds, Verb
+
+
+class Nobody:
+    """An executor without work."""
+
+    def wake(self) -> None: ...
+
+    def cancel(self, tasks: Sequence[Task]) -> None: ...
+
+
+class Script:
+    """Answers verbs; what is in `answers` first, an error is raised."""
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = answers
+        self.said: list[str] = []
+        self.rounds = Rounds(
+            Engine(EnginePlan(), lambda _: 1), Nobody(), pace=Pace(), guard=nullcontext(), clock=lambda: 0.0
+        )
+
+    def play(self, until: Callable[[], bool] = lambda: False) -> None:
+        verbs = self.rounds.run(["t"])
+        verb = next(verbs)
+        try:
+            while not until():
+                answer = self._answer(verb)
+                verb = verbs.throw(answer) if isinstance(answer, KafkaError) else verbs.send(answer)
+        except StopIteration:
+            pass
+
+    def _answer(self, verb: Verb) -> Any:
+        self.said.append(verb.name)
+        assert len(self.said) < 1_000
+        waiting = self.answers.get(verb.name)
+        if waiting:
+            return waiting.pop(0)
+        return ConsumerRecords() if verb.name == "poll" else set()
+
+
+def test_an_error_of_a_partition_is_noted_and_polls_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    script = Script(
+        poll=[CorruptRecordError("t-0 at offset 7", topic="t", partition=0, offset=7), WakeupError("woken")]
+    )
+    script.play(until=lambda: script.said.count("poll") == 4)
+    assert script.rounds.error is None
+    assert "t-0 at offset 7" in caplog.text
+    assert "woken" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [GroupAuthorizationFailedError("no"), ConsumerClosedError("by somebody")])
+def test_an_error_that_ends_the_consumer_ends_the_rounds(error: KafkaError) -> None:
+    script = Script(poll=[error])
+    script.play()
+    assert script.rounds.error is error
+    assert script.rounds.is_ended
+    assert script.said[-1] == "close"
+
+
+def test_a_wakeup_that_comes_late_spoils_no_close() -> None:
+    script = Script(close=[WakeupError("late")])
+    script.rounds.stop()
+    script.play()
+    assert script.said[-2:] == ["close", "close"]
+    assert script.rounds.error is None
+
+
+def test_where_partitions_begin_is_asked_again_until_it_is_known() -> None:
+    script = Script(
+        committed=[KafkaTimeoutError("no coordinator"), WakeupError("woken"), {}], topic_ids=[{}], position=[5]
+    )
+    script.rounds.on_partitions_assigned([P0])
+    script.play(until=lambda: script.said.count("poll") == 5)
+    assert script.said.count("committed") == 3
