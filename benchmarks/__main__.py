@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|gap|processor|decoder|canned]`: one, or all; results go to bench-output/ too."""
+"""`python -m benchmarks [throughput|gap|processor|decoder|canned|spark]`: one, or all. Results go to bench-output/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import canned, gap, processor, throughput
+from benchmarks import canned, gap, processor, spark_source, throughput
 
 OUTPUT = Path("bench-output")
 
@@ -25,6 +25,8 @@ def main() -> None:
         results["canned"] = canned.main(options)
     if not chosen or chosen == ["processor"]:
         results["processor"] = processor.main(options)
+    if not chosen or chosen == ["spark"]:
+        results["spark"] = spark_source.main(options)
     if not chosen or chosen == ["decoder"]:
         subprocess.run([sys.executable, "benchmarks/decoder.py", *options], check=True)
     OUTPUT.mkdir(exist_ok=True)

@@ -13,12 +13,13 @@ import pytest
 
 from instride.errors import CorruptRecordError, OffsetsGoneError
 from instride.spark import ParquetSink, Pipeline, task
+from instride.spark.functions import pickle_function
 from instride.spark.jobs import _Reports
 from instride.spark.parquet import read_table
 from instride.spark.range_reader import ReaderSettings
 from instride.spark.report import JobMessage, RangeReport, Reported
 from instride.spark.sink import JobResult, OutputRange
-from instride.spark.task import BatchFormat, RangeTask, pickle_function
+from instride.spark.task import BatchFormat, RangeTask
 
 WANTED = OutputRange(topic="t", partition=0, start=10, end=14)
 SETTINGS = ReaderSettings(bootstrap_servers="nowhere:1")

@@ -48,7 +48,7 @@ def test_a_range_whose_records_do_not_come_ends_in_an_error_that_says_where(
 ) -> None:
     name = kafka_topic(partitions=1)
     fill(kafka, name, {0: 5})
-    reader = RangeReader(ReaderSettings(bootstrap_servers=kafka.bootstrap_servers, timeout=0.5))
+    reader = RangeReader(ReaderSettings(bootstrap_servers=kafka.bootstrap_servers, timeout=5.0))
     try:
         with pytest.raises(KafkaTimeoutError, match=rf"{name}-0 \[2, 9\): nothing came after offset 5 for \d+ s$"):
             offsets(reader, OutputRange(topic=name, partition=0, start=2, end=9))

@@ -11,45 +11,26 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 import instride
+from connector_jars import connector_jars
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
-JARS: Final = [
-    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    # 4.2.0 of this one is not there; the connector runs with it.
-    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
-    ("org.apache.commons", "commons-pool2", "2.12.0"),
-    ("org.apache.kafka", "kafka-clients", "3.9.1"),
-]
-FETCH = """
-import sys
-from jgo.maven import MavenContext
-context = MavenContext()
-for each in sys.argv[1:]:
-    group, name, version = each.split(":")
-    print(context.project(group, name).at_version(version).artifact().resolve())
-"""
 Result = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def jars() -> list[str]:
-    folder = Path.home() / ".cache" / "instride" / "m2"
-    names = [":".join(each) for each in JARS]
-    command = [sys.executable, "-W", "ignore", "-c", FETCH, *names]
-    environment = {**os.environ, "M2_REPO": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
-    found = [line for line in done.stdout.splitlines() if line.endswith(".jar")]
-    if done.returncode or len(found) != len(JARS):
-        pytest.skip(f"the connector's jars cannot be fetched from Maven Central: {done.stderr[-300:]}")
-    return found
+    try:
+        return connector_jars()
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

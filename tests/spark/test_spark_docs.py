@@ -69,6 +69,7 @@ def test_the_source_is_read_by_name_alone(kafka: LocalKafka, kafka_topic: Callab
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rows 60" in done.stdout
+    assert "sizes 60" in done.stdout
     assert "0:7" in done.stdout or "1:7" in done.stdout
 
 

@@ -5,6 +5,7 @@ Pipeline  ->  run (the loop)  ->  membership, planning, jobs, committing      in
 """
 
 from instride.spark.conf import recommended_conf
+from instride.spark.data_source.fused import source
 from instride.spark.events import (
     JobFinished,
     JobStarted,
@@ -26,6 +27,7 @@ __all__ = [
     "ParquetSink",
     "Sink",
     "recommended_conf",
+    "source",
     "PipelineEvent",
     "PartitionsChanged",
     "PartitionChange",

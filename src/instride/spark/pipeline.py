@@ -19,13 +19,14 @@ from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
 from instride.observers import Observer
 from instride.spark.events import PipelineEvent
+from instride.spark.functions import pickle_function
 from instride.spark.handle import PipelineQuery
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import Sink
 from instride.spark.starting import TopicIds
-from instride.spark.task import BatchFormat, RangeTask, pickle_function
+from instride.spark.task import BatchFormat, RangeTask
 from instride.telemetry import TelemetryListener
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ Laws
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from instride.errors import KafkaError
+from instride.spark.functions import batches_of, cast_to, unpickled
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
 from instride.spark.report import RangeProblem, RangeReport
 from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
-__all__ = ["BatchFormat", "RangeTask", "pickle_function"]
+__all__ = ["BatchFormat", "RangeTask"]
 
 BatchFormat = Literal["arrow", "pandas"]
 _TRACEBACK_LINES: Final = 30
@@ -61,7 +60,7 @@ class RangeTask:
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
         """Make this worker process ready, or tell what it lacks: packages, compiled modules, the user's own code."""
         try:
-            _unpickled(self.function)
+            unpickled(self.function)
             reader_for(self.reader)
             spare_collections()
             importlib.import_module("pyarrow")
@@ -82,7 +81,7 @@ class RangeTask:
 
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
-        reader, function = reader_for(self.reader), _unpickled(self.function)
+        reader, function = reader_for(self.reader), unpickled(self.function)
         if context is not None:
             spare_collections()
         batches = self._results(function, count.of(reader.read(wanted)))
@@ -91,8 +90,8 @@ class RangeTask:
     def _results(self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             given = batch if self.batch_format == "arrow" else batch.to_pandas()
-            for result in _batches_of(function(given)):
-                yield from _cast(result, self.schema)
+            for result in batches_of(function(given)):
+                yield from cast_to(result, self.schema)
 
 
 class _Count:
@@ -109,37 +108,6 @@ class _Count:
             yield batch
 
 
-def _batches_of(result: Any) -> Iterator[pa.RecordBatch]:
-    """What the function returned, as record batches: one, a table, a DataFrame, an iterable of them, or None."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-
-    if result is None:
-        return
-    if isinstance(result, pa.RecordBatch):
-        yield result
-    elif isinstance(result, pa.Table):
-        yield from result.to_batches()
-    elif hasattr(result, "iloc"):
-        yield pa.RecordBatch.from_pandas(result, preserve_index=False)
-    elif isinstance(result, Iterable) and not isinstance(result, str | bytes | dict):
-        for each in result:
-            yield from _batches_of(each)
-    else:
-        raise TypeError(
-            f"the pipeline's function returned {type(result).__name__}; it must return a pyarrow RecordBatch or Table, "
-            "a pandas DataFrame, an iterable of these, or None"
-        )
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    if schema is None:
-        yield batch
-        return
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-
-    yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
-
-
 def _problem(error: Exception) -> RangeProblem:
     lines = "".join(traceback.format_exception(error)).splitlines()
     return RangeProblem(
@@ -148,21 +116,3 @@ def _problem(error: Exception) -> RangeProblem:
         traceback="\n".join(lines[-_TRACEBACK_LINES:]),
         fatal=isinstance(error, KafkaError) and error.fatal,
     )
-
-
-_functions: dict[bytes, Callable[[Any], Any]] = {}
-
-
-def pickle_function(function: Callable[[Any], Any]) -> bytes:
-    """The function by value, as Spark pickles functions. Raises pickle.PicklingError and its kin."""
-    from pyspark import cloudpickle  # noqa: PLC0415 - in the driver only
-
-    payload: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
-    return payload
-
-
-def _unpickled(payload: bytes) -> Callable[[Any], Any]:
-    key = hashlib.sha256(payload).digest()
-    if key not in _functions:
-        _functions[key] = pickle.loads(payload)  # noqa: S301 - the driver's own function
-    return _functions[key]

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from instride.errors import ConfigError
 from instride.records import TopicPartition
 from instride.spark.data_source.cluster import Cluster
+from instride.spark.data_source.fused import Transform
 from instride.spark.data_source.offsets import BatchPlan, Span
 from instride.spark.data_source.options import Options
 from instride.spark.data_source.reading import RangesPartition, TaskReader, input_partitions
@@ -23,9 +24,9 @@ __all__ = ["BatchReader"]
 class BatchReader(DataSourceReader):
     """Picklable: Spark sends it to the executors after `partitions`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, transform: Transform | None = None) -> None:
         self._options = options
-        self._task = TaskReader.of(options)
+        self._task = TaskReader.of(options, transform)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises ConfigError, UnknownTopicOrPartitionError, KafkaTimeoutError."""

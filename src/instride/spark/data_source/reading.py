@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from instride.errors import WrongTopicError
 from instride.spark.data_source.columns import in_spark_schema, made_of
+from instride.spark.data_source.fused import Transform
 from instride.spark.data_source.options import Options
 from instride.spark.data_source.splitting import tasks_of
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
@@ -41,13 +42,14 @@ class RangesPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReader:
-    """Picklable. settings: of the readers."""
+    """Picklable. settings: of the readers. transform: of the fused form."""
 
     settings: ReaderSettings = field(repr=False)
     columns: tuple[str, ...]
+    transform: Transform | None = None
 
     @classmethod
-    def of(cls, options: Options) -> TaskReader:
+    def of(cls, options: Options, transform: Transform | None = None) -> TaskReader:
         consumer = dict(options.consumer)
         settings = ReaderSettings(
             bootstrap_servers=consumer.pop("bootstrap_servers"),
@@ -58,7 +60,7 @@ class TaskReader:
             columns=made_of(options.columns),
             security=tuple(sorted(consumer.items())),
         )
-        return cls(settings=settings, columns=options.columns)
+        return cls(settings=settings, columns=options.columns, transform=transform)
 
     def read(self, partition: RangesPartition) -> Iterator[pa.RecordBatch]:
         for wanted in partition.ranges:
@@ -69,7 +71,8 @@ class TaskReader:
             reader = reader_for(self.settings)
             spare_collections()
             for batch in reader.read(wanted):
-                yield in_spark_schema(batch, self.columns)
+                made = in_spark_schema(batch, self.columns)
+                yield from (made,) if self.transform is None else self.transform.results(made)
         except WrongTopicError as error:
             forget(self.settings)
             if self.settings.fail_on_data_loss:

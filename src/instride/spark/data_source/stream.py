@@ -33,6 +33,7 @@ from instride.errors import KafkaError
 from instride.records import TopicPartition
 from instride.spark.data_source.admission import Pace, admitted
 from instride.spark.data_source.cluster import Cluster
+from instride.spark.data_source.fused import Transform
 from instride.spark.data_source.offsets import BatchPlan, Found, Span
 from instride.spark.data_source.options import Options
 from instride.spark.data_source.planning import LossReport, goes_on, next_plan
@@ -52,9 +53,9 @@ _IDLE_SECONDS: Final = 0.02
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Picklable until the first question to a broker; Spark pickles one that is never asked."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, transform: Transform | None = None) -> None:
         self._options = options
-        self._task = TaskReader.of(options)
+        self._task = TaskReader.of(options, transform)
         self._cluster = Cluster(options)
         self._loss = LossReport(fail=options.fail_on_data_loss)
         self._pace = Pace(options.min_offsets, options.max_delay)
