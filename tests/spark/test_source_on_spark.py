@@ -20,7 +20,8 @@ from instride.errors import ConfigError
 from instride.spark import recommended_conf, source
 from instride.testing import LocalKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+# Each query starts Python processes, one after another: slow beside a full load.
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 Topic = Callable[..., str]
 Read = Callable[..., DataFrame]
@@ -200,7 +201,7 @@ class Stream:
         writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
         query = writer.option("checkpointLocation", str(self._folder / "at")).trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(int(PATIENCE) * 2)
+            assert query.awaitTermination(int(PATIENCE) * 5)
         finally:
             query.stop()
         return [dict(each) for each in query.recentProgress]

@@ -51,6 +51,7 @@ def test_what_the_pipeline_writes_is_read_back(
     assert (process.returncode, out.split()) == (0, ["60", "60"]), complaints[-3000:]
 
 
+@pytest.mark.timeout(600)
 def test_the_source_is_read_by_name_alone(kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path) -> None:
     topic = kafka_topic(2)
     fill(kafka, topic, {0: 30, 1: 30})
