@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pipeline_help import PATIENCE, QUICK_JVM, fill
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
@@ -198,6 +198,15 @@ class Stream:
 
     def run(self) -> list[dict[str, Any]]:
         """Everything that there is; the batches' progress."""
+        while True:
+            try:
+                return self._run()
+            except StreamingQueryException as error:
+                # Spark gives a new Python process ten seconds to call back: too few beside a full load.
+                if "failed to connect back" not in str(error):
+                    raise
+
+    def _run(self) -> list[dict[str, Any]]:
         writer = self._frame.writeStream.format("parquet").option("path", str(self._folder / "out"))
         query = writer.option("checkpointLocation", str(self._folder / "at")).trigger(availableNow=True).start()
         try:
