@@ -22,7 +22,7 @@ from instride.config import (
     config_from_settings,
 )
 from instride.core.application.committing import Offsets
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
 from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
@@ -70,7 +70,7 @@ class Member(Verbs):
         pattern is given, ValueError for a pattern that is no regular expression.
         """
         with self._driver.use():
-            heard = arguments.listener(listener)
+            heard: AsyncRebalanceListener | None = arguments.listener(listener)
             if self._observers:
                 topics = self._observed_topics(topics)
                 heard = heard and ObservedListener(heard, self._observers)

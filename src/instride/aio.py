@@ -33,6 +33,7 @@ from instride.errors import NetworkThreadDiedError
 from instride.interceptors import Interceptors
 from instride.net.async_driver import AsyncDriver, in_loop
 from instride.net.clock import now
+from instride.observers import ObservedListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.wire.decoder import ConsumerRecord
 
@@ -143,7 +144,9 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         """As `Consumer.subscribe`. The listener's methods may be asynchronous; a `RebalanceListener` is one too."""
         with self._driver.use():
             heard = arguments.async_listener(listener)
-            topics = self._observed_topics(topics) if self._observers else topics
+            if self._observers:
+                topics = self._observed_topics(topics)
+                heard = heard and ObservedListener(heard, self._observers)
             self._application.subscribe(topics, heard, pattern)
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:

@@ -20,11 +20,11 @@ own events, which are passed here, are as the code has them: they may change in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instride.core.application.listener import RebalanceListener
+from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.events import ApplicationEvent, BackgroundEvent
 from instride.records import OffsetRange, TopicPartition
 from instride.telemetry import TelemetryEvent
@@ -141,24 +141,24 @@ class Observers:
                 _logger.exception("an observer raised: %s", type(observer).__name__)
 
 
-class ObservedListener(RebalanceListener):
+class ObservedListener(AsyncRebalanceListener):
     """Tells observers what a user's listener is about to hear, then calls it."""
 
-    def __init__(self, listener: RebalanceListener, observers: Observers) -> None:
+    def __init__(self, listener: AsyncRebalanceListener, observers: Observers) -> None:
         self._listener = listener
         self._observers = observers
 
-    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         self._tell("on_partitions_assigned", partitions)
-        self._listener.on_partitions_assigned(partitions)
+        return self._listener.on_partitions_assigned(partitions)
 
-    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         self._tell("on_partitions_revoked", partitions)
-        self._listener.on_partitions_revoked(partitions)
+        return self._listener.on_partitions_revoked(partitions)
 
-    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+    def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         self._tell("on_partitions_lost", partitions)
-        self._listener.on_partitions_lost(partitions)
+        return self._listener.on_partitions_lost(partitions)
 
     def _tell(self, method: str, partitions: Sequence[TopicPartition]) -> None:
         told = tuple(partitions)

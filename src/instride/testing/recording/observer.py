@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from instride._member import Member
+from instride._verbs import Verbs
 from instride.commits import CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.core.events import ApplicationEvent, Assign, BackgroundEvent
@@ -32,7 +32,7 @@ class Recording(Observer):
         self._say = say
         self._holes = holes
         self._tap = Tap(say, session_timeout=0.0)
-        self.consumer: Member | None = None
+        self.consumer: Verbs | None = None
         self._by_hand: dict[TopicPartition, int] = {}
         self._beats_told = 0
         self._next: dict[tuple[TopicPartition, int, int], int] = {}
@@ -42,7 +42,7 @@ class Recording(Observer):
         """Of the assignment that returned something of it last."""
         return self._epochs.get(partition)
 
-    def on_observed(self, consumer: Member, config: ConsumerConfig) -> None:
+    def on_observed(self, consumer: Verbs, config: ConsumerConfig) -> None:
         self.consumer = consumer
         self._tap = Tap(self._say, session_timeout=config.session_timeout)
 

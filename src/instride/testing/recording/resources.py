@@ -6,12 +6,12 @@ import os
 import threading
 from pathlib import Path
 
-from instride._member import Member
+from instride._verbs import Verbs
 
 __all__ = ["sample"]
 
 
-def sample(consumer: Member) -> tuple[int, int, int, int, int | None]:
+def sample(consumer: Verbs) -> tuple[int, int, int, int, int | None]:
     """(bytes of memory, open files, threads, bytes buffered, the most that may be). 0 for what is not known here.
 
     A partition is fetched while it has less than its share of fetch_buffer_bytes, and may then bring a whole
