@@ -272,15 +272,3 @@ def test_a_broker_that_is_said_not_to_know_what_all_know_is_asked_anew(box: Outb
     assert box.transmitted() == ["a"]
     box.connections.expire(3.0)
     assert box.opens() == 2
-
-
-def test_one_that_was_closed_meanwhile_is_not_closed_again(box: Outbox) -> None:
-    request = api.FindCoordinator(group_id="a")
-
-    def close(_result: object, now: float) -> None:
-        box.connections.close(KEY, TransportError("gone"), now)
-
-    box.connections.send(KEY, WHERE, request, close, 0.0)
-    box.connections.opened(KEY, 0.0)
-    box.connections.response_received(box.request_id("a"), UnsupportedVersionError("none"), 1.0)
-    assert sum(isinstance(each, CloseConnection) for each in box.out) == 1

@@ -265,14 +265,8 @@ class Connections:
             self.meter.response_received(pending.request, result, pending.sent_at, now)
             pending.on_done(result, now)
             if isinstance(result, UnsupportedVersionError) and isinstance(pending.request, _KNOWN_TO_ALL):
-                self._renegotiate(key, now)
-
-    def _renegotiate(self, key: ConnectionKey, now: float) -> None:
-        """Law 8."""
-        link = self._links[key]
-        if link.state is _State.READY:
-            self._out.append(CloseConnection(key=key))
-            self.closed(key, TransportError(f"{_name(link)} is asked anew for its versions"), now)
+                why = f"{_name(self._links[key])} is asked anew for its versions"
+                self._give_up(key, self._links[key], why, now)
 
     # -- time
 
