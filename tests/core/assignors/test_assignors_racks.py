@@ -160,3 +160,14 @@ def test_twice_the_group_with_racks_takes_about_twice_the_steps(assignor: type[A
 
     few, many = work(15), work(30)
     assert many <= 2.3 * few, f"{few} steps with 15 members, {many} with twice as many"
+
+
+def test_members_of_different_subscriptions_get_what_is_near_first() -> None:
+    cluster = view({"t1": "x y", "t2": "x y"}, t1=4, t2=2)
+    members = [
+        MemberSubscription(member_id="a", topics=("t1",), rack="y"),
+        MemberSubscription(member_id="b", topics=("t1", "t2"), rack="x"),
+    ]
+    assignment = StickyAssignor().assign(cluster, members)
+    assert {name: len(given) for name, given in assignment.items()} == {"a": 3, "b": 3}
+    assert far(cluster, members, assignment) == 2, "one more than a has near, and one of t2"
