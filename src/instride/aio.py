@@ -16,7 +16,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Generic, Never, Self, Unpack
+from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
 from instride import arguments
 from instride._types import K, V
@@ -36,6 +36,9 @@ from instride.net.clock import now
 from instride.observers import ObservedListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.wire.decoder import ConsumerRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["AsyncConsumer"]
 
@@ -58,7 +61,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     commit covers them before. A commit that is cancelled may have been sent. A close that is cancelled still ends the
     membership. No thread is used but the one network thread.
 
-    All tasks of one event loop may use it; one at a time may be in poll, poll_changes or unsubscribe. Two of these at
+    All tasks of one event loop may use it; one at a time may be in poll, poll_arrow, poll_changes or unsubscribe. Two of these at
     once, another loop and another thread are `ConcurrentUseError`. `wakeup`, `metrics` and `holdings` may come from any
     thread.
     """
@@ -97,6 +100,17 @@ class AsyncConsumer(Verbs, Generic[K, V]):
             result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=deserialize)
         result.completed = True  # no await follows: what a cancellation could come before is over (rule 13)
         return records
+
+    async def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
+        """As `Consumer.poll_arrow`."""
+        from instride.wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+
+        async with self._driver.alone("poll_arrow"):
+            immediate = self._config.revoke_mode == "immediate"
+            result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=False)
+            found = table(records.to_arrow())
+        result.completed = True  # as in poll
+        return found
 
     async def poll_changes(
         self, *, timeout: float | None = None, max_records: int | None = None, deserialize: bool = True
