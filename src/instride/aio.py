@@ -61,9 +61,9 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     commit covers them before. A commit that is cancelled may have been sent. A close that is cancelled still ends the
     membership. No thread is used but the one network thread.
 
-    All tasks of one event loop may use it; one at a time may be in poll, poll_arrow, poll_changes or unsubscribe. Two of
-    these at once, another loop and another thread are `ConcurrentUseError`. `wakeup`, `metrics` and `holdings` may come from any
-    thread.
+    All tasks of one event loop may use it; one at a time may be in poll, poll_arrow, poll_changes or unsubscribe. Two
+    of these at once, another loop and another thread are `ConcurrentUseError`. `wakeup`, `metrics` and `holdings` may
+    come from any thread.
     """
 
     def __init__(
