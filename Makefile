@@ -64,7 +64,7 @@ simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
 	@$(BIN)/python -m instride.testing.simulate --harsh leaves,errors --histories 200 --jobs $(JOBS)
 	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors \
-		--seed 2000 --histories 150 --jobs $(JOBS)
+		--seed 2000 --histories 75 --jobs $(JOBS)
 
 explore: $(COMPILED)
 	@$(BIN)/python -m instride.testing.explore --jobs $(JOBS) $(EXPLORE_ARGS)

@@ -35,6 +35,8 @@ _LONGEST_GAP = 2.5
 """Seconds that a partition with records may stand still: a long poll, round trips, a turn of the others."""
 _LONGEST_REBALANCE = 3.0
 """Seconds in which all have joined: heartbeats, a commit budget, round trips."""
+_SETTLING = 2.0
+"""Seconds of quiet in which what unruly users committed before a seek back is overtaken by what they read again."""
 _LATE = 0.5
 """How much later than its bound something may be told: the network thread's turn comes when it comes."""
 
@@ -80,6 +82,7 @@ class SimulatedCluster:
         self.network = Network(plan, self.scheduler, self.history, self.brokers)
         self._faults = Faults(plan, self.scheduler, self.history, self.brokers, self.network, self.members)
         self._closing = False
+        self._settling = _SETTLING if any(each.loop == "unruly" for each in plan.members) else 0.0
         self._all_topics = tuple(plan.topic_sizes())
 
     def run(self) -> History:
@@ -128,7 +131,7 @@ class SimulatedCluster:
     # -- the end
 
     def _over(self) -> bool:
-        if self.scheduler.now <= self.plan.quiet_after:
+        if self.scheduler.now <= self.plan.quiet_after + self._settling:
             return False
         if not self._closing and self._all_committed() and self._all_read():
             self._closing = True
