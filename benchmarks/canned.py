@@ -197,9 +197,9 @@ def _time_assign(port: int, log: Log) -> dict[str, float]:
 
 
 def _idle(consumer: object) -> dict[str, float]:
-    while not all(consumer.lag(each) == 0 for each in consumer.assignment()):  # type: ignore[attr-defined]
-        consumer.poll(timeout=0.5)  # type: ignore[attr-defined]
-    for _ in range(10):
+    for each in consumer.assignment():  # type: ignore[attr-defined]
+        consumer.position(each)  # type: ignore[attr-defined]
+    for _ in range(30):
         consumer.poll(timeout=0.1)  # type: ignore[attr-defined]
     meter = Meter()
     for _ in range(50):
