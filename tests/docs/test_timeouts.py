@@ -37,6 +37,7 @@ class Row:
 
 TABLE: dict[str, Row] = {
     "poll": Row(bound=NO_BOUND, call=lambda c, **t: c.poll(**t)),
+    "poll_arrow": Row(bound=NO_BOUND, call=lambda c, **t: c.poll_arrow(**t)),
     "poll_changes": Row(bound=NO_BOUND, call=lambda c, **t: c.poll_changes(**t)),
     "commit": Row(bound=DEFAULT, call=lambda c, **t: c.commit({TP: 1}, **t), error=KafkaTimeoutError),
     "commit_async": Row(bound=FUTURE, call=lambda c: c.commit_async({TP: 1}), error=KafkaTimeoutError),

@@ -51,6 +51,7 @@ def test_a_stand_by_takes_over(kafka: LocalKafka, kafka_topic: Topic, join: Join
     written = fill(kafka, topic, dict.fromkeys(range(4), 10))
     mine, theirs = FirstComeAssignor(), FirstComeAssignor()
     a = join("a", topic, assignors=[mine, "range"], group_instance_id="a")
+    drive(a, until=lambda: len(a.owned) == 4)  # b would read them if it were in the group first
     b = join("b", topic, assignors=[theirs], group_instance_id="b")
     drive(a, b, until=lambda: len(a.records) == 40 and theirs.given)
     assert (len(a.owned), len(b.owned)) == (4, 0)

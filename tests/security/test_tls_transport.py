@@ -222,6 +222,7 @@ class Sink:
     failure = None
     session_lifetime = 0.0
     ready = False
+    in_the_middle = False
 
     def __init__(self) -> None:
         self.taken = 0

@@ -10,7 +10,6 @@ import pytest
 
 from instride.commits import CommitSnapshot
 from instride.core.application import committing
-from instride.core.application.fairness import Greedy
 from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.polling import Poller
@@ -169,13 +168,14 @@ def _fetches_do_not_wait_for_records(patch: pytest.MonkeyPatch) -> None:
 
 
 def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:
-    collect = Greedy.collect
+    collect = Poller._collect
 
-    def none(fairness: Greedy, partitions: Any, limit: int) -> Any:
-        deferred = any(held.state is Ownership.REVOKE_NEXT for held in partitions.values())
-        return [] if deferred else collect(fairness, partitions, limit)
+    def none(poller: Poller, *arguments: Any) -> None:
+        deferred = any(held.state is Ownership.REVOKE_NEXT for held in poller._state.lists.owned.values())
+        if not deferred:
+            collect(poller, *arguments)
 
-    patch.setattr(Greedy, "collect", none)
+    patch.setattr(Poller, "_collect", none)
 
 
 BUGS: dict[str, Seed] = {

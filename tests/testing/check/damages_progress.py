@@ -12,7 +12,7 @@ from instride.testing.check import BROKER
 # -- liveness and resources
 
 
-@damage("L1", "L2 L3 S10")
+@damage("L1", "L2 L3 L5 S10")
 def _all_stands_still(history: History) -> Iterator[History]:
     yield from _stands_still(history)
 
