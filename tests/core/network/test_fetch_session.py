@@ -64,6 +64,16 @@ def test_only_what_is_new_or_has_moved_is_named_and_the_rest_is_known() -> None:
     assert (said.session_epoch, said.partitions, said.forgotten) == (2, (), ())
 
 
+def test_everything_is_named_again_when_that_is_asked_for() -> None:
+    session = begun(part(0), part(1))
+    said = session.ask(renew=True)
+    assert (said.session_id, said.session_epoch, said.names_everything) == (7, 0, True)
+    assert numbers(said.partitions) == [(0, 0), (1, 0)]
+    session.response_received(api.FetchResponse(session_id=8))
+    said = session.ask()
+    assert (said.session_id, said.session_epoch, said.names_everything) == (8, 1, False)
+
+
 def test_a_broker_that_makes_no_session_is_told_everything() -> None:
     session = begun(part(0), part(1), session_id=0)
     for _ in range(2):

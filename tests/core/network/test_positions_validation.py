@@ -304,6 +304,56 @@ def test_a_validation_that_names_such_an_epoch_is_made_with_the_right_one() -> N
     assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 3}
 
 
+def test_the_beginning_of_a_log_is_found_though_such_an_epoch_was_told() -> None:
+    """What a real Kafka behind a damaging network has shown: a seek to the beginning stood still for ever."""
+    script = Validating()
+    script.new_leader(1 << 20)
+    script.leader_epochs[0] = 3
+    script.seek(EARLIEST)
+    for _ in range(3):
+        assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
+        unknown = api.ListedOffset(error=ErrorCode.UNKNOWN_LEADER_EPOCH)
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): unknown}))
+        script.pass_time(2.0)
+    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_a_look_whether_an_offset_is_out_of_range_doubts_such_an_epoch_too(code: int) -> None:
+    """That one leads no more says nothing of its epoch."""
+    script = Validating()
+    script.new_leader(1 << 20)
+    script.ended(10)
+    script.leader_epochs[0] = 3
+    script.pass_time(1.0)
+    fetched = api.FetchedPartition(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    quiet = api.FetchedPartition(next_offset=0, high_watermark=0)
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(1): quiet}))
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): fetched}))
+    for _ in range(3):
+        script.pass_time(2.0)
+        assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
+        refused = api.ListedOffset(error=code)
+        script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): refused}))
+    script.pass_time(2.0)
+    doubted = code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3 if doubted else 1 << 20}
+
+
+def test_a_leader_that_is_no_broker_is_not_believed_for_ever_whatever_its_epoch() -> None:
+    """One bit of metadata that shifts what follows makes both. Nobody is there who could say that he does not lead."""
+    script = Validating()
+    script.leaders[0] = 1 << 24
+    script.new_leader(1 << 20)
+    script.leaders[0], script.leader_epochs[0] = 1, 3
+    for seconds in (3.0, 5.0):
+        assert 0 not in script.fetched_from(), "a broker that lags may tell of the leader before"
+        script.pass_time(seconds)
+        quiet = api.FetchedPartition(next_offset=0, high_watermark=0)
+        script.response(api.Fetch, api.FetchResponse(partitions={tp(1): quiet}))
+    assert script.fetched_from()[0] == 10
+
+
 # --- topics that were made anew -----------------------------------------------------------------------------
 
 

@@ -186,3 +186,17 @@ def test_leaders_are_asked_in_their_epoch_and_a_new_one_whether_the_position_is_
     script.leader_epochs = {0: 4}
     script.fresh_metadata()
     assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
+
+
+def test_an_epoch_that_the_leader_never_knew_keeps_no_range_from_coming() -> None:
+    """Law 4 of the cluster: it may have been damaged on the way."""
+    script = Ranging(range_poll_interval=1.0)
+    script.topic_ids = {"t": UUID(int=1)}
+    script.leader_epochs = {0: 1 << 20}
+    script.member_of(1, 0)
+    script.leader_epochs = {0: 3}
+    for _ in range(3):
+        assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
+        script.ends(error=ErrorCode.UNKNOWN_LEADER_EPOCH, p0=-1)
+        script.pass_time(2.0)
+    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}

@@ -75,6 +75,23 @@ def test_a_session_that_a_broker_ends_in_its_answer_begins_anew() -> None:
     assert [each.next_offset for each in script.take(Fetched)] == [3], "what it brought is taken"
 
 
+@pytest.mark.requirement("surface/fetch-sessions")
+def test_a_session_names_everything_again_from_time_to_time() -> None:
+    """A request that was damaged on the way: the broker's session has partition 5 for 1, and is silent of 1."""
+    script = Fetching(metadata_max_age=60.0)
+    script.reply(p0=0, p1=0)
+    epochs = []
+    for _ in range(4):
+        request = script.request()
+        epochs.append(request.session_epoch)
+        script.pass_time(20.0)
+        script.reply()
+    assert epochs == [1, 2, 3, 0]
+    assert (request.session_id, sorted(numbers(request.partitions))) == (7, [(0, 0), (1, 0)])
+    script.reply(p1=2)
+    assert script.request().session_epoch == 2, "that is enough for as long again"
+
+
 def test_what_is_paused_is_forgotten() -> None:
     script = Fetching()
     script.reply(p0=0, p1=0)

@@ -10,7 +10,8 @@ Laws
    at once; and again while that lasts. Of what only a fellow member reads, or one call asks for, nobody is told here.
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
    speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
-   have been damaged on the way: then the next that is told is believed.
+   have been damaged on the way: then the next that is told is believed. So it is, after 5 s, where the leader that is
+   known is no broker: nobody is there who could say that he does not know the epoch.
 5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user after 2 s, and again
    while it lasts; that none has answered for 2 s is logged in any case.
 """
@@ -46,6 +47,7 @@ MISSING_GRACE: Final = 5.0
 _TOLD_AFTER: Final = 2.0
 _NAMED: Final = 5
 _EPOCH_DOUBTS: Final = 3
+_LEADER_DOUBTED_AFTER: Final = 5.0
 
 
 class Cluster:
@@ -69,6 +71,8 @@ class Cluster:
         self._lacking: dict[TopicPartition, float] = {}
         # How often its leader did not know the epoch.
         self._doubts: dict[TopicPartition, int] = {}
+        # Since when an older leader is told, while the one that is known is no broker.
+        self._older_told: dict[TopicPartition, float] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
         self.wanted: Callable[[TopicPartition], bool] = lambda _partition: True
@@ -189,8 +193,10 @@ class Cluster:
             self._lacking[partition] = now
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
 
-    def doubt_epoch(self, partition: TopicPartition) -> None:
-        """Its leader does not know the leader epoch that is known here (law 4)."""
+    def refused(self, partition: TopicPartition, code: int) -> None:
+        """Its leader answered with this error. Whether it does not know the leader epoch that is known here: law 4."""
+        if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
+            return
         self._doubts[partition] = self._doubts.get(partition, 0) + 1
         topic = self.topics.get(partition.topic)
         if self._doubts[partition] < _EPOCH_DOUBTS or topic is None:
@@ -263,7 +269,7 @@ class Cluster:
             }
         self.knows_everything = everything and self._everything
         for topic in result.topics:
-            self.topics[topic.name] = _newest(topic, self.topics.get(topic.name))
+            self.topics[topic.name] = self._newest(topic, self.topics.get(topic.name), now)
         self._leaders = dict(self._find_leaders())
         self._partitions = {
             name: frozenset(each.partition for each in topic.partitions) for name, topic in self.topics.items()
@@ -283,6 +289,27 @@ class Cluster:
             self._context.connections.close(key, TransportError("bootstrap is done"), now)
         for hook in self.on_update:
             hook(now)
+
+    def _newest(self, topic: api.MetadataTopic, known: api.MetadataTopic | None, now: float) -> api.MetadataTopic:
+        """Law 4. Without topic ids nobody can tell a topic from one that was made anew."""
+        if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID:
+            return topic
+        epochs = {each.partition: each for each in known.partitions}
+        newest = (self._newer(topic.name, each, epochs.get(each.partition), now) for each in topic.partitions)
+        return replace(topic, partitions=tuple(newest))
+
+    def _newer(
+        self, topic: str, told: api.MetadataPartition, known: api.MetadataPartition | None, now: float
+    ) -> api.MetadataPartition:
+        tp = TopicPartition(topic, told.partition)
+        if known is None or not 0 <= told.leader_epoch < known.leader_epoch:
+            self._older_told.pop(tp, None)
+            return told
+        if known.leader in self.brokers:
+            self._older_told.pop(tp, None)
+            return known
+        since = self._older_told.setdefault(tp, now)
+        return told if now - since >= _LEADER_DOUBTED_AFTER else known
 
     def _works_again(self, address: Address, now: float) -> None:
         if self._failed_since is not None:
@@ -404,19 +431,6 @@ class Cluster:
         if self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values()):
             return NotKafkaError(text)
         return TransportError(text)
-
-
-def _newest(topic: api.MetadataTopic, known: api.MetadataTopic | None) -> api.MetadataTopic:
-    """Law 4. Without topic ids nobody can tell a topic from one that was made anew."""
-    if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID:
-        return topic
-    epochs = {each.partition: each for each in known.partitions}
-    newest = (_newer(each, epochs.get(each.partition)) for each in topic.partitions)
-    return replace(topic, partitions=tuple(newest))
-
-
-def _newer(one: api.MetadataPartition, known: api.MetadataPartition | None) -> api.MetadataPartition:
-    return known if known is not None and 0 <= one.leader_epoch < known.leader_epoch else one
 
 
 def _topic_error(name: str, error: int) -> Exception:

@@ -22,7 +22,9 @@ Laws
 9. What came is decoded when there is room for it (`room`), of each partition in turn, and so much in one turn of the
    machine that heartbeats are never late. While one batch passes alone that is larger than the room, nothing else that
    came is kept: it is fetched again.
-10. Where an answer tells no end of the log, since a session leaves out what has no news, its end is taken to be where
+10. A session names all of its partitions again each metadata_max_age: what a broker believes to be in it may have been
+   damaged on the way, and it would be silent of the others for ever.
+11. Where an answer tells no end of the log, since a session leaves out what has no news, its end is taken to be where
     the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
 """
 
@@ -80,11 +82,24 @@ class _Lane:
     stamps: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
     unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
     suspects: asked for one by one, without the session (law 4).
+    named_at: when its session last named everything.
     left: in the session, and to be dropped. again: to be looked at once the fetch was answered.
     None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
     """
 
-    __slots__ = ("again", "in_flight", "key", "left", "own", "session", "stamps", "suspects", "unproven", "unsure")
+    __slots__ = (
+        "again",
+        "in_flight",
+        "key",
+        "left",
+        "named_at",
+        "own",
+        "session",
+        "stamps",
+        "suspects",
+        "unproven",
+        "unsure",
+    )
 
     def __init__(self, key: LaneKey) -> None:
         self.key = key
@@ -97,6 +112,7 @@ class _Lane:
         self.suspects: dict[AssignedPartition, None] = {}
         self.left: dict[TopicPartition, None] = {}
         self.again: dict[AssignedPartition, None] = {}
+        self.named_at = 0.0
 
     def asks_for(self, assigned: AssignedPartition) -> bool:
         """Whether a fetch of it, as it is now, is under way."""
@@ -311,7 +327,7 @@ class Fetcher:
             named = self._partition(suspect)
             said, wait = alone(named), 0.0
         else:
-            lane.in_flight, said, wait = lane.stamps, lane.session.ask(self._turn), self._wait(lane)
+            lane.in_flight, said, wait = lane.stamps, self._ask_session(lane, now), self._wait(lane)
         fences = lane.in_flight
         self._context.connections.send(
             ConnectionKey(role, node_id),
@@ -321,6 +337,14 @@ class Fetcher:
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
         )
+
+    def _ask_session(self, lane: _Lane, now: float) -> FetchSessionState:
+        """Law 10."""
+        renew = now - lane.named_at >= self._context.config.metadata_max_age
+        said = lane.session.ask(self._turn, renew=renew)
+        if said.names_everything:
+            lane.named_at = now
+        return said
 
     def _request(self, said: FetchSessionState, max_wait: float) -> api.Fetch:
         config = self._context.config
@@ -397,7 +421,7 @@ class Fetcher:
         self._end_unknown_ends(lane, fences)
 
     def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
-        """Law 10."""
+        """Law 11."""
         for assigned in unchanged(self._held(), _part(fences, lane.unsure)):
             if assigned.known_end < 0:
                 assigned.known_end = assigned.offset
@@ -577,8 +601,7 @@ class Fetcher:
         elif code == ErrorCode.CORRUPT_MESSAGE:
             self._corrupt(assigned, error, now)
         elif code in _RETRY:
-            if code == ErrorCode.UNKNOWN_LEADER_EPOCH:
-                self._cluster.doubt_epoch(assigned.partition)
+            self._cluster.refused(assigned.partition, code)
             assigned.backoff.failed(now)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"

@@ -221,7 +221,6 @@ class Positions:
             found = result.offsets.get(assigned.partition)
             code = found.error if found is not None else ErrorCode.UNKNOWN_SERVER_ERROR
             if found is None or code:
-                self._cluster.refresh()
                 self._not_listed(assigned, found, now)
             elif found.offset < 0 and assigned.timestamp == BY_DURATION:
                 assigned.find_offset(LATEST)  # nothing was written since
@@ -233,6 +232,8 @@ class Positions:
         """A leader that does not know what went wrong may know better the next time (as in Java)."""
         code = found.error if found is not None else ErrorCode.UNKNOWN_SERVER_ERROR
         error = error_for_code(code, f"the offset where {assigned.partition} begins: {name_of_code(code)}")
+        self._cluster.refused(assigned.partition, code)
+        self._cluster.refresh()
         if code == ErrorCode.UNKNOWN_SERVER_ERROR:
             self._context.log(logging.WARNING, str(error))
             assigned.backoff.failed(now)
@@ -292,7 +293,6 @@ class Positions:
         listed = response.offsets.get(assigned.partition)
         if listed is not None and not listed.error:
             return listed.offset
-        self._cluster.refresh()
         self._not_listed(assigned, listed, now)
         return None
 
@@ -393,8 +393,7 @@ class Positions:
             self.fail(assigned, TopicAuthorizationFailedError(why))
         elif end.error:
             self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
-            if end.error == ErrorCode.UNKNOWN_LEADER_EPOCH:
-                self._cluster.doubt_epoch(assigned.partition)
+            self._cluster.refused(assigned.partition, end.error)
             self._cluster.refresh()
             assigned.backoff.failed(now)
         elif end.leader_epoch < 0 or end.end_offset < 0:

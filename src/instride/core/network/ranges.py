@@ -129,6 +129,7 @@ class LogEnds:
                 continue
             assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
             if listed.error:
+                self._cluster.refused(assigned.partition, listed.error)
                 self._cluster.refresh()
             elif 0 <= listed.offset < assigned.offset:
                 self._beyond_the_end(assigned, now)

@@ -8,6 +8,8 @@ Laws
 3. A session names its topics by id or by name, from its beginning to its end; where that must change, or a topic of
    its was made anew, a new one begins.
 4. What a session has and a fetch does not ask for any more is forgotten, so that nothing unwanted is sent.
+5. Whoever asks may have everything named again (`renew`): a request that was damaged on the way may have put another
+   partition into the broker's session, and of what is not in there it says nothing, not even an error.
 """
 
 from __future__ import annotations
@@ -41,6 +43,10 @@ class FetchSessionState:
     forgotten: tuple[api.FetchPartition, ...] = ()
     known: Mapping[api.Partition, api.FetchPartition] = field(default_factory=dict)
     topics: Mapping[UUID, str] = field(default_factory=dict)
+
+    @property
+    def names_everything(self) -> bool:
+        return self.session_epoch == _FULL
 
 
 def alone(wanted: api.FetchPartition) -> FetchSessionState:
@@ -98,14 +104,14 @@ class FetchSession:
         self._without_id -= before is not None and before.topic_id == api.NO_TOPIC_ID
         return before
 
-    def ask(self, turn: int = 0) -> FetchSessionState:
-        """The next fetch. turn: where a fetch that names everything begins in their order.
+    def ask(self, turn: int = 0, *, renew: bool = False) -> FetchSessionState:
+        """The next fetch. turn: where a fetch that names everything begins in their order. renew: law 5.
 
         Until it was answered, or has failed, nothing may be put or dropped: the response is read by its `known`.
         """
         before, self._before = self._before, {}
         named = self._without_id > 0
-        if self._epoch == _FULL or named != self._named or self._of_another_topic(before):
+        if renew or self._epoch == _FULL or named != self._named or self._of_another_topic(before):
             self._epoch, self._named = _FULL, named
             everything = tuple(self._table.values())
             self._topics = {each.topic_id: each.topic for each in everything}
