@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +17,7 @@ from instride import Consumer, TopicPartition
 from instride.core.events import Pause, Resume, SetPosition
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConfigError, ConsumerClosedError, KafkaError, NetworkThreadDiedError
+from instride.net.thread import NetworkThread
 
 TP = TopicPartition("t", 0)
 
@@ -124,6 +126,37 @@ def test_no_event_of_the_application_is_lost_and_they_keep_their_order(monkeypat
     assert seeks == list(range(3000))
     kinds = [type(event) for event in handled if isinstance(event, SetPosition | Pause | Resume)]
     assert kinds == [SetPosition, Pause, Resume, SetPosition, SetPosition] * 1000
+
+
+def _seek_until_interrupted(consumer: Consumer) -> None:
+    while True:
+        consumer.seek(TP, 1)
+
+
+def test_what_an_interrupt_kept_from_waking_the_network_thread_is_made_good_when_the_verb_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A signal's exception right before the byte is sent: without another, an idle thread slept for up to a minute."""
+    wakes, wake = 0, NetworkThread._wake
+
+    def interrupts(self: NetworkThread) -> None:
+        nonlocal wakes
+        if threading.current_thread() is threading.main_thread():
+            wakes += 1
+            if wakes == 1:
+                raise KeyboardInterrupt
+        wake(self)
+
+    with nobody_answers() as address, Consumer(bootstrap_servers=address) as consumer:
+        consumer.assign([TP])
+        monkeypatch.setattr(NetworkThread, "_wake", interrupts)
+        for _ in range(5):  # a thread that a timer woke just then needs no byte
+            wakes = 0
+            with pytest.raises(KeyboardInterrupt):
+                _seek_until_interrupted(consumer)
+            if wakes > 1:
+                return
+    raise AssertionError("nothing woke the thread")
 
 
 @pytest.mark.requirement("surface/thread-death")

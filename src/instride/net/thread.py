@@ -137,8 +137,7 @@ class NetworkThread:
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
 
     def wake(self) -> None:
-        if self._asleep:
-            self._asleep = False
+        if self._asleep:  # the loop takes it back: an interrupt before the byte must not keep the next one
             self._wake()
         if self._died is not None:  # it died while something was on its way
             self._fail_futures(self._died)
