@@ -122,7 +122,9 @@ class Member:
         self.revocation_requested += sorted(to_be_revoked - set(self.revocation_requested))
         if records and self.commits:
             self.consumer.commit_async()
-        assert self.consumer.delay_revoke(to_be_revoked & self.holding)
+        held = to_be_revoked & self.holding
+        # It is refused where the deadline has passed since the poll: on a busy machine it may.
+        assert self.consumer.delay_revoke(held) or any((self.consumer.revoke_deadline(tp) or 0) <= 0 for tp in held)
         return records
 
     @property
