@@ -36,7 +36,7 @@ class Handled:
             self.by[who] += 1
 
     async def until(self, done: Callable[[], bool], *tasks: asyncio.Task[None]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(3 * PATIENCE):
             while not done():
                 for task in tasks:
                     if task.done():
