@@ -22,7 +22,7 @@ from instride.config import (
     config_from_settings,
 )
 from instride.core.application.committing import Offsets
-from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
+from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
@@ -30,7 +30,6 @@ from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors
 from instride.net.clock import now
 from instride.net.driver import Driver
-from instride.observers import ObservedListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 __all__ = ["Member"]
@@ -70,11 +69,7 @@ class Member(Verbs):
         pattern is given, ValueError for a pattern that is no regular expression.
         """
         with self._driver.use():
-            heard: AsyncRebalanceListener | None = arguments.listener(listener)
-            if self._observers:
-                topics = self._observed_topics(topics)
-                heard = heard and ObservedListener(heard, self._observers)
-            self._application.subscribe(topics, heard, pattern)
+            self._subscribe(topics, arguments.listener(listener), pattern)
 
     def unsubscribe(self, *, timeout: float | None = None) -> None:
         """Give everything back: commits handed over are sent, listeners called, the group is left (rule 12)."""

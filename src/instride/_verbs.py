@@ -5,6 +5,7 @@ Laws: those of `consumer`. No decision is made here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar, Unpack
@@ -14,6 +15,7 @@ from instride.commits import CommitResult
 from instride.config import ConsumerConfig, RunningSettings, changed_while_running
 from instride.core.application.calls import Call
 from instride.core.application.committing import Offsets
+from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.machine import ApplicationMachine
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import PollResult
@@ -25,7 +27,7 @@ from instride.metrics import MetricName
 from instride.net.async_driver import AsyncDriver
 from instride.net.clock import now
 from instride.net.driver import Driver
-from instride.observers import Observer, Observers, Polled
+from instride.observers import ObservedListener, Observer, Observers, Polled
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold
 
@@ -285,12 +287,18 @@ class Verbs:
 
     # -- what observers hear
 
-    def _observed_topics(self, topics: Iterable[str] | None) -> Iterable[str] | None:
-        """The topics, which are read once."""
-        topics = topics if topics is None or isinstance(topics, str) else tuple(topics)
-        named = topics if isinstance(topics, tuple) else ()
-        self._observers.each(lambda observer: observer.on_subscribe(named))
-        return topics
+    def _subscribe(
+        self,
+        topics: Iterable[str] | None,
+        listener: AsyncRebalanceListener | None,
+        pattern: str | re.Pattern[str] | None,
+    ) -> None:
+        if self._observers:
+            topics = topics if topics is None or isinstance(topics, str) else tuple(topics)  # which are read once
+            named = topics if isinstance(topics, tuple) else ()
+            self._observers.each(lambda observer: observer.on_subscribe(named))
+            listener = listener and ObservedListener(listener, self._observers)
+        self._application.subscribe(topics, listener, pattern)
 
     def _observed_commit(self, offsets: Offsets | None, call: Call[CommitResult]) -> Call[CommitResult]:
         self._observers.each(lambda observer: observer.on_commit(offsets, self._application.positions))

@@ -33,7 +33,6 @@ from instride.errors import NetworkThreadDiedError
 from instride.interceptors import Interceptors
 from instride.net.async_driver import AsyncDriver, in_loop
 from instride.net.clock import now
-from instride.observers import ObservedListener
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.wire.decoder import ConsumerRecord
 
@@ -157,11 +156,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
     ) -> None:
         """As `Consumer.subscribe`. The listener's methods may be asynchronous; a `RebalanceListener` is one too."""
         with self._driver.use():
-            heard = arguments.async_listener(listener)
-            if self._observers:
-                topics = self._observed_topics(topics)
-                heard = heard and ObservedListener(heard, self._observers)
-            self._application.subscribe(topics, heard, pattern)
+            self._subscribe(topics, arguments.async_listener(listener), pattern)
 
     async def unsubscribe(self, *, timeout: float | None = None) -> None:
         """As `Consumer.unsubscribe`. One that is cancelled still leaves the group."""

@@ -939,7 +939,7 @@ class Engine:
 
 
 class _Within:
-    """Whether offsets that rise lie in ranges that rise. Each offset is asked for once, in order."""
+    """Whether offsets that rise lie in ranges that rise. Look each offset up once, in order."""
 
     __slots__ = ("_left",)
 

@@ -6,7 +6,7 @@ Laws
    somebody else moved the offset.
 3. A range names offsets in which every record that a poll may return is finished. Offsets that the log does not have
    may lie in it: they never become records.
-4. It is never longer than asked for: ranges that do not fit are left out from the top, and those records are handled
+4. It is never longer than the bound: ranges that do not fit are left out from the top, and those records are handled
    again. `fits` says so before.
 
 The text: "instride:1:" and base64 (URL alphabet, without padding) of

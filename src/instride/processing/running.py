@@ -148,6 +148,10 @@ class RunningProcessor:
         except BaseException:
             self.cancel()
             raise
+        self._finish_with(error)
+
+    def _finish_with(self, error: BaseException | None) -> None:
+        """error: by which the context ends, and which is raised anyway."""
         self._finish()
         if self._error is not None and error is None:
             raise self._error
@@ -171,9 +175,7 @@ class RunningProcessor:
                 await self._until_ended()
                 self._finish()
                 raise
-        self._finish()
-        if self._error is not None and error is None:
-            raise self._error
+        self._finish_with(error)
 
     async def _until_ended(self) -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()

@@ -197,7 +197,7 @@ class Starts:
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """The topics of one assignment: each is asked for once. Thread-safe."""
+    """The topics of one assignment: each is looked up once. Thread-safe."""
 
     ask: Callable[[str], str]
     _found: dict[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ Laws
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
    speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
    have been damaged on the way: then the next that is told is believed. So it is, after 5 s, where the leader that is
-   known is no broker: nobody is there who could say that he does not know the epoch.
+   known is no broker: no leader is there to refuse the epoch.
 5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user after 2 s, and again
    while it lasts; that none has answered for 2 s is logged in any case.
 """
@@ -194,7 +194,7 @@ class Cluster:
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
 
     def refused(self, partition: TopicPartition, code: int) -> None:
-        """Its leader answered with this error. Whether it does not know the leader epoch that is known here: law 4."""
+        """The partition's leader refused a request with this code. An UNKNOWN_LEADER_EPOCH is counted (law 4)."""
         if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         self._doubts[partition] = self._doubts.get(partition, 0) + 1
@@ -250,7 +250,7 @@ class Cluster:
         *,
         requested: frozenset[str] | None,
     ) -> None:
-        """requested: the topics that the request named; None where it asked for all."""
+        """requested: the topics that the request named; None: it named all."""
         everything = requested is None
         self._context.touch()
         if isinstance(result, api.MetadataResponse) and result.error == ErrorCode.REBOOTSTRAP_REQUIRED:

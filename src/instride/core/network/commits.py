@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 from instride.commits import CommitEntry
 from instride.core.events import Commit
 from instride.core.network.cluster import MISSING_GRACE, Cluster
-from instride.core.network.codes import FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID
 from instride.core.network.commit_waiters import Waiter, Waiters, told
 from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
@@ -46,6 +45,7 @@ __all__ = ["Commits"]
 
 _REDISCOVER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_FENCED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
 _NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
@@ -360,8 +360,8 @@ class Commits:
         elif self._means_not_yet(code, sent):
             self._deferred_until = max(self._deferred_until, sent.syncs)
             if self._same(sent):
-                self._group_refused(REBALANCE_IN_PROGRESS, now)
-        elif code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) and self._same(sent):
+                self._group_refused(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        elif code in _FENCED and self._same(sent):
             self._group_refused(code, now)
 
     def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
@@ -398,9 +398,9 @@ class Commits:
 
     def _means_not_yet(self, code: int, sent: _InFlightCommit) -> bool:
         """Law 4. A commit of an older generation was refused because a rebalance came between."""
-        if code == REBALANCE_IN_PROGRESS:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
             return True
-        return code == ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
+        return code == ErrorCode.ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
 
     def _same(self, sent: _InFlightCommit) -> bool:
         return sent.generation == self._membership.generation and sent.syncs == self._membership.syncs

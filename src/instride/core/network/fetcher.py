@@ -49,7 +49,7 @@ from instride.core.network.fetch_capacity import (
     most_bytes,
     response_bytes,
 )
-from instride.core.network.held_partitions import HeldPartitions
+from instride.core.network.held_partitions import HeldPartitions, keep
 from instride.core.network.positions import Fences, Positions, note_fetch, unchanged
 from instride.core.network.sessions import FetchSession, FetchSessionState, alone
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
@@ -78,10 +78,10 @@ LaneKey = tuple[int, Role]
 class _Lane:
     """One fetch after another to one broker. Its session changes between two of them only.
 
-    in_flight: what the fetch that is under way was asked for, or None.
+    in_flight: the fences of the fetch that is under way, or None.
     stamps: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
     unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
-    suspects: asked for one by one, without the session (law 4).
+    suspects: each is fetched alone, without the session (law 4).
     named_at: when its session last named everything.
     left: in the session, and to be dropped. again: to be looked at once the fetch was answered.
     None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
@@ -194,7 +194,7 @@ class Fetcher:
                 address = (broker.host, broker.port)
                 self._context.connections.send(key, address, request, lambda _result, _then: None, now)
 
-    # -- which partition is asked for in which lane
+    # -- which partition is fetched in which lane
 
     def _place_all(self, now: float) -> None:
         """Look at what has changed, and at nothing else."""
@@ -245,7 +245,7 @@ class Fetcher:
             self._led[node_id] = self._led.get(node_id, 0) + 1
 
     def _lane(self, assigned: AssignedPartition, now: float) -> _Lane | None:
-        """Where it is to be asked for now. None: nowhere, or not yet."""
+        """The lane that is to fetch it now. None: no lane, or not yet."""
         if not self._is_held(assigned) or not assigned.fetchable or assigned.undecoded is not None:
             return None
         assert self._capacity is not None
@@ -294,7 +294,7 @@ class Fetcher:
     def _join(self, lane: _Lane, assigned: AssignedPartition) -> None:
         tp = assigned.partition
         self._lane_of[assigned] = lane
-        _mark(lane.unsure, tp, marked=assigned.known_end < 0)
+        keep(lane.unsure, tp, wanted=assigned.known_end < 0)
         if assigned.fetch_error:
             lane.unproven[tp] = None
         if assigned.alone and assigned.trouble is not None:
@@ -302,7 +302,7 @@ class Fetcher:
             return
         lane.session.put(self._partition(assigned))
         lane.stamps[tp] = assigned.stamp
-        _mark(lane.own, tp, marked=self._leader_of.get(assigned) == lane.key[0])
+        keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
 
     def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
         leader = self._cluster.leader(assigned.partition)
@@ -325,14 +325,14 @@ class Fetcher:
             suspect = next(iter(lane.suspects))
             lane.in_flight = {suspect.partition: suspect.stamp}
             named = self._partition(suspect)
-            said, wait = alone(named), 0.0
+            state, wait = alone(named), 0.0
         else:
-            lane.in_flight, said, wait = lane.stamps, self._ask_session(lane, now), self._wait(lane)
+            lane.in_flight, state, wait = lane.stamps, self._ask_session(lane, now), self._wait(lane)
         fences = lane.in_flight
         self._context.connections.send(
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
-            self._request(said, wait),
+            self._request(state, wait),
             lambda result, then: self._on_response(lane, fences, result, then),
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
@@ -341,21 +341,21 @@ class Fetcher:
     def _ask_session(self, lane: _Lane, now: float) -> FetchSessionState:
         """Law 10."""
         renew = now - lane.named_at >= self._context.config.metadata_max_age
-        said = lane.session.ask(self._turn, renew=renew)
-        if said.names_everything:
+        state = lane.session.ask(self._turn, renew=renew)
+        if state.names_everything:
             lane.named_at = now
-        return said
+        return state
 
-    def _request(self, said: FetchSessionState, max_wait: float) -> api.Fetch:
+    def _request(self, state: FetchSessionState, max_wait: float) -> api.Fetch:
         config = self._context.config
         return api.Fetch(
-            partitions=said.partitions,
-            forgotten=said.forgotten,
-            known=said.known,
-            topics=said.topics,
-            named=said.named,
-            session_id=said.session_id,
-            session_epoch=said.session_epoch,
+            partitions=state.partitions,
+            forgotten=state.forgotten,
+            known=state.known,
+            topics=state.topics,
+            named=state.named,
+            session_id=state.session_id,
+            session_epoch=state.session_epoch,
             max_wait=max_wait,
             min_bytes=config.fetch_min_bytes,
             max_bytes=response_bytes(config),
@@ -448,9 +448,8 @@ class Fetcher:
         if isinstance(error, ProtocolError) and not error.fatal and key not in self._unreadable:
             self._unreadable.add(key)
             return False
-        unknown = (
-            getattr(error, "code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR
-        )  # it may know better the next time (as in Java)
+        # A broker that does not know what went wrong may know better the next time (as in Java).
+        unknown = getattr(error, "code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR
         return isinstance(error, KafkaError) and not error.retriable and not unknown
 
     # -- one partition's answer
@@ -608,13 +607,6 @@ class Fetcher:
             self._positions.fail(assigned, TopicAuthorizationFailedError(why))
         else:
             self._positions.fail(assigned, error)
-
-
-def _mark(group: dict[TopicPartition, None], partition: TopicPartition, *, marked: bool) -> None:
-    if marked:
-        group[partition] = None
-    else:
-        group.pop(partition, None)
 
 
 def _part(fences: Fences, partitions: Iterable[TopicPartition]) -> Fences:

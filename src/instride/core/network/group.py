@@ -24,16 +24,6 @@ from instride.core.lease import Lease
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
-from instride.core.network.codes import (
-    FENCED_INSTANCE_ID,
-    ILLEGAL_GENERATION,
-    INCONSISTENT_GROUP_PROTOCOL,
-    INVALID_GROUP_ID,
-    MEMBER_ID_REQUIRED,
-    MOVED,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-)
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.errors import (
@@ -45,6 +35,7 @@ from instride.errors import (
     error_for_code,
 )
 from instride.errors.broker import name_of_code
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import (
@@ -63,7 +54,7 @@ _REFUSED = "group"
 _FIRST_TRY: Final = 1.0
 _LONGEST: Final = 60.0
 # Our own settings, or another member of our name: what the broker says will not change.
-_FINAL_CODES: Final = frozenset({INVALID_GROUP_ID, FENCED_INSTANCE_ID})
+_FINAL_CODES: Final = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.FENCED_INSTANCE_ID})
 # A join is answered when the slowest member has joined; the broker's own timer may be later than ours by this.
 _JOIN_GRACE = 5.0
 _MOST_UNKNOWN: Final = 1000
@@ -73,7 +64,7 @@ _SURPLUS = 1.0
 _MOST_A_SECOND = 450  # below 500: what the members of a group send is not exactly even
 _FAST_FOR = 30.0
 _FAST_FOR_UNTOLD = 5.0
-_LEFT = (0, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)
+_LEFT = (0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 _OURS: Final = "consumer"
 _NAMED: Final = 5
 
@@ -341,13 +332,13 @@ class Group:
         """A commit's answer told of the group before a heartbeat did."""
         if not self.subscribed:
             return  # assign(): there is no membership to lose
-        if code == REBALANCE_IN_PROGRESS:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._membership.stable:
                 self._joining.commit_refused(now)
                 self._membership.told_to_rejoin("a commit was answered with REBALANCE_IN_PROGRESS")
-        elif code == UNKNOWN_MEMBER_ID:
+        elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
-        elif code == ILLEGAL_GENERATION:
+        elif code == ErrorCode.ILLEGAL_GENERATION:
             self.lost("ILLEGAL_GENERATION on a commit", now)
         else:
             self.fail(error_for_code(code, f"a commit of group {self._config.group_id!r}: error code {code}"), now)
@@ -623,7 +614,7 @@ class Joining:
             self._request_failed(result, now)
         elif result.error == 0:
             self._join_answered(result, now)
-        elif result.error == MEMBER_ID_REQUIRED:
+        elif result.error == ErrorCode.MEMBER_ID_REQUIRED:
             self._follow("id", now)
             member.member_id = result.member_id
             member.rejoin(member.reason)
@@ -805,18 +796,18 @@ class Joining:
     def _refused(self, what: str, code: int, now: float) -> None:
         """An error code on Join or Sync (Java's table)."""
         self._context.log(logging.INFO, f"{what} was answered with {name_of_code(code)}")
-        if code == UNKNOWN_MEMBER_ID:
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._follow("id", now)
             self._group.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
-        elif code in (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION):
+        elif code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
             self._follow("rebalance", now)
             self._restart()
         elif error_for_code(code).retriable:
             self._backoff.failed(now)
             self._restart()
-            if code in MOVED:
+            if code in COORDINATOR_MOVED:
                 self._coordinator.lost(error_for_code(code))
-        elif code == INCONSISTENT_GROUP_PROTOCOL and what == "JoinGroup":
+        elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and what == "JoinGroup":
             self._learn_what_the_group_uses(now)
         else:
             self._group.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
@@ -1097,24 +1088,26 @@ class Heartbeats:
         self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
         error = result.error
         overtaken = stamp[1] != member.generation
-        harmless = error == ILLEGAL_GENERATION and (member.rebalancing or overtaken)
-        member.unheard = not (error in (0, REBALANCE_IN_PROGRESS) or harmless)
+        harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.rebalancing or overtaken)
+        member.unheard = not (error in (0, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
         if not member.unheard:
             member.heard(sent, well=error == 0)
-        if error == REBALANCE_IN_PROGRESS and member.stable and not overtaken:
+        if error == ErrorCode.REBALANCE_IN_PROGRESS and member.stable and not overtaken:
             member.told_to_rejoin("the group is rebalancing")
-        elif error not in (0, REBALANCE_IN_PROGRESS) and not harmless:
+        elif error not in (0, ErrorCode.REBALANCE_IN_PROGRESS) and not harmless:
             self._refused(error, now, overtaken=overtaken)
 
     def _refused(self, error: int, now: float, *, overtaken: bool) -> None:
-        if error in MOVED:
+        if error in COORDINATOR_MOVED:
             self._coordinator.lost(error_for_code(error))
         elif overtaken:
             pass
-        elif error in (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION):
-            name = "UNKNOWN_MEMBER_ID" if error == UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
-            self._group.lost(f"{name} on a heartbeat", now, forget_id=error == UNKNOWN_MEMBER_ID)
-        elif error == FENCED_INSTANCE_ID or (error_for_code(error).fatal and not self._membership.lease_holds(now)):
+        elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            name = "UNKNOWN_MEMBER_ID" if error == ErrorCode.UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
+            self._group.lost(f"{name} on a heartbeat", now, forget_id=error == ErrorCode.UNKNOWN_MEMBER_ID)
+        elif error == ErrorCode.FENCED_INSTANCE_ID or (
+            error_for_code(error).fatal and not self._membership.lease_holds(now)
+        ):
             why = f"a heartbeat of group {self._config.group_id!r}: {name_of_code(error)}"
             self._group.fail(error_for_code(error, why), now)
         else:
@@ -1250,7 +1243,7 @@ class Leaving:
             self._end(farewell, error)
             return
         farewell.backoff.failed(now)
-        if not isinstance(result, api.LeaveGroupResponse) or result.error in MOVED:
+        if not isinstance(result, api.LeaveGroupResponse) or result.error in COORDINATOR_MOVED:
             self._coordinator.lost(error)
 
     def _end(self, farewell: _Farewell, error: Exception | None) -> None:

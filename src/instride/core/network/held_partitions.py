@@ -9,18 +9,19 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from instride.core.group.ownership import Ownership
 from instride.core.network.assigned_partition import AssignedPartition, Phase
 from instride.records import TopicPartition
 
-__all__ = ["HeldPartitions"]
+__all__ = ["HeldPartitions", "keep"]
 
 # However few have demand, so many share the room (of those that are held): one that fills up leaves some to others.
 _SHARERS = 16
 
 _Group = dict[AssignedPartition, None]
+K = TypeVar("K")
 
 
 class _Standing(NamedTuple):
@@ -158,9 +159,9 @@ class HeldPartitions(dict[TopicPartition, AssignedPartition]):
                 del self._of_phase[before.phase][assigned]
             if after.phase is not None:
                 self._of_phase[after.phase][assigned] = None
-        _keep(self._pending, assigned, wanted=after.pending)
-        _keep(self._unchecked, assigned, wanted=after.unchecked)
-        _keep(self._undecoded, assigned, wanted=after.undecoded)
+        keep(self._pending, assigned, wanted=after.pending)
+        keep(self._unchecked, assigned, wanted=after.unchecked)
+        keep(self._undecoded, assigned, wanted=after.undecoded)
         self._demand += after.demand - before.demand
         self._owned += after.owned - before.owned
         self._kept += after.kept - before.kept
@@ -187,8 +188,9 @@ def _standing(assigned: AssignedPartition) -> _Standing:
     )
 
 
-def _keep(group: _Group, assigned: AssignedPartition, *, wanted: bool) -> None:
+def keep(group: dict[K, None], key: K, *, wanted: bool) -> None:
+    """Have it in the group, or have it not. A dict is a set that keeps its order."""
     if wanted:
-        group[assigned] = None
+        group[key] = None
     else:
-        group.pop(assigned, None)
+        group.pop(key, None)

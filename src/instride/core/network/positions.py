@@ -550,7 +550,7 @@ def _is_passing(error: object) -> bool:
 
 
 def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:
-    """Those that are still as they were asked for."""
+    """The partitions that have not changed since the request."""
     return [table[tp] for tp, stamp in fences.items() if tp in table and table[tp].stamp == stamp]
 
 

@@ -9,7 +9,7 @@ Laws
    its was made anew, a new one begins.
 4. What a session has and a fetch does not ask for any more is forgotten, so that nothing unwanted is sent.
 5. Whoever asks may have everything named again (`renew`): a request that was damaged on the way may have put another
-   partition into the broker's session, and of what is not in there it says nothing, not even an error.
+   partition into the broker's session. Of one outside its session a broker never speaks, not even by an error.
 """
 
 from __future__ import annotations
