@@ -28,7 +28,7 @@ def main() -> None:
     if not chosen or chosen == ["spark"]:
         results["spark"] = spark_source.main(options)
     if not chosen or chosen == ["decoder"]:
-        subprocess.run([sys.executable, "benchmarks/decoder.py", *options], check=True)
+        subprocess.run([sys.executable, "-m", "benchmarks.decoder", *options], check=True)
     OUTPUT.mkdir(exist_ok=True)
     path = OUTPUT / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     path.write_text(json.dumps(results, indent=2))

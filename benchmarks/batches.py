@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 import random
 import struct
-from typing import Any
+from dataclasses import dataclass
 
 import cramjam
 from crc32c import crc32c
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What the records are like. hot: how many of the partitions have records."""
+
+    partitions: int = 12
+    hot: int = 12
+    size: int = 100
+    rows: int = 140
+    key: bool = False
+    header: bool = False
+    random: bool = False
+    codec: str = "none"
 
 
 def zigzag(value: int) -> bytes:
@@ -29,7 +43,7 @@ def flight(offset: int, size: int) -> bytes:
     return (text * (size // len(text) + 1))[:size]
 
 
-def record(delta: int, log: Any) -> bytes:
+def record(delta: int, log: Log) -> bytes:
     value = random.Random(delta).randbytes(log.size) if log.random else flight(delta, log.size)
     key = zigzag(9) + b"N%08d" % delta if log.key else b"\x01"
     headers = zigzag(1) + zigzag(5) + b"trace" + zigzag(8) + b"%08d" % delta if log.header else b"\0"
@@ -37,7 +51,7 @@ def record(delta: int, log: Any) -> bytes:
     return zigzag(len(body)) + body
 
 
-def batch(base: int, log: Any) -> bytes:
+def batch(base: int, log: Log) -> bytes:
     """One batch of `log.rows` records of `log.size` bytes, compressed by `log.codec`."""
     section = b"".join(record(delta, log) for delta in range(log.rows))
     if log.codec == "snappy":

@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
-from benchmarks.canned_broker import TOPIC, Log, canned_broker
+from benchmarks.batches import Log, batch
+from benchmarks.canned_broker import TOPIC, canned_broker
 
 PARTITION_BYTES = 4 << 20
 FETCH_BYTES = 64 << 20
@@ -219,7 +220,7 @@ def _drain(port: int, log: Log) -> Iterator[int]:
     buffer = bytearray(1 << 20)
     for _ in range(3):
         peer.sendall(request)
-    one = len(_one_batch(log))
+    one = len(batch(0, log))
     while True:
         left = struct.unpack(">i", _exactly(peer, 4))[0]
         rows = left // one * log.rows
@@ -227,12 +228,6 @@ def _drain(port: int, log: Log) -> Iterator[int]:
             left -= peer.recv_into(buffer, min(left, len(buffer)))
         peer.sendall(request)
         yield rows
-
-
-def _one_batch(log: Log) -> bytes:
-    from benchmarks.batches import batch
-
-    return batch(0, log)
 
 
 def _exactly(peer: socket.socket, count: int) -> bytes:

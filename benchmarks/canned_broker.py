@@ -16,26 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from benchmarks.batches import batch
+from benchmarks.batches import Log, batch
 
 TOPIC = "canned"
 _END = 1 << 50
 _SESSION = 7
 _BASE_OFFSET = struct.Struct(">q")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    """What the records are like. hot: how many of the partitions have records."""
-
-    partitions: int = 12
-    hot: int = 12
-    size: int = 100
-    rows: int = 140
-    key: bool = False
-    header: bool = False
-    random: bool = False
-    codec: str = "none"
 
 
 @dataclass(slots=True)

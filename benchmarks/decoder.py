@@ -1,6 +1,6 @@
 """How fast record sets become columns, Arrow and record objects: one core, bytes in the cache, best of several runs.
 
-    python benchmarks/decoder.py [--codec none|gzip|snappy|lz4|zstd]
+    python -m benchmarks.decoder [--codec none|gzip|snappy|lz4|zstd]
 
 Checksums (and decompression) are in every figure but the one named so. Records are made 500 at a time, as polls
 hand them out; keeping them all would measure the memory instead.
@@ -9,60 +9,23 @@ hand them out; keeping them all would measure the memory instead.
 from __future__ import annotations
 
 import argparse
-import json
-import struct
 import time
 from collections.abc import Callable
 
-import cramjam
 from crc32c import crc32c
 
+from benchmarks.batches import CODECS, Log, batch
 from instride.wire.chunk import RecordChunk
 from instride.wire.decoder import COMPILED
 from instride.wire.record_set import decode_record_set
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-HEADER = struct.Struct(">qiibIhiqqqhii")
 POLL = 500
 TOTAL_BYTES = 2 << 20  # of one record set, before compression
 
 
-def zigzag(value: int) -> bytes:
-    value, out = value << 1, bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def value(offset: int, size: int) -> bytes:
-    """Compressible, as flights are."""
-    text = json.dumps(
-        {"flight": offset, "carrier": "UA", "origin": "EWR", "dest": "IAH", "delay": offset % 97}
-    ).encode()
-    return (text * (size // len(text) + 1))[:size]
-
-
-def record(delta: int, size: int) -> bytes:
-    body = b"\0" + zigzag(delta) * 2 + zigzag(9) + b"N%08d" % delta + zigzag(size) + value(delta, size) + b"\0"
-    return zigzag(len(body)) + body
-
-
-def batch(base: int, rows: int, size: int, codec: str) -> bytes:
-    section = b"".join(record(delta, size) for delta in range(rows))
-    if codec == "snappy":
-        section = bytes(cramjam.snappy.compress_raw(section))
-    elif codec != "none":
-        section = bytes(getattr(cramjam, codec).compress(section))
-    numbers = (CODECS.index(codec), rows - 1, 0, rows, -1, -1, -1, rows)
-    tail = struct.pack(">hiqqqhii", *numbers) + section
-    head = struct.pack(">qiibI", base, len(tail) + 9, 0, 2, crc32c(tail))
-    return head + tail
-
-
 def record_set(rows: int, size: int, codec: str) -> memoryview:
     count = max(1, TOTAL_BYTES // (rows * (size + 20)))
-    one = batch(0, rows, size, codec)
+    one = batch(0, Log(rows=rows, size=size, key=True, codec=codec))
     return memoryview(b"".join((n * rows).to_bytes(8, "big") + one[8:] for n in range(count)))
 
 

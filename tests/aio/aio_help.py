@@ -21,17 +21,12 @@ from instride.core.events import (
     BackgroundEvent,
     CallCompleted,
     Close,
-    Commit,
-    CommitsSettled,
-    CompleteRevoke,
     Epochs,
     Fetched,
-    PartitionsRevoked,
     Positioned,
-    Revoked,
-    Unsubscribe,
 )
 from instride.testing.simulation.chunk import SimulatedChunk
+from network_replies import reply
 
 __all__ = ["Listener", "Network", "Scene", "VirtualLoop", "epochs", "patched_clock", "tp"]
 
@@ -137,23 +132,12 @@ class Network:
         self.mailbox.deliver(list(events))
 
     def _answer(self, event: ApplicationEvent) -> None:
-        match event:
-            case CompleteRevoke():
-                self.up(CommitsSettled(partitions=event.partitions))
-            case PartitionsRevoked():
-                self.up(Revoked(partitions=event.partitions))
-            case Commit():
-                for partition, entry in event.entries.items():
-                    assert entry.offset <= self.returned(partition), "a commit speaks of what no poll returned"
-                self.up(CallCompleted(call=event.call, committed=dict.fromkeys(event.entries)))
-            case Unsubscribe():
-                self.up(CallCompleted(call=event.call))
-            case Close():
-                self.alive = False
-                self.up(CallCompleted(call=event.call))
-                self.mailbox.network_ended()
-            case _:
-                pass
+        closes = isinstance(event, Close)
+        self.alive = self.alive and not closes
+        if (replied := reply(event, self.returned)) is not None:
+            self.up(replied)
+        if closes:
+            self.mailbox.network_ended()
 
     def of(self, kind: type[T]) -> list[T]:
         return [each for each in self.log if isinstance(each, kind)]

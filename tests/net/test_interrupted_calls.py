@@ -27,24 +27,20 @@ from instride.core.events import (
     ApplicationEvent,
     Assigned,
     BackgroundEvent,
-    CallCompleted,
     Close,
     Commit,
-    CommitsSettled,
-    CompleteRevoke,
     Consumed,
     Epochs,
     Fetched,
     Lost,
-    PartitionsRevoked,
     Polled,
     Positioned,
     Reassigned,
     RevocationRequested,
-    Revoked,
     Unsubscribe,
 )
 from instride.testing.simulation.chunk import SimulatedChunk
+from network_replies import reply
 
 OURS = str(Path(instride.__file__).parent)
 STRIDE = 1 if os.environ.get("INSTRIDE_EVERY_STEP") else 23
@@ -81,25 +77,9 @@ class Network:
         while self.events:
             event = self.events.popleft()
             self.log.append(event)
-            self._answer(event)
-
-    def _answer(self, event: ApplicationEvent) -> None:
-        match event:
-            case CompleteRevoke():
-                self.up(CommitsSettled(partitions=event.partitions))
-            case PartitionsRevoked():
-                self.up(Revoked(partitions=event.partitions))
-            case Commit():
-                for partition, entry in event.entries.items():
-                    assert entry.offset <= self.returned(partition), "a commit speaks of what no poll returned"
-                self.up(CallCompleted(call=event.call, committed=dict.fromkeys(event.entries)))
-            case Unsubscribe():
-                self.up(CallCompleted(call=event.call))
-            case Close():
-                self.alive = False
-                self.up(CallCompleted(call=event.call))
-            case _:
-                pass
+            self.alive = self.alive and not isinstance(event, Close)
+            if (replied := reply(event, self.returned)) is not None:
+                self.up(replied)
 
 
 class Listener(RebalanceListener):
