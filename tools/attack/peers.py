@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 __all__ = ["CLIENTS", "Client"]
@@ -38,11 +38,7 @@ class Instride:
     def begin(self) -> None:
         from instride import TopicPartition  # noqa: PLC0415
 
-        topic = self._case["topic"]
-        if self._case["assign"]:
-            self._consumer.assign([TopicPartition(topic, number) for number in range(self._case["assign"])])
-        else:
-            self._consumer.subscribe([topic])
+        _read(self._consumer, self._case, TopicPartition, self._case["topic"])
 
     def poll(self, timeout: float) -> Iterable[Record]:
         for each in self._consumer.poll(timeout=timeout):
@@ -86,10 +82,7 @@ class Confluent:
     def begin(self) -> None:
         from confluent_kafka import TopicPartition  # noqa: PLC0415
 
-        if self._case["assign"]:
-            self._consumer.assign([TopicPartition("t", number) for number in range(self._case["assign"])])
-        else:
-            self._consumer.subscribe(["t"])
+        _read(self._consumer, self._case, TopicPartition)
 
     def poll(self, timeout: float) -> Iterable[Record]:
         for each in self._consumer.consume(500, timeout):
@@ -119,17 +112,12 @@ class KafkaPython:
         from kafka import TopicPartition  # noqa: PLC0415
 
         self._consumer = self._consumer or self._class(**_python_settings(self._case))
-        if self._case["assign"]:
-            self._consumer.assign([TopicPartition("t", number) for number in range(self._case["assign"])])
-        else:
-            self._consumer.subscribe(["t"])
+        _read(self._consumer, self._case, TopicPartition)
 
     def poll(self, timeout: float) -> Iterable[Record]:
         if self._consumer is None:
             self.begin()
-        for records in self._consumer.poll(timeout_ms=round(timeout * 1000)).values():
-            for each in records:
-                yield each.partition, each.offset, each.value
+        yield from _records(self._consumer.poll(timeout_ms=round(timeout * 1000)))
 
     def begin_again(self) -> None:
         raise NotImplementedError
@@ -159,18 +147,13 @@ class Aiokafka:
             consumer = self._class(**_python_settings(self._case))
             await consumer.start()
             self._consumer = consumer
-        if self._case["assign"]:
-            self._consumer.assign([TopicPartition("t", number) for number in range(self._case["assign"])])
-        else:
-            self._consumer.subscribe(["t"])
+        _read(self._consumer, self._case, TopicPartition)
 
     def poll(self, timeout: float) -> Iterable[Record]:
         if self._consumer is None:
             self.begin()
         found = self._run(self._consumer.getmany(timeout_ms=round(timeout * 1000), max_records=500))
-        for records in found.values():
-            for each in records:
-                yield each.partition, each.offset, each.value
+        yield from _records(found)
 
     def begin_again(self) -> None:
         raise NotImplementedError
@@ -181,6 +164,21 @@ class Aiokafka:
 
     def _run(self, call: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(asyncio.wait_for(call, 10.0))
+
+
+def _read(consumer: Any, case: dict[str, Any], partition: Callable[[str, int], Any], topic: str = "t") -> None:
+    """Assign or subscribe: every client has these two verbs, and a partition of its own."""
+    if case["assign"]:
+        consumer.assign([partition(topic, number) for number in range(case["assign"])])
+    else:
+        consumer.subscribe([topic])
+
+
+def _records(found: Mapping[Any, Iterable[Any]]) -> Iterable[Record]:
+    """Of kafka-python and aiokafka: a poll's records by partition."""
+    for records in found.values():
+        for each in records:
+            yield each.partition, each.offset, each.value
 
 
 def _python_settings(case: dict[str, Any]) -> dict[str, Any]:

@@ -178,10 +178,10 @@ class Rounds(RebalanceListener):
             return
         self.polled_at = self._clock()
         lost = yield Verb("lost_partitions")
-        asked = yield Verb("to_be_revoked_partitions")
+        to_be_revoked = yield Verb("to_be_revoked_partitions")
         with self._guard:  # in one step: nothing is started of what is to be revoked
             given_up = self._engine.submit(records, lost, records.stretches(), self.polled_at)
-            delayed = self._engine.hold(asked)
+            delayed = self._engine.hold(to_be_revoked)
         self._held = bool(delayed)
         if delayed:
             yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
