@@ -54,6 +54,7 @@ class Watched:
         self._history = history
         self._epochs: dict[TopicPartition, int] = {}
         self._epoch = 0
+        self._lost_told = len(peer.lost)
         self._say("started", False, "delivered", False)
         self._assigned(peer.owned)
 
@@ -65,10 +66,21 @@ class Watched:
     def owned(self) -> frozenset[TopicPartition]:
         return self.peer.owned
 
+    @property
+    def in_turn(self) -> bool:
+        return self.peer.in_turn
+
     def turn(self) -> None:
-        lost_before = len(self.peer.lost)
-        records = self.peer.turn()
-        lost = set(self.peer.lost[lost_before:]) & set(self._epochs)
+        self._polled(self.peer.turn())
+
+    def take_turn(self) -> None:
+        records = self.peer.take_turn()
+        if records is not None:
+            self._polled(records)
+
+    def _polled(self, records: list[tuple[int, int]]) -> None:
+        lost = set(self.peer.lost[self._lost_told :]) & set(self._epochs)
+        self._lost_told = len(self.peer.lost)
         returned = {self.peer.partition(number) for number, _ in records}
         self._assigned((self.owned | returned) - set(self._epochs))
         self._say("poll", tuple(self._stretches(records)), (), ())

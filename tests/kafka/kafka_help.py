@@ -127,6 +127,13 @@ class Member:
         assert self.consumer.delay_revoke(held) or any((self.consumer.revoke_deadline(tp) or 0) <= 0 for tp in held)
         return records
 
+    def take_turn(self) -> None:
+        self.turn()
+
+    @property
+    def in_turn(self) -> bool:
+        return False
+
     @property
     def seen(self) -> list[tuple[int, int]]:
         return ids(self.records)
@@ -149,15 +156,18 @@ class Turns(Protocol):
     @property
     def owned(self) -> frozenset[TopicPartition]: ...
     def turn(self) -> object: ...
+    def take_turn(self) -> object: ...
+    @property
+    def in_turn(self) -> bool: ...
 
 
 def drive(*members: Turns, until: Callable[[], object], timeout: float = PATIENCE) -> None:
     """Let the members poll in turns until that is true. At no moment is a partition owned twice."""
     deadline = time.monotonic() + timeout
-    while not until():
+    while not until() or any(each.in_turn for each in members):
         assert time.monotonic() < deadline, f"it did not come to be: {members}"
         for member in members:
-            member.turn()
+            member.take_turn()
             if _owned_twice(members):
                 for each in members:
                     each.turn()  # who lost it at its deadline has not polled since

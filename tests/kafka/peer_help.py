@@ -6,6 +6,8 @@ bar between them: the records that the poll returned (``partition:offset``), the
 Laws
 1. A peer polls when `turn` says so and at no other time, so a test reads as a transcript.
 2. A process that dies or is silent fails the test with the end of what it wrote.
+3. A peer may wait, within its turn, for a rebalance that waits for another member's poll (librdkafka's synchronous
+   commit does). So `take_turn` gives up after a while, and the turn is ended by a later call.
 """
 
 from __future__ import annotations
@@ -44,6 +46,10 @@ _LOWEST_GO: Final = (1, 26)
 GO: Final = _find_go()
 """Where there is none, franz-go's cells are skipped by name."""
 
+_BEFORE_THE_OTHERS: Final = 5.0
+_AGAIN: Final = 0.05
+"""Seconds that `Peer.take_turn` waits for a turn that it began, and for one that was begun before."""
+
 _HERE: Final = Path(__file__).parent
 _BUILD_SECONDS: Final = 500
 _JAVA_ASSIGNORS: Final = {
@@ -73,16 +79,33 @@ class Peer:
         self._topic = topic
         self._log = log
         self._rest = b""
+        self.in_turn = False
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
             )
 
     def turn(self) -> list[tuple[int, int]]:
-        self.say(self.verb)
+        if not self.in_turn:
+            self.say(self.verb)
+        self.in_turn = False
         return self.hear()
 
+    def take_turn(self) -> list[tuple[int, int]] | None:
+        """A turn, or the end of the last one. None where the peer is silent (law 3)."""
+        patience = _AGAIN if self.in_turn else _BEFORE_THE_OTHERS
+        if not self.in_turn:
+            self.say(self.verb)
+            self.in_turn = True
+        return self.turn() if self._answers(patience) else None
+
+    def _answers(self, within: float) -> bool:
+        assert self._process.stdout is not None
+        return b"\n" in self._rest or bool(select.select([self._process.stdout], [], [], within)[0])
+
     def say(self, command: str) -> None:
+        if self.in_turn:
+            self.turn()
         assert self._process.stdin is not None
         self._process.stdin.write(command.encode() + b"\n")
         self._process.stdin.flush()
@@ -164,7 +187,8 @@ class Peer:
 
     def __repr__(self) -> str:
         owned = sorted(each.partition for each in self.owned)
-        return f"{self.name}(holds {owned}, lost {self.lost}, {len(self.seen)} records)"
+        silent = f", silent; it wrote: {self.log[-2000:]}" if self.in_turn else ""
+        return f"{self.name}(holds {owned}, lost {self.lost}, {len(self.seen)} records{silent})"
 
 
 def start(

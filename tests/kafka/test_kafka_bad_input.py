@@ -65,9 +65,12 @@ def talk(server: socket.socket, response: bytes) -> None:
             connection.sendall(response)
 
 
-def closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+@pytest.fixture
+def closed_port() -> Iterator[str]:
+    """An address that nobody else can take meanwhile, and where nobody listens."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(
@@ -89,13 +92,13 @@ def test_what_answers_is_not_kafka(serve: Callable[[bytes], str], response: byte
             consumer.poll(timeout=20)
 
 
-def test_no_broker_there_is_told_once_the_request_timeout_is_over(group: str) -> None:
-    address = closed_port()
-    with Consumer(bootstrap_servers=address, group_id=group, **IMPATIENT) as consumer:
+def test_no_broker_there_is_told_once_the_request_timeout_is_over(closed_port: str, group: str) -> None:
+    patient = {**IMPATIENT, "request_timeout": 3.0, "connection_setup_timeout": 3.0}  # time enough to be refused
+    with Consumer(bootstrap_servers=closed_port, group_id=group, **patient) as consumer:
         consumer.subscribe(["t"])
-        with pytest.raises(TransportError, match=rf"{address}.*refused"):
+        with pytest.raises(TransportError, match=rf"{closed_port}.*refused"):
             consumer.poll(timeout=20)
-        with pytest.raises(TransportError, match=address):
+        with pytest.raises(TransportError, match=closed_port):
             consumer.poll(timeout=20)
 
 
@@ -123,9 +126,8 @@ def test_a_name_that_does_not_resolve_is_named() -> None:
             consumer.poll(timeout=20)
 
 
-def test_every_blocking_call_ends_at_its_timeout_without_a_broker(group: str) -> None:
-    address = closed_port()
-    with Consumer(bootstrap_servers=address, group_id=group, **QUICK) as consumer:
+def test_every_blocking_call_ends_at_its_timeout_without_a_broker(closed_port: str, group: str) -> None:
+    with Consumer(bootstrap_servers=closed_port, group_id=group, **QUICK) as consumer:
         (tp,) = tps("t", 0)
         consumer.assign([tp])
         calls: list[Callable[[], object]] = [
@@ -142,11 +144,11 @@ def test_every_blocking_call_ends_at_its_timeout_without_a_broker(group: str) ->
 
 @pytest.mark.requirement("surface/bootstrap")
 def test_one_good_server_in_the_list_is_enough(
-    serve: Callable[[bytes], str], kafka: LocalKafka, kafka_topic: Topic
+    serve: Callable[[bytes], str], closed_port: str, kafka: LocalKafka, kafka_topic: Topic
 ) -> None:
     topic = kafka_topic()
     written = fill(kafka, topic, {0: 5})
-    servers = [closed_port(), serve(b"HTTP/1.1 400 Bad Request\r\n\r\n"), kafka.bootstrap_servers]
+    servers = [closed_port, serve(b"HTTP/1.1 400 Bad Request\r\n\r\n"), kafka.bootstrap_servers]
     with Consumer(bootstrap_servers=servers, **QUICK) as consumer:
         consumer.assign(tps(topic, 0))
         assert ids(poll_until(consumer, 5)) == written

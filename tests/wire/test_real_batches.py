@@ -107,7 +107,8 @@ def messages() -> list[dict[str, Any]]:
 
 
 def produce(kafka: LocalKafka, topic: str, sent: list[dict[str, Any]], **settings: Any) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 20, **settings})
+    """In as few batches as the settings allow: a batch of one small record may leave librdkafka uncompressed."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 30_000, **settings})
     for each in sent:
         producer.produce(topic, partition=0, **each)
     assert producer.flush(30) == 0

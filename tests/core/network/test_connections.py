@@ -130,6 +130,7 @@ def test_a_request_that_waits_for_a_reconnect_ends_at_its_own_deadline(box: Outb
     name, error = box.ended[-1]
     assert name == "b"
     assert isinstance(error, KafkaTimeoutError)
+    assert str(error) == "no connection to b:1 within the timeout; it failed last with: refused"
     box.connections.expire(1.0)
     box.connections.opened(KEY, 1.0)
     assert box.transmitted() == ["c"]

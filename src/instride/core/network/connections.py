@@ -109,6 +109,7 @@ class _Link:
     address: Address = ("", 0)
     state: _State = _State.CLOSED
     opening_deadline: float = 0.0
+    failure: Exception | None = None  # why it was closed last; none since it was open
     waiting: list[_Pending] = field(default_factory=list)
     in_flight: dict[int, _Pending] = field(default_factory=dict)
 
@@ -217,6 +218,7 @@ class Connections:
         if link is None or link.state is not _State.OPENING:
             return
         link.state = _State.READY
+        link.failure = None
         self.meter.connection_opened(now)
         link.backoff.succeeded()
         self.refused = None
@@ -239,7 +241,7 @@ class Connections:
             error = self._was_refused(error, now)
         else:
             link.backoff.failed(now)
-        self.last_error = error
+        self.last_error = link.failure = error
         self._fail_all(link, error, now)
         if was_ready:
             self.on_broken(key, error)
@@ -337,8 +339,9 @@ class Connections:
         for pending in late:
             link.waiting.remove(pending)
             self._where.pop(pending.request_id, None)
+        last = f"; it failed last with: {link.failure}" if link.failure is not None else ""
         for pending in late:  # none of them is known here any more, whatever the end of another does
-            pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout"), now)
+            pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout{last}"), now)
 
     def _fail_all(self, link: _Link, error: Exception, now: float) -> None:
         failed = [*link.in_flight.values(), *link.waiting]
