@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from draw_tables import between, state_diagram
-from instride.core.group.ownership import TRANSITIONS, Ownership, OwnershipInput
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import TRANSITIONS, Ownership, OwnershipInput, RebalanceProtocol
 
 __all__ = ["STORIES", "Step", "Story", "drawn", "main"]
 

@@ -15,9 +15,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from instride.core.group import membership, ownership
-from instride.core.group.protocol import RebalanceProtocol
-from instride.core.network import coordinator
+from instride.core import ownership
+from instride.core.network import coordinator, group
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import BROKER_ERRORS, BrokerResponseError, ErrorCategory, ErrorCode
 
 __all__ = ["Table", "between", "drawn", "main", "state_diagram"]
@@ -62,7 +62,7 @@ def _pictures() -> Iterator[str]:
     yield "## The coordinator connection\n"
     yield from _picture(coordinator.TRANSITIONS, coordinator.CoordinatorState.DOWN)
     yield "## The group, for a classic member\n"
-    yield from _picture(membership.TRANSITIONS, membership.GroupState.UNJOINED)
+    yield from _picture(group.TRANSITIONS, group.GroupState.UNJOINED)
     yield "## Ownership of a partition in one assignment epoch\n"
     classic = ownership.TRANSITIONS[RebalanceProtocol.COOPERATIVE]
     yield from _picture(classic, ownership.Ownership.OWNED)

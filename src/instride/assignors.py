@@ -6,7 +6,7 @@ from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, 
 from instride.core.assignors.range import RangeAssignor
 from instride.core.assignors.roundrobin import RoundRobinAssignor
 from instride.core.assignors.sticky import Claim, CooperativeStickyAssignor, StickyAssignor, withhold_transferring
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 
 __all__ = [
     "Assignment",

@@ -27,7 +27,6 @@ SURFACE = {
     "instride.core.application.partition.Delivery",
     "instride.core.assignors",
     "instride.core.events",
-    "instride.core.group",
     "instride.core.lease",
     "instride.core.metrics",
     "instride.core.network.actions",
@@ -36,6 +35,11 @@ SURFACE = {
     "instride.core.network.coordinator.TRANSITIONS",
     "instride.core.network.machine",
     "instride.core.network.ranges.RangeChunk",
+    "instride.core.network.group.GroupInput",
+    "instride.core.network.group.GroupState",
+    "instride.core.network.group.TRANSITIONS",
+    "instride.core.network.group.next_group_state",
+    "instride.core.ownership",
     "instride.core.telemetry_lines",
 }
 

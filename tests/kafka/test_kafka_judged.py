@@ -15,10 +15,9 @@ from kafka_help import Member, drive, fill, told_of_writes, tps
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.config import ConsumerConfig
 from instride.core.network import fetcher
-from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions
 from instride.core.network.assignment import MemberAssignment
-from instride.core.network.fetch_capacity import Capacity, capacity
-from instride.core.network.held_partitions import HeldPartitions
+from instride.core.network.fetcher import Capacity, capacity
 from instride.errors import KafkaError
 from instride.testing import LocalKafka, Recorder
 
@@ -129,7 +128,7 @@ def shared(own: Own, kafka: LocalKafka, topic: str, *, holding: bool) -> tuple[M
 def test_one_that_holds_the_others_up_is_found(
     kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing_while_any_is_pending(config: ConsumerConfig, held: HeldPartitions) -> Capacity:
+    def nothing_while_any_is_pending(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
         return replace(capacity(config, held), none=bool(held.pending()))
 
     monkeypatch.setattr(fetcher, "capacity", nothing_while_any_is_pending)

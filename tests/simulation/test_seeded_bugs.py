@@ -14,14 +14,14 @@ from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.polling import Poller
 from instride.core.application.writes import Write
-from instride.core.group.ownership import Ownership
 from instride.core.lease import Lease
 from instride.core.network import commits as commits_module
-from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assigned_partitions import AssignedPartition
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.commits import Commits
 from instride.core.network.fetcher import Fetcher
 from instride.core.network.group import Heartbeats
+from instride.core.ownership import Ownership
 from instride.ledger import OffsetLedger
 from instride.testing.simulation import check, plan_for, run
 

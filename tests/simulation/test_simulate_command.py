@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from instride.core.group import membership
-from instride.core.group.membership import GroupInput, GroupState
+from instride.core.network import group
 from instride.core.network.commits import Commits
+from instride.core.network.group import GroupInput, GroupState
 from instride.testing import simulate
 from instride.testing.check.__main__ import main as check_main
 from instride.testing.simulate import main
@@ -37,7 +37,7 @@ def test_a_row_that_is_never_taken_is_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = (GroupState.STABLE, GroupInput.SYNCED)
-    monkeypatch.setattr(membership, "TRANSITIONS", {**membership.TRANSITIONS, row: GroupState.STABLE})
+    monkeypatch.setattr(group, "TRANSITIONS", {**group.TRANSITIONS, row: GroupState.STABLE})
     monkeypatch.setattr(simulate, "_MANY", 20)
     assert main(["--histories", "20"]) == 1
     assert "group: STABLE + SYNCED" in capsys.readouterr().out.splitlines()[-1]

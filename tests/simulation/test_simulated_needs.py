@@ -9,7 +9,7 @@ import pytest
 
 from instride.core.network import fetcher
 from instride.core.network.connections import Connections
-from instride.core.network.fetch_capacity import Capacity
+from instride.core.network.fetcher import Capacity
 from instride.testing.simulation import check, plan_for, run
 
 SEEDS = range(40)

@@ -29,7 +29,7 @@ __all__ = ["Found", "Outcome", "Snapshot", "judge", "judge_by", "snapshot", "ver
 
 UNIT_TESTS = ("tests/core", "tests/test_ledger.py", "tests/test_ledger_loop.py", "tests/test_ledger_model.py")
 # It compares a page with the code, and finds a mutant of a table without having asked what the table does.
-_NOT_ASKED = "--ignore=tests/core/group/test_drawn_tables.py"
+_NOT_ASKED = "--ignore=tests/core/test_drawn_tables.py"
 _TOOLS = Path(__file__).resolve().parent.parent
 _PATIENCE = 900.0
 """Seconds for the histories, or the tests, of one mutant; they take a small part of that, also on a busy machine."""

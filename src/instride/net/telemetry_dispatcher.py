@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from instride.config import ConsumerConfig
-from instride.core.network.lines import Lines
+from instride.core.network.context import Lines
 from instride.core.telemetry_lines import words
 from instride.errors.told import one_line
 from instride.observers import Observers

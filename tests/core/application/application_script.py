@@ -22,9 +22,9 @@ from instride.core.events import (
     Reassigned,
     RevocationRequested,
 )
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.network.ranges import RangeChunk
+from instride.core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 
 T = TypeVar("T")

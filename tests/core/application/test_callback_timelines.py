@@ -10,7 +10,7 @@ from application_script import RecordingListener, Script, epochs, tp
 
 from instride.core.application.listener import RebalanceListener
 from instride.core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, RevocationRequested, Revoked
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 
 EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE

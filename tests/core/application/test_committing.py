@@ -22,8 +22,8 @@ from instride.core.events import (
     Positioned,
     Wakeup,
 )
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import (
     CommitFailedError,
     ConfigError,

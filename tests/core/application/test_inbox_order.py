@@ -23,8 +23,8 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.ownership import RebalanceProtocol
 
 pytestmark = pytest.mark.part
 

@@ -18,8 +18,7 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.group.ownership import TRANSITIONS
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import TRANSITIONS, RebalanceProtocol
 from instride.errors import KafkaError
 from instride.records import OffsetRange
 from instride.telemetry import (

@@ -8,7 +8,7 @@ import pytest
 
 from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
 from instride.core.assignors.selection import ASSIGNORS, common_protocol, pick_assignors
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError
 from instride.records import TopicPartition
 

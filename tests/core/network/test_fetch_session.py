@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.network.sessions import FetchSession, FetchSessionState, next_epoch
+from instride.core.network.fetcher import FetchSession, FetchSessionState, next_epoch
 from instride.testing.simulation.session_model import SessionModel
 from instride.wire import api
 

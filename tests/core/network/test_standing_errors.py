@@ -9,8 +9,8 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.actions import ConnectionKey, Role
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import AssignorError, BrokerResponseError, ErrorCode, TransportError
 from instride.wire import api
 from instride.wire.consumer_protocol import Subscription, write_subscription

@@ -10,7 +10,7 @@ from network_script import NetworkScript, tp
 
 from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
 from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevocationRequested, Subscribe
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.consumer_protocol import read_subscription

@@ -24,9 +24,9 @@ from instride.core.events import (
     Commit,
     EnforceRebalance,
 )
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.network.actions import Action, Deliver
 from instride.core.network.ranges import RangeChunk
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import ErrorCode, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.wire import api

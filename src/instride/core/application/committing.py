@@ -20,7 +20,7 @@ from instride.core.application.drain import drain
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.state import ApplicationState
 from instride.core.events import CallCompleted, Commit
-from instride.core.group.ownership import Ownership
+from instride.core.ownership import Ownership
 from instride.errors import (
     CommitFailedError,
     CommitOvertakenError,

@@ -17,8 +17,7 @@ from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition, Polls
 from instride.core.application.writes import Write, at_once
 from instride.core.events import Epochs, Lost
-from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
 from instride.records import TopicPartition
 
 __all__ = ["RevokeLists"]

@@ -35,10 +35,10 @@ from instride.core.events import (
     Pause,
     Resume,
 )
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.metrics.meters import NetworkMeter
 from instride.core.metrics.snapshot import metrics
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, WakeupError
 from instride.metrics import MetricName
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition

@@ -21,8 +21,8 @@ from instride.commits import CommitEntry
 from instride.core.application.partition import Delivery, OwnedPartition
 from instride.core.application.writes import Write
 from instride.core.events import Assigned, CallCompleted, Lost, Reassigned, RevocationRequested, Revoked
-from instride.core.group.ownership import Ownership
 from instride.core.metrics.meters import ApplicationMeter
+from instride.core.ownership import Ownership
 from instride.records import TopicPartition
 from instride.telemetry import (
     Blocker,

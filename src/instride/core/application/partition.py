@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from instride.core.application.writes import Write, at_once
 from instride.core.events import COMMITTED, PartitionFailed, PartitionRecovered
-from instride.core.group.ownership import Ownership
+from instride.core.ownership import Ownership
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord, TopicPartition
 from instride.wire.chunk import RecordChunk

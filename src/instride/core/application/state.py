@@ -17,8 +17,8 @@ from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.writes import Write, at_once
 from instride.core.events import ApplicationEvent, BackgroundEvent, CallCompleted
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
+from instride.core.ownership import RebalanceProtocol
 from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = ["ApplicationState", "Callback", "OnCommit"]

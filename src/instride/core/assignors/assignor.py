@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 
 __all__ = [

@@ -23,7 +23,7 @@ from instride.core.assignors.assignor import (
     in_order,
     subscribers,
 )
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 
 __all__ = ["RangeAssignor"]

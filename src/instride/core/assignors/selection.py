@@ -15,7 +15,7 @@ from instride.core.assignors.assignor import Assignor
 from instride.core.assignors.range import RangeAssignor
 from instride.core.assignors.roundrobin import RoundRobinAssignor
 from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError
 
 __all__ = ["ASSIGNORS", "common_protocol", "pick_assignors"]

@@ -32,7 +32,7 @@ from instride.core.assignors.assignor import (
     topics_of,
 )
 from instride.core.assignors.sticky_balance import Kept, assign_aligned, assign_constrained, assign_general
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 
 __all__ = [

@@ -32,11 +32,9 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.group.ownership import Ownership, OwnershipInput, next_ownership
-from instride.core.group.protocol import RebalanceProtocol
-from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions
 from instride.core.network.context import Context
-from instride.core.network.held_partitions import HeldPartitions
+from instride.core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
 from instride.records import TopicPartition
 
 __all__ = ["MemberAssignment", "OutstandingCommits"]
@@ -77,7 +75,7 @@ class MemberAssignment:
         self._tell_at = float("inf")  # law 6
         # Law 7: the epochs of partitions that were let go with commits outstanding.
         self._parting: dict[TopicPartition, int] = {}
-        self.partitions = HeldPartitions()
+        self.partitions = AssignedPartitions()
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
         self.leaving = False

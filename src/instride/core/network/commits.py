@@ -1,47 +1,223 @@
-"""Commits: collected, sent one at a time, held and carried over while a rebalance refuses them.
+"""Commits: collected, sent one at a time, kept back and carried over while a rebalance refuses them.
 
-Laws
-1. One OffsetCommit is under way for the group; what is handed over meanwhile goes with the next (aggregated).
-2. The newest offset of a partition wins, and who waited for an older one is told with it. Within an epoch and seek
-   number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset behind it
-   is refused. What the broker refused is no bar. An older epoch never replaces a newer one.
-3. A rebalance is no reason to refuse: while the broker accepts the present generation it is sent; from the answered
-   join to the answered sync it is held, and sent with the new generation.
+Laws of sending (`Commits`)
+1. One OffsetCommit is in flight for the group; what the application commits meanwhile goes with the next (aggregated).
+2. The newest offset of a partition wins; who waits for an older one hears the newer one's result. Within an epoch and
+   seek number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset that
+   is behind it is refused. What the broker refused is no bar. An older epoch never replaces a newer one.
+3. A rebalance is no reason to refuse: while the broker accepts the present generation the commit is sent; from the Join
+   response to the Sync response it is kept back, and sent with the new generation.
 4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
    ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost.
-5. Only what is held in the entry's epoch is sent, and nothing of a topic that was made anew since. Whoever asked hears
-   of every partition, at its deadline at the latest.
+5. Only partitions that are owned in the entry's epoch are sent, and nothing of a topic that was made anew since. The
+   caller hears of every partition, at its deadline at the latest.
 6. Nothing is sent without a lease.
 7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
    coordinator for a while: one that has just started may not know its topics yet.
 8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
-9. Where a partition began is sent only where no other commit of its epoch was accepted or waits, and the group has no
+9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
    offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
-10. A commit of which everybody gave up waiting is not sent any more, but for one of a partition that completes its
+10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
     revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
+
+Laws of the results (`Waiters`, rule 15)
+W1. Each call ends once: when all of its partitions are settled, at its deadline at the latest.
+W2. A result is true of the group: a partition is committed only where the broker accepted this very offset. A later
+    one of the same assignment and seek overtook it; one that was committed earlier and is further refuses it; a commit
+    of another assignment or seek is stale. A call for several partitions ends with what the group has at the end.
+W3. A call raises what its user must see: a refusal, the time-out, and a commit of which nothing is committed since it
+    is stale. What a ledger, auto-commit or the positions name may be stale or overtaken in part: the result says so.
+W4. Nothing here walks over all waiters but their end: an outage gathers tens of thousands of them (rule 20).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 
-from instride.commits import CommitEntry
-from instride.core.events import Commit
+from instride.commits import CommitEntry, CommitResult
+from instride.core.events import CallCompleted, Commit
 from instride.core.network.cluster import MISSING_GRACE, Cluster
-from instride.core.network.commit_waiters import Waiter, Waiters, told
 from instride.core.network.connections import NotSentError
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.network.group import Membership
-from instride.core.network.refused_commits import abandoned, final_error
-from instride.errors import KafkaError, KafkaTimeoutError, RebalanceInProgressError, error_for_code
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    CommitRewindError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    StaleCommitError,
+    error_for_code,
+)
 from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "Waiter", "Waiters", "abandoned", "final_error", "told"]
+
+# -- results
+
+_FEW = 64
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Waiter:
+    """A call whose commit has no result yet.
+
+    behind: of partitions where a commit before this one names a later offset, that offset.
+    """
+
+    event: Commit
+    waiting: set[TopicPartition]
+    results: dict[TopicPartition, KafkaError | None]
+    behind: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Waiters:
+    """Not thread-safe: the network machine owns it. accepted: what the broker accepted last, as it is at any time."""
+
+    def __init__(self, context: Context, accepted: Mapping[TopicPartition, CommitEntry]) -> None:
+        self._context = context
+        self._accepted = accepted
+        self._by_call: dict[int, Waiter] = {}
+        # Those that do not wait for a rebalance.
+        self._impatient: dict[int, Waiter] = {}
+        # Deadline and call; of calls that are answered as well, until they come to the top or are too many.
+        self._deadlines: list[tuple[float, int]] = []
+
+    def add(self, event: Commit) -> Waiter:
+        waiter = Waiter(event=event, waiting=set(event.entries), results=dict(event.dropped))
+        self._by_call[event.call] = waiter
+        if not event.carry_over:
+            self._impatient[event.call] = waiter
+        if len(self._deadlines) > 2 * len(self._by_call) + _FEW:
+            self._deadlines = [each for each in self._deadlines if each[1] in self._by_call]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (event.deadline, event.call))
+        return waiter
+
+    def settle(self, waiter: Waiter, partition: TopicPartition, error: KafkaError | None) -> None:
+        """error: None where the broker accepted this very offset."""
+        waiter.waiting.discard(partition)
+        waiter.results[partition] = error
+        self.answer_done(waiter)
+
+    def answer_done(self, waiter: Waiter) -> None:
+        call = waiter.event.call
+        if not waiter.waiting and self._by_call.pop(call, None) is not None:
+            self._impatient.pop(call, None)
+            for tp, error in waiter.results.items() if len(waiter.results) > 1 else ():
+                waiter.results[tp] = _by_now(tp, waiter, error, self._accepted.get(tp))
+            self._context.deliver(_answer(waiter))
+
+    def impatient(self) -> list[Waiter]:
+        return list(self._impatient.values())
+
+    def everybody(self) -> list[Waiter]:
+        return list(self._by_call.values())
+
+    def due(self, now: float) -> Iterator[Waiter]:
+        """Those whose deadline has come, each once."""
+        while self._deadlines and now >= self._deadlines[0][0]:
+            _, call = heappop(self._deadlines)
+            if call in self._by_call:
+                yield self._by_call[call]
+
+    def next_deadline(self) -> float:
+        while self._deadlines and self._deadlines[0][1] not in self._by_call:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else float("inf")
+
+
+def told(partition: TopicPartition, waiter: Waiter, accepted: CommitEntry) -> KafkaError | None:
+    """W2: what a waiter hears of a partition of which the broker accepted `accepted`."""
+    own = waiter.event.entries[partition]
+    if own == accepted:
+        return None
+    if (own.epoch, own.seek_number) != (accepted.epoch, accepted.seek_number):
+        return StaleCommitError(
+            f"offset {own.offset} of {partition} was not committed: the partition was assigned anew, or sought "
+            f"elsewhere, since; the group has {accepted.offset}"
+        )
+    behind = waiter.behind.get(partition)
+    return _overtaken(partition, own, accepted, refused=behind is not None and accepted.offset >= behind)
+
+
+def _by_now(
+    partition: TopicPartition, waiter: Waiter, error: KafkaError | None, accepted: CommitEntry | None
+) -> KafkaError | None:
+    """What was true when the partition was settled, as it is now that the last one is."""
+    if accepted is None or not (error is None or isinstance(error, CommitOvertakenError)):
+        return error
+    own = waiter.event.entries[partition]
+    if own == accepted:
+        return None
+    refused = isinstance(error, CommitRewindError) and own.offset < accepted.offset
+    return _overtaken(partition, own, accepted, refused=refused)
+
+
+def _overtaken(partition: TopicPartition, own: CommitEntry, accepted: CommitEntry, *, refused: bool) -> KafkaError:
+    if refused:
+        why = "was not committed; seek first, or commit with allow_rewind=True, if it is to go back"
+    else:
+        why = "was overtaken by a later commit"
+    kind = CommitRewindError if refused else CommitOvertakenError
+    return kind(
+        f"offset {own.offset} of {partition} {why}: the group has {accepted.offset}",
+        offset=own.offset,
+        committed=accepted.offset,
+    )
+
+
+def _answer(waiter: Waiter) -> CallCompleted:
+    event, results = waiter.event, waiter.results
+    result = CommitResult(
+        committed={tp: event.entries[tp].to_offset_and_metadata() for tp, error in results.items() if error is None},
+        not_committed={tp: error for tp, error in results.items() if error is not None},
+    )
+    return CallCompleted(call=event.call, result=result, error=_raised(event, result), committed=results)
+
+
+def _raised(event: Commit, result: CommitResult) -> KafkaError | None:
+    """W3."""
+    for tp, error in result.not_committed.items():
+        if tp not in event.dropped and not _is_only_told(error, event):
+            return error
+    overtaken = [error for error in result.not_committed.values() if isinstance(error, CommitOvertakenError)]
+    nothing = result.not_committed and not result.committed and not overtaken
+    return next(iter(result.not_committed.values())) if nothing else None
+
+
+def _is_only_told(error: KafkaError, event: Commit) -> bool:
+    if event.by_hand:
+        return isinstance(error, CommitOvertakenError) and not isinstance(error, CommitRewindError)
+    return isinstance(error, CommitOvertakenError | StaleCommitError)
+
+
+# -- errors
+
+
+def abandoned(tp: TopicPartition, commit: CommitEntry, why: str) -> StaleCommitError:
+    """It is lost, revoked, or was sought elsewhere since."""
+    return StaleCommitError(f"offset {commit.offset} of {tp} was not committed: {why}")
+
+
+def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> KafkaError:
+    """What a broker's code says that no retry mends."""
+    if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+        return CommitFailedError(
+            f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
+            "process less per poll, or raise max_poll_interval"
+        )
+    return error_for_code(code, f"offset {commit.offset} of {tp} was not committed (error code {code})")
+
+
+# -- sending
 
 _REDISCOVER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})

@@ -1,19 +1,127 @@
-"""What the parts of the network machine share: settings, the way out, and the way to the brokers."""
+"""What the parts of the network machine share: settings, the log, standing errors, the way to the brokers.
+
+Laws of the log (`Lines`): an outage fills no log, and is not forgotten either
+1. Lines are of one kind when they differ only in quoted words and in words with a digit: names, offsets, numbers.
+2. Of each kind come at most `_MOST` lines in half a minute. The first one after that says how many did not come.
+3. Within those, the very same line again goes at DEBUG, unless it is an error.
+4. Texts of brokers may make any number of kinds: beyond `_KINDS` all the others are one.
+
+Laws of standing errors (`Standing`): each is raised at once, and again with a growing back-off, until its cause passed
+S1. A cause has a key. While it stands its newest error is what is raised; `passed` ends it, in silence.
+S2. It is raised again 5 s later, then 10 s, 20 s, 40 s, then each minute, if the application has polled since: an
+    application that does not poll would find a queue of the same.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from instride.config import ConsumerConfig
 from instride.core.events import Assigned, BackgroundEvent, ErrorRaised, Lost, Reassigned, RevocationRequested, Revoked
 from instride.core.network.actions import Action, Deliver, Log
 from instride.core.network.backoff import Backoff
 from instride.core.network.connections import Connections
-from instride.core.network.lines import Lines
-from instride.core.network.standing import Standing
 
-__all__ = ["Context"]
+__all__ = ["Context", "Lines", "Standing"]
+
+_WINDOW: Final = 30.0
+_MOST: Final = 20
+_KINDS: Final = 300
+_VARIES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kind:
+    began: float
+    said: set[str] = field(default_factory=set)
+    lines: int = 0
+    deferred: int = 0
+
+
+class Lines:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, _Kind] = {}
+
+    def say(self, level: int, message: str, now: float) -> tuple[int, str] | None:
+        """Level and text of the line to log, or None."""
+        kind = self._kind(message, now)
+        if kind.lines >= _MOST:
+            kind.deferred += 1
+            return None
+        kind.lines += 1
+        if kind.deferred:
+            message = f"{message} (and {kind.deferred} more lines like this one before)"
+            kind.deferred = 0
+        elif message in kind.said and level < logging.ERROR:
+            level = min(level, logging.DEBUG)
+        kind.said.add(message)
+        return level, message
+
+    def _kind(self, message: str, now: float) -> _Kind:
+        key = _VARIES.sub("#", message)
+        if key not in self._kinds and len(self._kinds) >= _KINDS:
+            key = ""
+        kind = self._kinds.setdefault(key, _Kind(began=now))
+        if now >= kind.began + _WINDOW:
+            kind.began, kind.lines = now, 0
+            kind.said.clear()
+        return kind
+
+
+_AGAIN: Final = 5.0
+_SELDOM: Final = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Cause:
+    error: Exception
+    backoff: Backoff
+    polled: bool = False
+
+
+class Standing:
+    """Not thread-safe: the network machine owns it. `tell` raises an error in the application's next poll."""
+
+    def __init__(self, tell: Callable[[Exception], None]) -> None:
+        self._tell = tell
+        self._causes: dict[str, _Cause] = {}
+
+    def stands(self, key: str, error: Exception, now: float) -> None:
+        cause = self._causes.get(key)
+        if cause is None:
+            cause = self._causes[key] = _Cause(error=error, backoff=Backoff(_AGAIN, _SELDOM, lambda: 0.5))
+            self._raise(cause, now)
+        cause.error = error
+
+    def passed(self, key: str) -> None:
+        self._causes.pop(key, None)
+
+    def passed_but(self, kind: str, names: frozenset[str]) -> None:
+        """Of a kind (keys "kind name") only these still stand."""
+        for key in [key for key in self._causes if key.startswith(f"{kind} ") and key[len(kind) + 1 :] not in names]:
+            del self._causes[key]
+
+    def polled(self) -> None:
+        for cause in self._causes.values():
+            cause.polled = True
+
+    def poll(self, now: float) -> float:
+        """Returns when to be asked again."""
+        for cause in self._causes.values():
+            if cause.polled and cause.backoff.ready(now):
+                self._raise(cause, now)
+        return min((each.backoff.ready_at for each in self._causes.values() if each.polled), default=float("inf"))
+
+    def _raise(self, cause: _Cause, now: float) -> None:
+        cause.polled = False
+        cause.backoff.failed(now)
+        self._tell(cause.error)
 
 
 class Context:
@@ -51,7 +159,7 @@ class Context:
         self.out.append(Deliver(event=event))
 
     def log(self, level: int, message: str) -> None:
-        """No line comes again and again (`lines`)."""
+        """No line comes again and again (`Lines`)."""
         line = self._lines.say(level, message, self.now)
         if line is not None:
             self.out.append(Log(level=line[0], message=line[1]))

@@ -1,57 +1,84 @@
 """Fetching: for each broker one request of the partitions that lag, and one of those that are read to their end.
 
-Why two: a broker holds a fetch back until there is something to answer. A partition that lags must not wait for one
-that has nothing new, so each kind has its own connection.
+Why two: a broker holds a fetch back until it has records to send. A partition that lags must not wait for one
+that has nothing new, so each kind has its own connection (a lane).
 
-Laws
+Laws of the fetcher
 1. What comes back under an older epoch or fetch number is dropped.
-2. The partitions of a request take turns in its order, so that a full answer starves none. In a session the broker
-   sees to that: what it answered for goes to the end.
-3. An error of one partition stops that partition only. A leader's error asks for fresh metadata and waits.
-4. A corrupt batch, or an answer that cannot be read, is fetched once more; then its partitions have failed, and are
-   tried again as `positions` says. After an answer that could not be read each of its partitions is tried alone: it
+2. The partitions of a request take turns in its order, so that a full response starves none. In a session the broker
+   sees to that: it moves a partition that it has sent records of to the end.
+3. An error of one partition stops that partition only. A leader's error requests fresh metadata and waits.
+4. A corrupt batch, or a response that cannot be read, is fetched once more; then its partitions have failed, and are
+   tried again as `positions` says. After a response that could not be read each of its partitions is fetched alone: it
    may be one of them that makes all unreadable.
-5. The position moves only by what a broker answered: to the end of the last complete batch.
+5. The position moves only by a broker's response: to the end of the last complete batch.
 6. A partition is in one request at a time. A fetch at the end that leaves out a partition of its broker (since its
    buffer is full, or it lags) waits briefly only, so that this one can join it soon. One whose end is not known, as
    after a seek or a new assignment, does not wait for a fetch that was sent without it: it goes with those that lag.
-7. Where the leader names a replica in our rack (KIP-392), that one is asked, for metadata_max_age, unless it fails,
-   does not have the offset, or the leader changes: then the leader decides again.
-8. A broker that throttles is not asked before its time (KIP-219), but for request_timeout at most: it may lie, or the
-   time may have been damaged on the way.
-9. What came is decoded when there is room for it (`room`), of each partition in turn, and so much in one turn of the
-   machine that heartbeats are never late. While one batch passes alone that is larger than the room, nothing else that
-   came is kept: it is fetched again.
+7. Where the leader names a replica in our rack (KIP-392), that one is fetched from, for metadata_max_age, unless it
+   fails, does not have the offset, or the leader changes: then the leader decides again.
+8. A broker that throttles is not sent a fetch before its time (KIP-219), but for request_timeout at most: it may lie,
+   or the time may have been damaged on the way.
+9. What came is decoded when there is capacity for it (C3), of each partition in turn, and so much in one turn of the
+   machine that heartbeats are never late. While one batch passes alone that is larger than the capacity, nothing else
+   that came is kept: it is fetched again.
 10. A session names all of its partitions again each metadata_max_age: what a broker believes to be in it may have been
-   damaged on the way, and it would be silent of the others for ever.
-11. Where an answer tells no end of the log, since a session leaves out what has no news, its end is taken to be where
+    damaged on the way, and the broker would never send the others.
+11. Where a response states no end of the log, since a session leaves out what has no news, its end is taken to be where
     the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
+
+Laws of the capacity: which partitions may be fetched, and what may be decoded (KIP-41, "Prefetching")
+C1. One half of fetch_buffer_bytes is for what is requested or has come and is not decoded yet; the other half is for
+    what is decoded and was not returned yet. A partition's share is an equal part of a half; those that are to be
+    revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
+C2. A partition is fetched again when all that came of it is decoded, and what is buffered of it is under its share.
+    Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
+C3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
+    the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
+    which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
+    goes on. For that one batch, what came of other partitions is dropped.
+C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
+    prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
+    Both mean nothing where max_poll_records is -1.
+C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
+    revoked does not count for the others.
+
+Laws of the fetch sessions (KIP-227): a broker remembers a lane's partitions, and each fetch says only what has changed
+S1. A session belongs to one lane, with one fetch in flight at a time. Its first fetch names everything (epoch 0); those
+    that follow name what is new or has moved, and what is to be forgotten, in the next epoch.
+S2. After any error the next fetch names everything again, and ends the old session. A broker that makes no session
+    (it responds with session id 0, as when its cache is full) is always sent everything.
+S3. A session names its topics by id or by name, from its beginning to its end; where that must change, or one of its
+    topics was made anew, a new one begins.
+S4. What a session has and a fetch does not want any more is forgotten, so that nothing unwanted is sent.
+S5. The fetcher may have everything named again (`renew`): a request that was damaged on the way may have put another
+    partition into the broker's session. Of one outside its session a broker sends nothing, not even an error.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
 
+from instride.config import ConsumerConfig
 from instride.core.events import Fetched
-from instride.core.group.ownership import Ownership
 from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.assigned_partition import Arrival, AssignedPartition, Phase, Undecoded
+from instride.core.network.assigned_partitions import (
+    Arrival,
+    AssignedPartition,
+    AssignedPartitions,
+    Phase,
+    Undecoded,
+    keep,
+)
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
-from instride.core.network.fetch_capacity import (
-    Capacity,
-    DecodingRoom,
-    capacity,
-    decoding_room,
-    most_bytes,
-    response_bytes,
-)
-from instride.core.network.held_partitions import HeldPartitions, keep
 from instride.core.network.positions import Fences, Positions, note_fetch, unchanged
-from instride.core.network.sessions import FetchSession, FetchSessionState, alone
+from instride.core.ownership import Ownership
 from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
 from instride.errors.broker import name_of_code
 from instride.errors.codes import ErrorCategory, ErrorCode, of_category
@@ -59,7 +86,235 @@ from instride.records import TopicPartition
 from instride.wire import api
 from instride.wire.chunk import RecordChunk
 
-__all__ = ["Fetcher"]
+__all__ = [
+    "Capacity",
+    "DecodingRoom",
+    "FetchSession",
+    "FetchSessionState",
+    "Fetcher",
+    "SESSION_ERRORS",
+    "alone",
+    "capacity",
+    "decoding_room",
+    "most_bytes",
+    "next_epoch",
+    "response_bytes",
+    "share",
+]
+
+# -- capacity
+
+# A batch that is this small passes when nothing of its partition is buffered (C3).
+_SMALL_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """C2 and C4. nbytes, records: a partition is fetched again while less than that is buffered of it.
+
+    none: no partition is fetched at all.
+    """
+
+    nbytes: int
+    records: int
+    none: bool
+
+    def of(self, assigned: AssignedPartition) -> bool:
+        """Whether what is buffered of the partition leaves capacity for more."""
+        return assigned.nbytes < self.nbytes and (self.records < 0 or assigned.records < self.records)
+
+
+def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
+    """Of each of these."""
+    limit, sharers = config.max_poll_records, held.sharers
+    bounded = limit >= 0
+    return Capacity(
+        nbytes=share(config, sharers),
+        records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
+        none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
+    )
+
+
+def most_bytes(config: ConsumerConfig, partitions: int) -> int:
+    """How many bytes of one partition a fetch may bring, where so many share the room."""
+    return min(config.max_partition_fetch_bytes, share(config, partitions))
+
+
+def response_bytes(config: ConsumerConfig) -> int:
+    """How many bytes a whole response may have. While it is taken apart, much of it may be there twice."""
+    return min(config.fetch_max_bytes, max(1, config.fetch_buffer_bytes // 8))
+
+
+@dataclass(slots=True, kw_only=True)
+class DecodingRoom:
+    """C3. share: of a partition. left: of the half. waiting: decoded, and a poll may take it."""
+
+    share: int
+    left: int
+    waiting: int
+
+    def of(self, assigned: AssignedPartition) -> tuple[int, bool]:
+        """How much may be decoded of a partition now, and whether one batch may be larger."""
+        least = _SMALL_BYTES if not assigned.kept else 0
+        return max(self.left, least), self.waiting == 0
+
+    def took(self, nbytes: int) -> None:
+        self.left -= nbytes
+        self.waiting += nbytes
+
+
+def decoding_room(config: ConsumerConfig, held: AssignedPartitions) -> DecodingRoom:
+    left = config.fetch_buffer_bytes // 2 - held.kept_bytes
+    return DecodingRoom(share=share(config, held.sharers), left=left, waiting=held.flowing_kept_bytes)
+
+
+def share(config: ConsumerConfig, partitions: int) -> int:
+    """A partition's part of one half of the buffer, where so many share it."""
+    return max(1, config.fetch_buffer_bytes // (2 * partitions))
+
+
+# -- fetch sessions
+
+_NO_SESSION = 0
+_FULL = 0
+_FINAL = -1
+_LAST_EPOCH = (1 << 31) - 1
+
+SESSION_ERRORS = of_category(ErrorCategory.SESSION)
+"""Errors of the session alone: the next fetch names everything again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSessionState:
+    """What the next fetch of a session says. known: all that is in the session; topics: their names by id."""
+
+    session_id: int
+    session_epoch: int
+    named: bool
+    partitions: tuple[api.FetchPartition, ...]
+    forgotten: tuple[api.FetchPartition, ...] = ()
+    known: Mapping[api.Partition, api.FetchPartition] = field(default_factory=dict)
+    topics: Mapping[UUID, str] = field(default_factory=dict)
+
+    @property
+    def names_everything(self) -> bool:
+        return self.session_epoch == _FULL
+
+
+def alone(wanted: api.FetchPartition) -> FetchSessionState:
+    """A fetch of one partition, without a session."""
+    named = wanted.topic_id == api.NO_TOPIC_ID
+    return FetchSessionState(session_id=_NO_SESSION, session_epoch=_FINAL, named=named, partitions=(wanted,))
+
+
+def next_epoch(epoch: int) -> int:
+    """After the last number they begin again, at 1: 0 is of a fetch that names everything."""
+    return epoch + 1 if epoch < _LAST_EPOCH else 1
+
+
+class FetchSession:
+    """Not thread-safe: the fetcher owns it. `put` and `drop` what the next fetch is to be of, then `ask`.
+
+    A fetch costs by what was put or dropped since the last one, but for those that name everything.
+    """
+
+    __slots__ = ("_before", "_epoch", "_id", "_named", "_table", "_topics", "_without_id")
+
+    def __init__(self) -> None:
+        self._id = _NO_SESSION
+        self._epoch = _FULL
+        self._named = False
+        self._table: dict[api.Partition, api.FetchPartition] = {}
+        self._topics: dict[UUID, str] = {}
+        self._without_id = 0
+        # What the broker knows of all that was put or dropped since the last fetch.
+        self._before: dict[api.Partition, api.FetchPartition | None] = {}
+
+    @property
+    def established(self) -> bool:
+        return self._id != _NO_SESSION
+
+    def __len__(self) -> int:
+        """How many partitions the next fetch is of."""
+        return len(self._table)
+
+    def put(self, wanted: api.FetchPartition) -> None:
+        key = (wanted.topic, wanted.partition)
+        before = self._take_out(key)
+        self._table[key] = before if before == wanted and before is not None else wanted
+        self._without_id += wanted.topic_id == api.NO_TOPIC_ID
+        self._topics[wanted.topic_id] = wanted.topic
+
+    def drop(self, key: api.Partition) -> None:
+        self._take_out(key)
+        self._table.pop(key, None)
+
+    def _take_out(self, key: api.Partition) -> api.FetchPartition | None:
+        """It keeps its place in the order."""
+        before = self._table.get(key)
+        self._before.setdefault(key, before)
+        self._without_id -= before is not None and before.topic_id == api.NO_TOPIC_ID
+        return before
+
+    def ask(self, turn: int = 0, *, renew: bool = False) -> FetchSessionState:
+        """The next fetch. turn: where a fetch that names everything begins in their order. renew: S5.
+
+        Until it was answered, or has failed, nothing may be put or dropped: the response is read by its `known`.
+        """
+        before, self._before = self._before, {}
+        named = self._without_id > 0
+        if renew or self._epoch == _FULL or named != self._named or self._of_another_topic(before):
+            self._epoch, self._named = _FULL, named
+            everything = tuple(self._table.values())
+            self._topics = {each.topic_id: each.topic for each in everything}
+            start = turn % max(1, len(everything))
+            return self._state(everything[start:] + everything[:start], ())
+        after = {key: self._table.get(key) for key in before}
+        return self._state(
+            tuple(each for key, each in after.items() if each is not None and before[key] != each),
+            tuple(each for key, each in before.items() if each is not None and after[key] is None),
+        )
+
+    def _state(
+        self, partitions: tuple[api.FetchPartition, ...], forgotten: tuple[api.FetchPartition, ...]
+    ) -> FetchSessionState:
+        return FetchSessionState(
+            session_id=self._id,
+            session_epoch=self._epoch,
+            named=self._named,
+            partitions=partitions,
+            forgotten=forgotten,
+            known=self._table,
+            topics=self._topics,
+        )
+
+    def _of_another_topic(self, before: Mapping[api.Partition, api.FetchPartition | None]) -> bool:
+        pairs = ((each, self._table.get(key)) for key, each in before.items())
+        return any(old is not None and new is not None and old.topic_id != new.topic_id for old, new in pairs)
+
+    def response_received(self, response: api.FetchResponse) -> None:
+        """The fetch was answered without an error."""
+        if self._epoch == _FULL:
+            self._id = response.session_id
+            self._epoch = next_epoch(_FULL) if self.established else _FULL
+        elif response.session_id != self._id:
+            self._id, self._epoch = _NO_SESSION, _FULL
+        else:
+            self._epoch = next_epoch(self._epoch)
+
+    def failed(self, code: int = 0) -> bool:
+        """S2. code: the response's error, or 0. Returns whether only the session was at fault: try again at once."""
+        was_full, self._epoch = self._epoch == _FULL, _FULL
+        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self._id = _NO_SESSION
+        return code in SESSION_ERRORS and not was_full
+
+    def end(self) -> FetchSessionState:
+        """The session is not needed any more: the broker may forget it."""
+        ended = FetchSessionState(session_id=self._id, session_epoch=_FINAL, named=self._named, partitions=())
+        self._id, self._epoch = _NO_SESSION, _FULL
+        return ended
+
 
 _STALE_METADATA = of_category(ErrorCategory.METADATA)
 _RETRY = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
@@ -137,7 +392,7 @@ class Fetcher:
         context: Context,
         cluster: Cluster,
         positions: Positions,
-        assigned: Callable[[], HeldPartitions],
+        assigned: Callable[[], AssignedPartitions],
     ) -> None:
         self._context = context
         self._cluster = cluster

@@ -1,31 +1,32 @@
 """A classic member of the group, whole: all that changes its state is in this file (docs/rebalance.md).
 
-In this order, each with its laws: `Membership`, what the member is to its group at this moment, and the one writer of
-the lease; `Group`, what others ask of it and how its membership ends; `Joining`, from the need for a rebalance to an
-assignment; `EagerRevocation`; `LeaderAssignment`; `Heartbeats` and their `Pace`; `Leaving`; and how a group without an
-assignor in common is told. The states are a table: `core.group.membership`. Nothing here is thread-safe: the network
-machine owns it.
+In this order, each with its laws: the table of the member's states; `Membership`, what the member is to its group at
+this moment, and the one writer of the lease; `Group`, what the other parts want of it and how its membership ends;
+`Joining`, from the need for a rebalance to an assignment; `EagerRevocation`; `LeaderAssignment`; `Heartbeats` and their
+`Pace`; `Leaving`; the error where a group has no assignor in common; and `PatternSubscription`. Nothing here is
+thread-safe: the network machine owns it.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from instride.core.assignors.assignor import Assignor, ClusterView, MemberSubscription
-from instride.core.events import LeaseRenewed
-from instride.core.group.membership import GroupInput, GroupState, next_group_state
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core.events import LeaseRenewed, SubscriptionMatched
 from instride.core.lease import Lease
 from instride.core.network.assignment import MemberAssignment
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
+from instride.core.ownership import IllegalTransitionError, RebalanceProtocol
 from instride.errors import (
     AssignorError,
     InconsistentGroupProtocolError,
@@ -48,7 +49,75 @@ from instride.wire.consumer_protocol import (
 )
 from instride.wire.group_notice import GroupNotice, read_notice, write_notice
 
-__all__ = ["Group", "Heartbeats", "Membership"]
+__all__ = [
+    "Group",
+    "GroupInput",
+    "GroupState",
+    "Heartbeats",
+    "Membership",
+    "PatternSubscription",
+    "TRANSITIONS",
+    "next_group_state",
+]
+
+
+class GroupState(Enum):
+    """The states of a member (KIP-429, threading refactor). The table below is the machine.
+
+    Laws
+    1. UNJOINED has no membership, or has lost it. PREPARING_REBALANCE has a Join in flight or about to be sent.
+       COMPLETING_REBALANCE has joined and waits for the Sync. ASSIGNING_PARTITIONS has an assignment that the
+       application has not taken yet. STABLE: it has.
+    2. A rebalance may start in ASSIGNING_PARTITIONS: an application that does not poll holds up nobody.
+    3. Cooperative: a join does not wait for a revoke. Eager: PREPARING_REBALANCE is entered when all are revoked.
+    """
+
+    UNJOINED = "no membership"
+    PREPARING_REBALANCE = "joining"
+    COMPLETING_REBALANCE = "joined, waiting for the assignment"
+    ASSIGNING_PARTITIONS = "assigned, the application has not taken it yet"
+    STABLE = "assigned and taken"
+
+
+class GroupInput(Enum):
+    JOIN = "a join is to be sent"
+    JOINED = "the JoinGroup response has no error"
+    SYNCED = "the SyncGroup response has no error"
+    RESTART = "the sync was refused, or the coordinator moved: join again, membership kept"
+    TAKEN = "PARTITIONS_ASSIGNED: the application took the assignment"
+    LOST = "the membership is lost or was left"
+
+
+_S = GroupState
+_I = GroupInput
+
+TRANSITIONS: Final[dict[tuple[GroupState, GroupInput], GroupState]] = {
+    (_S.UNJOINED, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.UNJOINED, _I.LOST): _S.UNJOINED,
+    (_S.PREPARING_REBALANCE, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _I.JOINED): _S.COMPLETING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _I.TAKEN): _S.PREPARING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _I.LOST): _S.UNJOINED,
+    (_S.COMPLETING_REBALANCE, _I.SYNCED): _S.ASSIGNING_PARTITIONS,
+    (_S.COMPLETING_REBALANCE, _I.RESTART): _S.PREPARING_REBALANCE,
+    (_S.COMPLETING_REBALANCE, _I.TAKEN): _S.COMPLETING_REBALANCE,
+    (_S.COMPLETING_REBALANCE, _I.LOST): _S.UNJOINED,
+    (_S.ASSIGNING_PARTITIONS, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.ASSIGNING_PARTITIONS, _I.TAKEN): _S.STABLE,
+    (_S.ASSIGNING_PARTITIONS, _I.LOST): _S.UNJOINED,
+    (_S.STABLE, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.STABLE, _I.TAKEN): _S.STABLE,
+    (_S.STABLE, _I.LOST): _S.UNJOINED,
+}
+
+
+def next_group_state(state: GroupState, event: GroupInput) -> GroupState:
+    """The state after the event. Raises `IllegalTransitionError` where the table has no row."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"group: {event.name} in {state.name}") from None
+
 
 _REFUSED = "group"
 _FIRST_TRY: Final = 1.0
@@ -1304,3 +1373,57 @@ def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:
         f"The group{with_whom} uses {group.protocol!r}: set assignors to a list with it, as {listed!r}, or choose"
         " another group_id."
     )
+
+
+class PatternSubscription:
+    """A subscription by pattern: which of the cluster's topics it means, now and after each refresh of the metadata.
+
+    Laws
+    1. Only a response that lists every topic decides; until the first one the member does not join.
+    2. A topic matches when its whole name does. Internal topics are left out, or `exclude_internal_topics` is False.
+    3. A change of the set is a change of the subscription: the member joins for new topics, and a topic that is gone is
+       revoked (rule 11). The application hears of the change before the group does.
+    4. It moves no timer: that metadata was refreshed does not mean that the application is alive.
+    """
+
+    def __init__(self, context: Context, cluster: Cluster, group: Group) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._group = group
+        self._pattern: re.Pattern[str] | None = None
+        self._matched: frozenset[str] | None = None
+        cluster.on_update.append(self._metadata_changed)
+
+    @property
+    def active(self) -> bool:
+        return self._pattern is not None
+
+    def start(self, pattern: re.Pattern[str], now: float) -> None:
+        """Replaces an earlier subscription, of either kind, once the topics are known."""
+        self._pattern, self._matched = pattern, None
+        self._group.polled(now)
+        self._group.forgive()
+        self._cluster.refresh()
+
+    def stop(self) -> None:
+        self._pattern = self._matched = None
+
+    def _metadata_changed(self, now: float) -> None:
+        if self._pattern is None or not self._cluster.knows_everything:
+            return
+        matched = self._matches(self._pattern)
+        if matched == self._matched:
+            return
+        self._matched = matched
+        self._context.deliver(SubscriptionMatched(pattern=self._pattern, topics=matched))
+        self._group.change_topics(matched, now)
+
+    def _matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
+        without_internal = self._context.config.exclude_internal_topics
+        return frozenset(
+            topic.name
+            for topic in self._cluster.topics.values()
+            if topic.error in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+            and not (topic.is_internal and without_internal)
+            and pattern.fullmatch(topic.name)
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assigned_partitions import AssignedPartition
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.connections import OnDone

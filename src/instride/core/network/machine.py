@@ -1,15 +1,24 @@
 """The network machine: what happens on the network thread.
 
 Laws
-1. No socket, clock, thread or random number: bytes' messages, commands and the time come in; actions and the next
+1. No socket, clock, thread or random number: events, responses and the time come in; actions and the next
    deadline go out. `random` is an argument.
-2. Whatever came in, `tick` then asks every part what it wants, until nothing changes any more.
-3. Parts talk to each other by the small protocols they declare, never by each other's insides.
+2. Whatever came in, `tick` then polls every part, until nothing changes any more.
+3. A part calls another's methods, and reads nothing of its insides.
+
+Laws of closing and unsubscribing (`Closing`; docs/rebalance.md, rule 12)
+C1. Commits are awaited first, those that are kept back too (a pending sync is awaited), until the deadline.
+C2. Then the member leaves the group, where it is to leave. The response is awaited, until the deadline, through a move
+    of the coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still
+    arrives; and the caller and the log hear that the group was not left.
+C3. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import assert_never
 
 from instride.config import ConsumerConfig
@@ -17,6 +26,7 @@ from instride.core.assignors.selection import common_protocol, pick_assignors
 from instride.core.events import (
     ApplicationEvent,
     Assign,
+    CallCompleted,
     ChangeSettings,
     Close,
     Commit,
@@ -36,29 +46,129 @@ from instride.core.events import (
     Subscribe,
     Unsubscribe,
 )
-from instride.core.group.protocol import RebalanceProtocol
 from instride.core.lease import Lease
 from instride.core.metrics.meters import NetworkMeter
-from instride.core.network.actions import Action, ConnectionKey
-from instride.core.network.assigned_partition import Phase
+from instride.core.network.actions import Action, ConnectionKey, Stop
+from instride.core.network.assigned_partitions import AssignedPartitions, Phase
 from instride.core.network.assignment import MemberAssignment
-from instride.core.network.closing import Closing
 from instride.core.network.cluster import Cluster
 from instride.core.network.commits import Commits
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator, CoordinatorInput
 from instride.core.network.fetcher import Fetcher
-from instride.core.network.group import Group, Membership
-from instride.core.network.held_partitions import HeldPartitions
+from instride.core.network.group import Group, Membership, PatternSubscription
 from instride.core.network.lookups import Lookups
 from instride.core.network.monitor import Monitor
-from instride.core.network.pattern import PatternSubscription
 from instride.core.network.positions import Positions
 from instride.core.network.ranges import LogEnds
+from instride.core.ownership import RebalanceProtocol
+from instride.errors import ConsumerClosedError, KafkaTimeoutError
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["NetworkMachine"]
+__all__ = ["Closing", "NetworkMachine"]
+
+# -- closing
+
+
+class _Stage(Enum):
+    OPEN = auto()
+    COMMITTING = auto()
+    LEAVING = auto()
+    DONE = auto()
+
+
+class Closing:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        group: Group,
+        assignment: MemberAssignment,
+        commits: Commits,
+        lookups: Lookups,
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._group = group
+        self._assignment = assignment
+        self._commits = commits
+        self._lookups = lookups
+        self._stage = _Stage.OPEN
+        self._event: Close | Unsubscribe | None = None
+        self._failed: KafkaTimeoutError | None = None  # what went wrong before the group was left: told first
+
+    def cut_short(self, now: float) -> None:
+        """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
+        event = self._event
+        if isinstance(event, Unsubscribe) and self._stage is _Stage.COMMITTING:
+            self._leave(event, now)
+        if isinstance(event, Unsubscribe) and self._stage is _Stage.LEAVING:
+            self._done(KafkaTimeoutError("a new subscription did not wait for the group's answer to leaving"), now)
+
+    def begin(self, event: Close | Unsubscribe) -> None:
+        self._event = event
+        self._stage = _Stage.COMMITTING
+        self._assignment.leaving = True
+
+    def poll(self, now: float) -> float:
+        event = self._event
+        if event is None or self._stage in (_Stage.OPEN, _Stage.DONE):
+            return float("inf")
+        late = now >= event.deadline
+        if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
+            self._leave(event, now)
+        elif self._stage is _Stage.LEAVING and late:
+            unanswered = KafkaTimeoutError("the group's answer to leaving did not come within the timeout")
+            self._done(self._failed or unanswered, now)
+        return event.deadline
+
+    def _leave(self, event: Close | Unsubscribe, now: float) -> None:
+        self._stage = _Stage.LEAVING
+        late = now >= event.deadline
+        outstanding = self._commits.anything_outstanding()
+        error = KafkaTimeoutError("commits were not answered within the timeout") if late and outstanding else None
+        self._failed = error
+        leave = None if isinstance(event, Unsubscribe) else event.leave
+        if leave is False:
+            self._done(error, now)
+            return
+        self._group.leave(
+            lambda failed: self._left(event, self._failed or failed, now),
+            now,
+            reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
+            static_too=leave is True,
+        )
+
+    def _left(self, event: Close | Unsubscribe, error: Exception | None, now: float) -> None:
+        if self._event is event:
+            self._done(error, now)
+
+    def _done(self, error: Exception | None, now: float) -> None:
+        event = self._event
+        assert event is not None
+        self._stage = _Stage.DONE
+        self._event = None
+        self._assignment.forget_all()
+        self._group.unsubscribed()
+        if error is not None:
+            what = "closed" if isinstance(event, Close) else "unsubscribed"
+            self._context.log(logging.WARNING, f"{what}, but not everything was done before: {error}")
+        if isinstance(event, Close):
+            self._coordinator.move(CoordinatorInput.CLOSED)
+            self._context.connections.close_all(now)
+            unanswered = ConsumerClosedError("the consumer was closed before this was answered")
+            self._commits.close(unanswered)
+            self._lookups.close(unanswered)
+        self._context.deliver(CallCompleted(call=event.call, error=error))
+        if isinstance(event, Close):
+            self._context.out.append(Stop())
+        self._context.touch()
+
+
+# -- the machine
 
 # More rounds than any chain of consequences needs; a bug that never settles must not hang the thread.
 _MOST_ROUNDS = 50
@@ -106,7 +216,7 @@ class NetworkMachine:
             assignors=assignors,
             protocol=self.protocol,
         )
-        assigned = self._held_partitions
+        assigned = self._assigned_partitions
         self._positions = Positions(self._context, self._cluster, self._coordinator, assigned)
         self._reader: Fetcher | LogEnds = (
             LogEnds(self._context, self._cluster, self._positions, assigned)
@@ -237,7 +347,7 @@ class NetworkMachine:
     def _group_refused(self, code: int, now: float) -> None:
         self._group.commit_refused(code, now)
 
-    def _held_partitions(self) -> HeldPartitions:
+    def _assigned_partitions(self) -> AssignedPartitions:
         return self._assignment.partitions
 
     def _subscribe(self, event: Subscribe, now: float) -> None:

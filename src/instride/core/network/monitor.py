@@ -1,14 +1,20 @@
 """The network side's part of telemetry: phases of rebalances, delays that take long, partitions that stand still.
 
 Laws
-1. It observes and decides nothing. It asks for no turn of its own: what depends on time is seen in the next turn, and a
+1. It observes and decides nothing. It wants no turn of its own: what depends on time is seen in the next turn, and a
    member of a group has one with every heartbeat.
 2. It goes on whatever the application does: what must be known while nobody polls is logged here, at once. The event
    goes up as well, and the listener hears of it in the application's next call.
 3. A delay is warned of once for each request, when half of its time has passed.
 4. A partition stands still when it is owned, not paused, behind or without a position or a fetch that succeeds, and
-   nothing about it moved for `stalled_after`. It is told once, and once more when that is over.
-5. The first fetch of a partition that the group assigned is told when it is put on a connection.
+   nothing about it moved for `stalled_after`. That makes one event, and one more when it is over.
+5. The first fetch of a partition that the group assigned makes an event when it is put on a connection.
+
+Laws of the phases of a rebalance (`Phases`), which are read off the group's states
+P1. They follow states, not causes: so they are the same for every protocol and for whatever makes the group move.
+P2. A rebalance goes from the first join to the poll that takes the assignment, to the next join, or to the membership's
+    end, whichever comes first. Each that started ends once.
+P3. A sync that is refused leads back to the join: the same rebalance, with one join more.
 """
 
 from __future__ import annotations
@@ -16,6 +22,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
 from typing import Final, Protocol
 
 from instride.core.events import (
@@ -29,13 +37,12 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.group.membership import GroupState
-from instride.core.group.ownership import Ownership
 from instride.core.network.actions import Transmit
-from instride.core.network.assigned_partition import AssignedPartition
-from instride.core.network.assigned_partition import Phase as Position
+from instride.core.network.assigned_partitions import AssignedPartition
+from instride.core.network.assigned_partitions import Phase as Position
 from instride.core.network.context import Context
-from instride.core.network.phases import Phases
+from instride.core.network.group import GroupState
+from instride.core.ownership import Ownership
 from instride.core.telemetry_lines import words
 from instride.records import TopicPartition
 from instride.telemetry import (
@@ -45,12 +52,112 @@ from instride.telemetry import (
     PartitionFlows,
     PartitionStalled,
     RebalanceEnded,
+    RebalanceOutcome,
+    RebalanceStarted,
     StallCause,
     TelemetryEvent,
 )
 from instride.wire import api
 
-__all__ = ["Monitor", "WatchedGroup"]
+__all__ = ["Monitor", "Phase", "Phases", "STEPS", "Step", "WatchedGroup"]
+
+# -- phases of a rebalance
+
+
+class Phase(Enum):
+    QUIET = "no rebalance is under way, as far as this member knows"
+    JOINING = "until Join is answered"
+    SYNCING = "until Sync is answered"
+    TAKING = "until a poll takes the assignment"
+
+
+class Step(Enum):
+    STARTED = "the first join"
+    JOINED = "Join was answered"
+    SYNCED = "Sync was answered"
+    AGAIN = "the sync was refused"
+    TAKEN = "a poll took the assignment"
+    SUPERSEDED = "the next join began before"
+    FAILED = "the membership ended"
+
+
+_P, _G, _S = Phase, GroupState, Step
+
+# What it means when the group is seen in another state. A pair that is not here means nothing.
+STEPS: Final[Mapping[tuple[Phase, GroupState], tuple[Step, Phase]]] = {
+    (_P.QUIET, _G.PREPARING_REBALANCE): (_S.STARTED, _P.JOINING),
+    (_P.JOINING, _G.COMPLETING_REBALANCE): (_S.JOINED, _P.SYNCING),
+    (_P.JOINING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
+    (_P.SYNCING, _G.ASSIGNING_PARTITIONS): (_S.SYNCED, _P.TAKING),
+    (_P.SYNCING, _G.PREPARING_REBALANCE): (_S.AGAIN, _P.JOINING),
+    (_P.SYNCING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
+    (_P.TAKING, _G.STABLE): (_S.TAKEN, _P.QUIET),
+    (_P.TAKING, _G.PREPARING_REBALANCE): (_S.SUPERSEDED, _P.JOINING),
+    (_P.TAKING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
+}
+
+_OUTCOMES: Final = {
+    Step.TAKEN: RebalanceOutcome.TAKEN,
+    Step.SUPERSEDED: RebalanceOutcome.SUPERSEDED,
+    Step.FAILED: RebalanceOutcome.FAILED,
+}
+
+
+class Phases:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.QUIET
+        self._began = 0.0
+        self._reason = ""
+        self._joins = 0
+        self._marks: list[float] = []
+
+    def seen(
+        self, state: GroupState, generation: int, reason: str, now: float
+    ) -> list[RebalanceStarted | RebalanceEnded]:
+        """The group is in this state now."""
+        found = STEPS.get((self.phase, state))
+        if found is None:
+            return []
+        step, self.phase = found
+        if step is Step.STARTED:
+            return [self._start(generation, reason, now)]
+        if step is Step.AGAIN:
+            self._joins += 1
+            self._marks.clear()
+            return []
+        if step in (Step.JOINED, Step.SYNCED):
+            self._marks.append(now)
+            return []
+        ended = self._end(_OUTCOMES[step], generation, now)
+        return [ended, self._start(generation, reason, now)] if step is Step.SUPERSEDED else [ended]
+
+    def _start(self, generation: int, reason: str, now: float) -> RebalanceStarted:
+        self._began, self._reason, self._joins = now, reason, 1
+        self._marks.clear()
+        return RebalanceStarted(at=now, generation=generation, reason=reason)
+
+    def _end(self, outcome: RebalanceOutcome, generation: int, now: float) -> RebalanceEnded:
+        times = [self._began, *self._marks]
+        if outcome is RebalanceOutcome.TAKEN:
+            times.append(now)
+        took = [after - before for before, after in pairwise(times)]
+        joining, syncing, taking = [*took, None, None, None][:3]
+        return RebalanceEnded(
+            at=now,
+            started_at=self._began,
+            generation=generation,
+            reason=self._reason,
+            outcome=outcome,
+            joins=self._joins,
+            joining=joining,
+            syncing=syncing,
+            taking=taking,
+        )
+
+
+# -- delays and partitions
 
 _LOOKS: Final = 8
 """Partitions are looked at so many times in each `stalled_after`."""

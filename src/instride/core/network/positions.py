@@ -51,14 +51,13 @@ from instride.core.events import (
     PartitionRecovered,
     Positioned,
 )
-from instride.core.group.ownership import Ownership
-from instride.core.network.assigned_partition import AssignedPartition, Phase
+from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
 from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.held_partitions import HeldPartitions
 from instride.core.network.leaders import LeaderRequests, list_offsets
+from instride.core.ownership import Ownership
 from instride.core.telemetry_lines import words
 from instride.errors import (
     KafkaError,
@@ -98,7 +97,7 @@ class Positions:
         context: Context,
         cluster: Cluster,
         coordinator: Coordinator,
-        assigned: Callable[[], HeldPartitions],
+        assigned: Callable[[], AssignedPartitions],
     ) -> None:
         self._context = context
         self._cluster = cluster

@@ -17,10 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from instride.core.events import LATEST, Fetched
-from instride.core.network.assigned_partition import AssignedPartition
+from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions
 from instride.core.network.cluster import Cluster
 from instride.core.network.context import Context
-from instride.core.network.held_partitions import HeldPartitions
 from instride.core.network.leaders import LeaderRequests, list_offsets
 from instride.core.network.positions import Fences, Positions, note_fetch
 from instride.errors.broker import name_of_code
@@ -89,7 +88,7 @@ class LogEnds:
         context: Context,
         cluster: Cluster,
         positions: Positions,
-        assigned: Callable[[], HeldPartitions],
+        assigned: Callable[[], AssignedPartitions],
     ) -> None:
         self._context = context
         self._cluster = cluster

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from instride.config import ConsumerConfig
 from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import OwnedPartition
-from instride.core.group.ownership import Ownership
+from instride.core.ownership import Ownership
 from instride.errors import KafkaError
 from instride.records import TopicPartition
 from instride.testing.check import Judge, Violation

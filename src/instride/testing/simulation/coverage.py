@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from instride.core.group import membership, ownership
-from instride.core.group.protocol import RebalanceProtocol
-from instride.core.network import coordinator
+from instride.core import ownership
+from instride.core.network import coordinator, group
+from instride.core.ownership import RebalanceProtocol
 
 __all__ = ["Rows", "TransitionCounts", "counted_transitions", "never_taken"]
 
@@ -61,7 +61,7 @@ class TransitionCounts:
     def __init__(self) -> None:
         self.tables: dict[str, _Counting] = {
             "coordinator": _Counting(coordinator.TRANSITIONS),
-            "group": _Counting(membership.TRANSITIONS),
+            "group": _Counting(group.TRANSITIONS),
             **{f"ownership, {each.name.lower()}": _Counting(ownership.TRANSITIONS[each]) for each in _JOINED},
         }
 
@@ -82,14 +82,14 @@ def never_taken(rows: Rows) -> list[str]:
 def counted_transitions() -> Iterator[TransitionCounts]:
     """Law 2."""
     counts = TransitionCounts()
-    before = coordinator.TRANSITIONS, membership.TRANSITIONS
+    before = coordinator.TRANSITIONS, group.TRANSITIONS
     columns = dict(ownership.TRANSITIONS)
     vars(coordinator)["TRANSITIONS"] = counts.tables["coordinator"]
-    vars(membership)["TRANSITIONS"] = counts.tables["group"]
+    vars(group)["TRANSITIONS"] = counts.tables["group"]
     for each in _JOINED:
         ownership.TRANSITIONS[each] = counts.tables[f"ownership, {each.name.lower()}"]
     try:
         yield counts
     finally:
-        vars(coordinator)["TRANSITIONS"], vars(membership)["TRANSITIONS"] = before
+        vars(coordinator)["TRANSITIONS"], vars(group)["TRANSITIONS"] = before
         ownership.TRANSITIONS.update(columns)

@@ -28,7 +28,7 @@ def load(
     connections: int,
 ) -> tuple[int, int, int, int, int]:
     """The detail of the event "load". queue: of background events. queues: all that there are between the threads."""
-    held = {(each.partition, each.epoch) for each in network._held_partitions().values()}
+    held = {(each.partition, each.epoch) for each in network._assigned_partitions().values()}
     known = {(each.partition, each.epoch) for each in application._state.lists.owned.values()}
     known |= {(each.partition, each.epoch) for each in queue if isinstance(each, Fetched)}
     buffers = 2 if known - held else 1

@@ -18,7 +18,7 @@ from instride.core.application.listener import RebalanceListener
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery
 from instride.core.application.reading import Read
-from instride.core.group.ownership import Ownership
+from instride.core.ownership import Ownership
 from instride.records import OffsetAndMetadata, TopicPartition
 from instride.testing.simulation import verb_pairs
 from instride.testing.simulation.chunk import SimulatedChunk

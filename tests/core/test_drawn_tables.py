@@ -8,10 +8,10 @@ from types import ModuleType
 
 import pytest
 
-from instride.core.group import membership
-from instride.core.group.membership import GroupInput, GroupState
+from instride.core.network import group
+from instride.core.network.group import GroupInput, GroupState
 
-TOOL = Path(__file__).resolve().parents[3] / "tools" / "draw_tables.py"
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "draw_tables.py"
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def test_a_page_that_is_out_of_date_is_found_and_written_anew(
     page = tmp_path / "tables.md"
     page.write_text(tool.PAGE.read_text(encoding="utf-8") + "\nWords after it stay.\n", encoding="utf-8")
     monkeypatch.setattr(tool, "PAGE", page)
-    table = {**membership.TRANSITIONS, (GroupState.STABLE, GroupInput.SYNCED): GroupState.UNJOINED}
-    monkeypatch.setattr(membership, "TRANSITIONS", table)
+    table = {**group.TRANSITIONS, (GroupState.STABLE, GroupInput.SYNCED): GroupState.UNJOINED}
+    monkeypatch.setattr(group, "TRANSITIONS", table)
     assert tool.main(["--check"]) == 1
     assert "draw_tables" in capsys.readouterr().err
     assert tool.main([]) == 0

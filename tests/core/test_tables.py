@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from instride.core.group import membership, ownership
-from instride.core.group.membership import GroupInput, GroupState, next_group_state
-from instride.core.group.ownership import IllegalTransitionError, Ownership, OwnershipInput, next_ownership
-from instride.core.group.protocol import RebalanceProtocol
+from instride.core import ownership
 from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
+from instride.core.network.group import TRANSITIONS as GROUP_TRANSITIONS
+from instride.core.network.group import GroupInput, GroupState, next_group_state
+from instride.core.ownership import IllegalTransitionError, Ownership, OwnershipInput, RebalanceProtocol, next_ownership
 
 
 @pytest.mark.parametrize("protocol", RebalanceProtocol)
@@ -78,7 +78,7 @@ def test_the_groups_way() -> None:
 
 def test_every_pair_of_the_group_has_a_row_or_raises() -> None:
     for state, event in itertools.product(GroupState, GroupInput):
-        if (state, event) not in membership.TRANSITIONS:
+        if (state, event) not in GROUP_TRANSITIONS:
             with pytest.raises(IllegalTransitionError):
                 next_group_state(state, event)
 

@@ -1,23 +1,53 @@
-"""Who may do what with a partition: the KIP-983 table, one machine for each partition and assignment epoch.
+"""Who may do what with a partition, from its assignment to its revocation or loss (KIP-983): the table.
+
+There is one machine for each partition and assignment epoch. The story, and the file of each step:
+
+1. The group assigns the partition: OWNED. Polls return its records. (`core/network/assignment.py`)
+2. The group requests the revocation, or an eager member is to join: REVOKE_NEXT. Polls return no more records of it.
+   (`core/network/assignment.py` sends the event, `core/application/lists.py` takes it)
+3. The application delays it (`delay_revoke`): REVOKE_THEREAFTER, until the next poll. (`core/application/lists.py`)
+4. The next poll starts, and nobody delayed it: COMPLETING. (`core/application/lists.py`)
+5. The last commits have their results, and the listener has returned: REVOKED. The member joins without the partition.
+   (`core/network/assignment.py`, `core/network/group.py`)
+6. The group assigns it again before step 4: OWNED, as if nothing had happened. (`core/network/assignment.py`)
+7. The membership, or the time for the revoke, is over: LOST. (`core/network/group.py`, `core/network/assignment.py`)
+
+What an observer hears of these steps, and the events of telemetry: `core/application/ownership_view.py`.
 
 Laws
 1. The table below is the machine. A pair of state and input that it does not have is a bug and raises; a row that no
    simulated history takes is no part of it.
-2. OWNED is the only state in which records are handed out.
+2. OWNED is the only state in which polls return records.
 3. REVOKED and LOST are final. The same partition, assigned again, is a new machine with a higher epoch.
-4. Two owners share it: the application machine moves OWNED, REVOKE_NEXT and REVOKE_THEREAFTER; the network
-   machine, COMPLETING and REVOKED. What crosses between them carries the epoch.
-5. The columns of the protocols differ in one row only: what giving back means (docs/rebalance.md, rule 8).
+4. Two machines share it: the application machine moves it between OWNED, REVOKE_NEXT and REVOKE_THEREAFTER; the network
+   machine moves it to COMPLETING and REVOKED. What crosses between them carries the epoch.
+5. The columns of the protocols differ in one row only: what a reassignment means (docs/rebalance.md, rule 8).
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Final
 
-from instride.core.group.protocol import RebalanceProtocol
+__all__ = [
+    "IllegalTransitionError",
+    "Ownership",
+    "OwnershipInput",
+    "RebalanceProtocol",
+    "TRANSITIONS",
+    "next_ownership",
+]
 
-__all__ = ["TRANSITIONS", "IllegalTransitionError", "Ownership", "OwnershipInput", "next_ownership"]
+
+class RebalanceProtocol(IntEnum):
+    """The rebalance protocols, lowest first: the highest that all assignors of a consumer support is used (KIP-429).
+
+    EAGER: every partition is revoked before a join. COOPERATIVE: only what moves is. CONSUMER: KIP-848.
+    """
+
+    EAGER = 0
+    COOPERATIVE = 1
+    CONSUMER = 2
 
 
 class Ownership(Enum):
@@ -32,7 +62,7 @@ class Ownership(Enum):
 
 
 class OwnershipInput(Enum):
-    REVOCATION_REQUESTED = "the group asks for it"
+    REVOCATION_REQUESTED = "the group requests its revocation"
     DELAYED = "delay_revoke"
     POLL_STARTED = "start of a poll"
     LET_GO = "close, unsubscribe or immediate mode"
@@ -51,7 +81,7 @@ _I = OwnershipInput
 # What is the same in every protocol.
 _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
     (_S.OWNED, _I.REVOCATION_REQUESTED): _S.REVOKE_NEXT,
-    (_S.OWNED, _I.DELAYED): _S.OWNED,  # it was given back: nothing to delay
+    (_S.OWNED, _I.DELAYED): _S.OWNED,  # it was reassigned: nothing to delay
     (_S.OWNED, _I.LET_GO): _S.COMPLETING,
     (_S.OWNED, _I.REASSIGNED): _S.OWNED,
     (_S.OWNED, _I.LOST): _S.LOST,

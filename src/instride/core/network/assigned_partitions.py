@@ -1,44 +1,50 @@
-"""One partition of the assignment, in one epoch, as the network side knows it.
+"""The network side's partitions: each one that is assigned, in its epoch, and the table of them all.
 
-Laws
+Laws of one partition (`AssignedPartition`)
 1. `offset` is where to fetch next; it is known in the phase FETCHING only.
-2. What was asked under an older fetch_number (a seek, a giving back, a refusal came between), or of a topic that was
-   deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
-3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really held of it:
-   a piece that was decoded keeps all of its memory until its last record is consumed.
-4. `undecoded` is what came from `offset` on and waits for room to be decoded; what voids a fetch voids it.
-5. Whatever is set of it is noted in `changed`: so the parts of the machine look at what has changed, and at nothing
-   else (`held_partitions`).
+2. What was requested under an older fetch_number (a seek, a reassignment, a refusal came between), or of a topic that
+   was deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
+3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really in memory of
+   it: a piece that was decoded keeps all of its memory until its last record is consumed.
+4. `undecoded` is what came from `offset` on and waits for capacity to be decoded; what ends a fetch number drops it.
+5. Each attribute that is set puts the partition into `changed`: so the parts of the machine look at what has changed,
+   and at nothing else.
 6. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
    until it succeeds; one whose error no time mends (`trouble` is None) waits for a seek.
+
+Laws of the table (`AssignedPartitions`)
+T1. A turn costs by what has changed: no part of the machine walks over all partitions in each turn. The next question
+    to the table counts what is in `changed`.
+T2. A partition without demand has no share of the buffer: it is at its end, and nothing of it is buffered.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple, TypeVar
 
 from instride.core.events import COMMITTED, EARLIEST, SetPosition
-from instride.core.group.ownership import Ownership
 from instride.core.network.backoff import Backoff
+from instride.core.ownership import Ownership
 from instride.records import TopicPartition
 from instride.telemetry import ResetCause
 from instride.wire.api import NO_TOPIC_ID
 from instride.wire.chunk import UndecodedRecords
 
-__all__ = ["Arrival", "AssignedPartition", "Kept", "Phase", "Undecoded"]
+__all__ = ["Arrival", "AssignedPartition", "AssignedPartitions", "Kept", "Phase", "Undecoded", "keep"]
 
-
-# Without a note (law 5).
+# Sets an attribute without a note in `changed` (law 5).
 _set = object.__setattr__
 
 
 class Phase(Enum):
     """How far it is on the way to its records."""
 
-    FIND_COMMITTED = "its committed offset is asked for"
-    FIND_OFFSET = "an end of its log is asked for"
+    FIND_COMMITTED = "its committed offset is requested"
+    FIND_OFFSET = "an end of its log is requested"
     VERIFY_RANGE = "its leader calls the next offset out of range: do the ends of its log say so, too"
     VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
@@ -272,3 +278,182 @@ class AssignedPartition:
             self.kept_bytes -= piece.nbytes
         if self.kept:
             self.kept[0].records -= records
+
+
+# However few have demand, so many share the buffer, if so many are assigned: one that fills up leaves some to others.
+_SHARERS = 16
+
+_Group = dict[AssignedPartition, None]
+K = TypeVar("K")
+
+
+class _Standing(NamedTuple):
+    """What was counted of one partition. flows: a poll may take what is buffered of it."""
+
+    phase: Phase | None = None
+    pending: bool = False
+    unchecked: bool = False
+    undecoded: bool = False
+    demand: bool = False
+    owned: bool = False
+    flows: bool = False
+    kept: int = 0
+    records: int = 0
+
+
+class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
+    """Not thread-safe: the assignment owns it. Changed by `add`, `remove` and `clear` alone; whoever asks may not
+    change it, nor a partition, while it goes over what it got as an iterator.
+
+    changed: to be taken note of; every partition of this table shares it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: _Group = {}
+        self._changed_for_fetches: _Group = {}
+        self._counted: dict[AssignedPartition, _Standing] = {}
+        self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
+        self._pending: _Group = {}
+        self._unchecked: _Group = {}
+        self._undecoded: _Group = {}
+        self._demand = self._owned = 0
+        self._kept = self._flowing_kept = self._flowing_records = 0
+        self._of_topic: dict[str, int] = {}
+        self._topics: frozenset[str] = frozenset()
+
+    def add(self, assigned: AssignedPartition) -> None:
+        self[assigned.partition] = assigned
+        self.changed[assigned] = None
+        topic = assigned.partition.topic
+        if topic not in self._of_topic:
+            self._topics |= {topic}
+        self._of_topic[topic] = self._of_topic.get(topic, 0) + 1
+
+    def remove(self, partition: TopicPartition) -> AssignedPartition:
+        assigned = self.pop(partition)
+        self.changed[assigned] = None
+        topic = partition.topic
+        self._of_topic[topic] -= 1
+        if not self._of_topic[topic]:
+            del self._of_topic[topic]
+            self._topics -= {topic}
+        return assigned
+
+    def clear(self) -> None:
+        for partition in list(self):
+            self.remove(partition)
+
+    # -- what is asked
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return self._topics
+
+    def in_phase(self, phase: Phase) -> list[AssignedPartition]:
+        self._take_note()
+        return list(self._of_phase[phase])
+
+    def pending(self) -> list[AssignedPartition]:
+        """Those that are not simply owned: their revocation was requested, or completes."""
+        self._take_note()
+        return list(self._pending)
+
+    def unchecked(self) -> list[AssignedPartition]:
+        """Those that no metadata was compared with since their position is known."""
+        self._take_note()
+        return list(self._unchecked)
+
+    def undecoded(self) -> list[AssignedPartition]:
+        """Of which something came that is not decoded."""
+        self._take_note()
+        return list(self._undecoded)
+
+    def changed_for_fetches(self) -> Iterator[AssignedPartition]:
+        """What has changed since this was asked last, those that are held no more included."""
+        self._take_note()
+        changed, self._changed_for_fetches = self._changed_for_fetches, {}
+        return iter(changed)
+
+    @property
+    def sharers(self) -> int:
+        """How many partitions share the buffer (T2); one at least."""
+        self._take_note()
+        return max(1, self._demand, min(self._owned, _SHARERS))
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that decoded records keep."""
+        self._take_note()
+        return self._kept
+
+    @property
+    def flowing_kept_bytes(self) -> int:
+        """The same, of records that a poll may take."""
+        self._take_note()
+        return self._flowing_kept
+
+    @property
+    def flowing_records(self) -> int:
+        """How many records are buffered that a poll may take."""
+        self._take_note()
+        return self._flowing_records
+
+    # -- inside
+
+    def _take_note(self) -> None:
+        """T1."""
+        if not self.changed:
+            return
+        changed = list(self.changed)
+        self.changed.clear()
+        for assigned in changed:
+            self._changed_for_fetches[assigned] = None
+            before = self._counted.pop(assigned, _NOTHING)
+            after = _NOTHING
+            if self.get(assigned.partition) is assigned:
+                after = self._counted[assigned] = _standing(assigned)
+            if before != after:
+                self._count(assigned, before, after)
+
+    def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
+        if before.phase is not after.phase:
+            if before.phase is not None:
+                del self._of_phase[before.phase][assigned]
+            if after.phase is not None:
+                self._of_phase[after.phase][assigned] = None
+        keep(self._pending, assigned, wanted=after.pending)
+        keep(self._unchecked, assigned, wanted=after.unchecked)
+        keep(self._undecoded, assigned, wanted=after.undecoded)
+        self._demand += after.demand - before.demand
+        self._owned += after.owned - before.owned
+        self._kept += after.kept - before.kept
+        self._flowing_kept += after.kept * after.flows - before.kept * before.flows
+        self._flowing_records += after.records * after.flows - before.records * before.flows
+
+
+_NOTHING = _Standing()
+
+
+def _standing(assigned: AssignedPartition) -> _Standing:
+    owned, undecoded = assigned.state is Ownership.OWNED, assigned.undecoded is not None
+    wants = assigned.fetchable and (assigned.lagging or assigned.known_end < 0)
+    return _Standing(
+        phase=assigned.phase,
+        pending=not owned,
+        unchecked=assigned.checked < 0,
+        undecoded=undecoded,
+        demand=owned and (wants or undecoded or assigned.records > 0),
+        owned=owned,
+        flows=owned and not assigned.paused,
+        kept=assigned.kept_bytes,
+        records=assigned.records,
+    )
+
+
+def keep(group: dict[K, None], key: K, *, wanted: bool) -> None:
+    """Have it in the group, or have it not. A dict is a set that keeps its order."""
+    if wanted:
+        group[key] = None
+    else:
+        group.pop(key, None)
