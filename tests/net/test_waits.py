@@ -17,8 +17,11 @@ import pytest
 import instride.net.mailbox
 import instride.net.thread
 from instride import Consumer, TopicPartition
+from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.core.events import Polled, Wakeup
+from instride.core.events import CallCompleted, CallsCompleted, Polled, Wakeup
+from instride.core.network.actions import Deliver
+from instride.errors import KafkaTimeoutError
 from instride.net.mailbox import Mailbox
 from instride.net.thread import NetworkThread
 
@@ -96,12 +99,14 @@ class Machine:
     def __init__(self) -> None:
         self.handled: list[tuple[object, float]] = []
         self.at = float("inf")
+        self.actions: list[Any] = []
 
     def handle(self, event: object, now: float) -> None:
         self.handled.append((event, now))
 
     def tick(self, now: float) -> list[Any]:
-        return []
+        due, self.actions = self.actions, []
+        return due
 
     def deadline(self) -> float:
         return self.at
@@ -179,6 +184,20 @@ def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> N
     turns.thread._turn()
     turns.thread._turn()
     assert turns.machine.handled == [(Polled(), 1000.0)], "a lost wake-up: the event waited for a time-out"
+
+
+def test_futures_of_calls_that_were_completed_together_are_resolved_each(turns: Turns) -> None:
+    error = KafkaTimeoutError("late")
+    futures = [turns.thread.future(call) for call in range(4)]
+    calls = (CallCompleted(call=0, result=CommitResult()), CallCompleted(call=1, error=error), CallCompleted(call=77))
+    turns.machine.actions = [
+        Deliver(event=CallsCompleted(calls=calls)),
+        Deliver(event=CallCompleted(call=2, error=error)),
+    ]
+    turns.thread._turn()
+    assert futures[0].result(timeout=0) == CommitResult()
+    assert [each.exception(timeout=0) for each in futures[1:3]] == [error, error]
+    assert not futures[3].done()
 
 
 def test_a_wake_up_is_taken_once(turns: Turns) -> None:

@@ -4,7 +4,8 @@ Laws
 1. Application events go down to the network machine, background events come up to the application machine.
 2. Each queue is first in, first out. No event is lost; those of one kind keep their order.
 3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
-4. An event with a `call` number is answered exactly once by `CallCompleted`, at its deadline at the latest.
+4. An event with a `call` number is answered exactly once by `CallCompleted`, at its deadline at the latest; those that
+   come one directly after the other come as one event, `CallsCompleted`.
 5. Events are immutable; what they carry is not touched by the sender afterwards.
 6. `at` says when the network side knew of it, by the machine's clock. It is for telemetry only: nothing else reads it,
    and two events that differ in it are equal.
@@ -28,6 +29,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "CallCompleted",
+    "CallsCompleted",
     "ApplicationEvent",
     "Assign",
     "Assigned",
@@ -462,6 +464,13 @@ class CallCompleted:
     committed: Mapping[TopicPartition, KafkaError | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsCompleted:
+    """The answers to several calls, in their order: the end of a commit outage has one for each commit that waited."""
+
+    calls: tuple[CallCompleted, ...]
+
+
 BackgroundEvent = (
     ErrorRaised
     | Wakeup
@@ -480,4 +489,5 @@ BackgroundEvent = (
     | PartitionFailed
     | PartitionRecovered
     | CallCompleted
+    | CallsCompleted
 )

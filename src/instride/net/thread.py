@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.core.events import ApplicationEvent, BackgroundEvent, CallCompleted
+from instride.core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted
 from instride.core.network.actions import (
     Action,
     CloseConnection,
@@ -256,7 +256,7 @@ class NetworkThread:
             match action:
                 case Deliver():
                     delivered.append(action.event)
-                    self._resolve_future(action.event)
+                    self._resolve_futures(action.event)
                 case Transmit():
                     self._transmit(action)
                 case OpenConnection():
@@ -412,9 +412,15 @@ class NetworkThread:
 
     # -- the end
 
-    def _resolve_future(self, event: BackgroundEvent) -> None:
-        if not isinstance(event, CallCompleted):
-            return
+    def _resolve_futures(self, event: BackgroundEvent) -> None:
+        match event:
+            case CallCompleted():
+                self._resolve_future(event)
+            case CallsCompleted():
+                for each in event.calls:
+                    self._resolve_future(each)
+
+    def _resolve_future(self, event: CallCompleted) -> None:
         future = self._futures.pop(event.call, None)
         if future is None:
             return

@@ -17,6 +17,7 @@ from instride.core.events import (
     Assigned,
     BackgroundEvent,
     CallCompleted,
+    CallsCompleted,
     Commit,
     CommitsSettled,
     Positioned,
@@ -168,6 +169,24 @@ def test_an_answer_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Scri
     owner.up(CallCompleted(call=call, error=KafkaTimeoutError("late")))
     owner.poll()
     assert set(made.outcomes.values()) == {CommitOutcome.FAILED}
+
+
+@pytest.mark.rule("13")
+def test_answers_that_came_as_one_are_settled_each_and_an_interrupt_among_them_loses_none(owner: Script) -> None:
+    def interrupted(partition: Any, entry: CommitEntry, outcome: CommitOutcome) -> None:
+        raise KeyboardInterrupt
+
+    made = [Settled(p0=entry(4)), Settled(p0=entry(5)), Settled(p1=entry(3))]
+    made[0].snapshot = CommitSnapshot({tp(0): entry(4)}, interrupted)
+    calls = [owner.machine.commit_async(owner.now, each.snapshot) for each in made]
+    answers = (CallCompleted(call=call, committed={tp(0): None, tp(1): None}) for call in calls)
+    owner.up(CallsCompleted(calls=tuple(answers)))
+    with pytest.raises(KeyboardInterrupt):
+        owner.poll()
+    assert made[1].outcomes == {}
+    owner.poll()
+    committed = CommitOutcome.COMMITTED
+    assert [each.outcomes for each in made] == [{}, {0: committed}, {1: committed}]
 
 
 @pytest.mark.requirement("KIP-983/6")

@@ -14,6 +14,7 @@ from instride.core.events import (
     Assigned,
     BackgroundEvent,
     CallCompleted,
+    CallsCompleted,
     Commit,
     CompleteRevoke,
     FetchOffsets,
@@ -82,6 +83,8 @@ class NetworkScript:
         self.coordinator_host = "b"
         self.waiting: list[Transmit] = []
         self.delivered: list[BackgroundEvent] = []
+        # How many events came up; several completed calls may be one.
+        self.events = 0
         self.logs: list[str] = []
         self.levels: list[int] = []
         self.stopped = False
@@ -135,12 +138,16 @@ class NetworkScript:
                 self.open.discard(action.key)
                 self.waiting = [each for each in self.waiting if each.key != action.key]
             case Deliver():
-                self.delivered.append(action.event)
+                self.events += 1
+                self.delivered += self._single(action.event)
             case Log():
                 self.logs.append(action.message)
                 self.levels.append(action.level)
             case Stop():
                 self.stopped = True
+
+    def _single(self, event: BackgroundEvent) -> Sequence[BackgroundEvent]:
+        return event.calls if isinstance(event, CallsCompleted) else [event]
 
     def _answer_at_once(self, action: Transmit) -> None:
         request = action.request

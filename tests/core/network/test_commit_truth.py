@@ -6,7 +6,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry, CommitResult
-from instride.core.events import CallCompleted, Commit
+from instride.core.events import CallCompleted, Close, Commit
 from instride.errors import (
     BrokerResponseError,
     CommitOvertakenError,
@@ -25,6 +25,7 @@ METADATA_TOO_LARGE = 12
 NOT_AUTHORIZED = 29
 LOADING = 14
 REBALANCE_IN_PROGRESS = 27
+UNKNOWN_MEMBER_ID = 25
 
 
 @pytest.fixture
@@ -509,6 +510,30 @@ def test_the_work_of_a_turn_in_an_outage_follows_the_partitions_and_not_the_call
     assert len(found) == 20_001
     overtaken = [each for each in found.values() if isinstance(each.committed[tp(0)], CommitOvertakenError)]
     assert len(overtaken) == 20_000
+
+
+@pytest.mark.rule("20")
+@pytest.mark.parametrize("ends", ["accepted", "lost", "closed"])
+def test_the_results_of_an_outage_arrive_in_events_by_partition_and_not_by_call(
+    script: NetworkScript, ends: str
+) -> None:
+    script.commit({0: 1, 1: 1}, timeout=5000.0)
+    script.commit({0: 2, 1: 2}, timeout=5000.0)
+    counted_commits(script, 2000, 253)
+    script.take(CallCompleted)
+    before = script.events
+    if ends == "accepted":
+        script.committed()
+        assert script.committed() == {0: 2252, 1: 2252}
+    elif ends == "lost":
+        script.heartbeat(UNKNOWN_MEMBER_ID)
+        script.response(api.OffsetCommit, TransportError("gone"))
+    else:
+        script.response(api.OffsetCommit, TransportError("gone"))
+        script.do(Close(call=7000, deadline=script.now + 1.0))
+        script.pass_time(1.1)
+    assert len(answers(script)) >= 255
+    assert script.events - before < 10
 
 
 def test_deadlines_of_what_was_answered_are_forgotten() -> None:

@@ -14,6 +14,7 @@ from instride.core.events import (
     Assigned,
     BackgroundEvent,
     CallCompleted,
+    CallsCompleted,
     CommitsSettled,
     Consumed,
     DeadlineMoved,
@@ -44,6 +45,8 @@ def drain(state: ApplicationState) -> None:
     """
     if state.inbox.early:
         apply_early(state, tuple(state.inbox.early))
+    if state.inbox.completed:
+        _settle_all(state)  # of a drain that was interrupted
     while state.queue:
         event = state.queue[0]
         writes = _apply(state, event)
@@ -51,8 +54,8 @@ def drain(state: ApplicationState) -> None:
             at_once([(state.queue.index, event, 0, 1), (state.queue.popleft,), *writes])
         except ValueError:
             continue  # that handler was quicker
-        if isinstance(event, CallCompleted):
-            _settle(state, event)
+        if state.inbox.completed:
+            _settle_all(state)
 
 
 def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
@@ -74,8 +77,12 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
             return [(setattr, inbox, "woken", True)]
         case Noticed():
             state.holdings.noticed(event.event)
-        case CallCompleted() | LeaseRenewed():
-            pass  # the first is settled below; the second only wakes, and the lease itself is compared
+        case CallCompleted():
+            return [(inbox.completed.append, event)]
+        case CallsCompleted():
+            return [(inbox.completed.extend, event.calls)]
+        case LeaseRenewed():
+            pass  # it only wakes: the lease itself is compared
         case _:
             assert_never(event)
     return []
@@ -145,6 +152,16 @@ def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:
         return []
     left = (event.epoch, event.fetch_number, len(event.chunk), event.chunk.nbytes)
     return [(state.send, Consumed(partitions={event.partition: left}))]
+
+
+def _settle_all(state: ApplicationState) -> None:
+    """Each leaves before it is settled: a handler of a signal may settle the others meanwhile."""
+    while True:
+        try:
+            event = state.inbox.completed.popleft()
+        except IndexError:
+            return
+        _settle(state, event)
 
 
 def _settle(state: ApplicationState, event: CallCompleted) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from instride.core.application.writes import Write
 from instride.core.events import (
     Assigned,
+    CallCompleted,
     CommitsSettled,
     Epochs,
     Fetched,
@@ -41,7 +42,7 @@ Data = Fetched | Positioned | PartitionFailed | PartitionRecovered
 class Inbox:
     """Queues by kind. Not thread-safe: the application machine owns it."""
 
-    __slots__ = ("changes", "completions", "early", "errors", "losses", "woken")
+    __slots__ = ("changes", "completed", "completions", "early", "errors", "losses", "woken")
 
     def __init__(self) -> None:
         self.woken = False
@@ -49,6 +50,8 @@ class Inbox:
         self.losses: deque[Lost] = deque()
         self.changes: deque[Change] = deque()
         self.completions: deque[Completion] = deque()
+        # Calls whose caller is to hear of it.
+        self.completed: deque[CallCompleted] = deque()
         # By epoch.
         self.early: dict[TopicPartition, dict[int, deque[Data]]] = {}
 

@@ -18,10 +18,21 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 
 from instride.config import ConsumerConfig
-from instride.core.events import Assigned, BackgroundEvent, ErrorRaised, Lost, Reassigned, RevocationRequested, Revoked
+from instride.core.events import (
+    Assigned,
+    BackgroundEvent,
+    CallCompleted,
+    CallsCompleted,
+    ErrorRaised,
+    Lost,
+    Reassigned,
+    RevocationRequested,
+    Revoked,
+)
 from instride.core.network.actions import Action, Deliver, Log
 from instride.core.network.backoff import Backoff
 from instride.core.network.connections import Connections
@@ -158,6 +169,12 @@ class Context:
         self.on_deliver(event)
         self.out.append(Deliver(event=event))
 
+    def take_actions(self) -> list[Action]:
+        """All that are to be done now."""
+        actions = _gathered(self.out)
+        self.out.clear()
+        return actions
+
     def log(self, level: int, message: str) -> None:
         """No line comes again and again (`Lines`)."""
         line = self._lines.say(level, message, self.now)
@@ -166,3 +183,19 @@ class Context:
 
     def backoff(self, *, together: bool = False) -> Backoff:
         return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random, together=together)
+
+
+def _gathered(actions: list[Action]) -> list[Action]:
+    """Calls that were completed one directly after the other are one event, as many as an outage may have gathered."""
+    gathered: list[Action] = []
+    for _, run in groupby(actions, _completes_a_call):
+        part = list(run)
+        calls = tuple(
+            each.event for each in part if isinstance(each, Deliver) and isinstance(each.event, CallCompleted)
+        )
+        gathered += [Deliver(event=CallsCompleted(calls=calls))] if len(calls) > 1 else part
+    return gathered
+
+
+def _completes_a_call(action: Action) -> bool:
+    return isinstance(action, Deliver) and isinstance(action.event, CallCompleted)

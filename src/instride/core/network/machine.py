@@ -301,9 +301,7 @@ class NetworkMachine:
                 self._deadline = self._poll_parts(now)
                 rounds += 1
         self._monitor.poll(now)
-        actions = list(self._context.out)
-        self._context.out.clear()
-        return actions
+        return self._context.take_actions()
 
     def deadline(self) -> float:
         """When to tick next if nothing comes in: at once where something did since the last tick."""
