@@ -36,7 +36,15 @@ __all__ = ["Tap"]
 
 _NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR
 _FOREVER = float("inf")
-_WATCHED = (api.OffsetCommit, api.OffsetFetch, api.Heartbeat, api.JoinGroup, api.SyncGroup, api.LeaveGroup)
+_WATCHED = (
+    api.OffsetCommit,
+    api.OffsetFetch,
+    api.Heartbeat,
+    api.JoinGroup,
+    api.SyncGroup,
+    api.LeaveGroup,
+    api.FindCoordinator,
+)
 
 
 class Tap:
@@ -118,6 +126,8 @@ class Tap:
                 self._say("commit answered", number, codes)
             case api.OffsetCommit(), _:
                 self._unanswered(number, request)
+            case api.FindCoordinator(), api.FindCoordinatorResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED):
+                self._say("group refused")
             case api.OffsetFetch(), api.OffsetFetchResponse():
                 self._looked_up(request, response)
             # Well, rebalancing, or of an older generation: the coordinator looks at the generation of members only.

@@ -50,6 +50,11 @@ def tp(partition: int, topic: str = "t") -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
+def single(event: BackgroundEvent) -> Sequence[BackgroundEvent]:
+    """Calls that were completed together, each as an event of its own."""
+    return event.calls if isinstance(event, CallsCompleted) else [event]
+
+
 class NetworkScript:
     """One network machine against brokers that say what the test says.
 
@@ -139,15 +144,12 @@ class NetworkScript:
                 self.waiting = [each for each in self.waiting if each.key != action.key]
             case Deliver():
                 self.events += 1
-                self.delivered += self._single(action.event)
+                self.delivered += single(action.event)
             case Log():
                 self.logs.append(action.message)
                 self.levels.append(action.level)
             case Stop():
                 self.stopped = True
-
-    def _single(self, event: BackgroundEvent) -> Sequence[BackgroundEvent]:
-        return event.calls if isinstance(event, CallsCompleted) else [event]
 
     def _answer_at_once(self, action: Transmit) -> None:
         request = action.request

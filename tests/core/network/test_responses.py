@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network_script import NetworkScript, tp
+from network_script import NetworkScript, single, tp
 
 from instride.commits import CommitEntry
 from instride.core import events
@@ -73,9 +73,10 @@ class Timed(NetworkScript):
 
     def _act(self, action: Action) -> None:
         super()._act(action)
-        if isinstance(action, Deliver) and isinstance(action.event, CallCompleted):
-            assert not self.stopped, "after the end nobody listens"
-            self.answered_at.setdefault(action.event.call, []).append(self.now)
+        for event in single(action.event) if isinstance(action, Deliver) else ():
+            if isinstance(event, CallCompleted):
+                assert not self.stopped, "after the end nobody listens"
+                self.answered_at.setdefault(event.call, []).append(self.now)
 
     def ask(self, kind: str, timeout: float) -> None:
         self._number += 1

@@ -48,6 +48,12 @@ def refused(code: int) -> list[Say | float]:
     return [*READS, *ASKED, *sent, *again]
 
 
+def refused_at_once() -> list[Say | float]:
+    """The same, by the brokers that are asked who coordinates the group."""
+    again: list[Say] = [*TO_B, ("B", "looked up", P, None, 0), ("B", "positioned", P, 7, 0), poll("B", 0, 4, epoch=7)]
+    return [*READS, *ASKED, ("A", "group refused"), *again]
+
+
 ALIVE: Say = ("A", "alive", 1e6 - 1)
 CLIENTS: dict[str, Any] = {"view": "clients", "gap": None, "delay": None, "rebalance": None}
 Broken = tuple[str, str, list[Say | float], dict[str, Any]]
@@ -624,6 +630,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {"kind": "faults"},
     ),
+    "who may not ask for its group": (refused_at_once(), {"kind": "faults"}),
     "who was fenced by its twin": ([*refused(82)], {"kind": "faults"}),
     "who missed a barrier cannot know": (
         [*READS, ("A", "evicted", "it did not join in time"), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],

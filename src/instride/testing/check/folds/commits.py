@@ -64,6 +64,12 @@ def _commit_failed(state: HistoryState, event: Event) -> None:
         each.excused = True
 
 
+def _group_refused(state: HistoryState, event: Event) -> None:
+    """What it has finished cannot be committed: its user is told, and it may come again."""
+    for each in state.live[event.who].values():
+        each.excused = True
+
+
 def _own_offsets(state: HistoryState, event: Event) -> None:
     state.own[event.who].update(event.detail[0])
 
@@ -77,6 +83,7 @@ FOLDS: Folds = {
     "commit answered": _answered,
     "commit": _commit,
     "commit failed": _commit_failed,
+    "group refused": _group_refused,
     "own offsets": _own_offsets,
     "stored": _stored,
 }
