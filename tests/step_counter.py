@@ -30,3 +30,20 @@ def steps(action: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return executed
+
+
+def calls(action: Callable[[], object]) -> int:
+    """How many functions are called by it, also of those that are written in C."""
+    made = 0
+
+    def count(_frame: FrameType, event: str, _arg: Any) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return made

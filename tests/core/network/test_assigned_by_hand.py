@@ -39,6 +39,15 @@ def outcomes(script: NetworkScript) -> dict[int, Exception | None]:
     return {each.call: each.committed[tp(0)] for each in script.take(CallCompleted)}
 
 
+def test_what_waits_for_the_first_metadata_does_not_back_off_as_well() -> None:
+    script = NetworkScript(group_id=None)
+    script.hold_metadata = True
+    script.do(assign(p0=1, p1=2))
+    script.pass_time(5.0)
+    script.response(api.Metadata, script.metadata(script.asked(api.Metadata)))
+    assert set(script.asked(api.ListOffsets).timestamps) == {tp(0), tp(1)}
+
+
 def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: NetworkScript) -> None:
     script.do(assign(p0=1, p1=2))
     script.do(assign(p1=2, p2=3))

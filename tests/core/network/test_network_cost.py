@@ -8,10 +8,10 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride.commits import CommitEntry
-from instride.core.events import Commit, Lost, Pause, Polled
+from instride.core.events import Assign, Commit, Lost, Pause, Polled
 from instride.core.network.ranges import RangeChunk
 from instride.wire import api
-from step_counter import steps
+from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")
 
@@ -74,6 +74,30 @@ def commit_one_by_one(many: int) -> Callable[[], object]:
 def test_twice_the_partitions_take_twice_the_steps(situation: Callable[[int], Callable[[], object]]) -> None:
     few, many = steps(situation(FEW)), steps(situation(2 * FEW))
     assert many <= 2.1 * few, f"{few} steps with {FEW} partitions, {many} with twice as many"
+
+
+def assign_by_hand(many: int) -> Callable[[], object]:
+    """Until every partition is in a fetch session, at its end."""
+    script = NetworkScript(topics={"t": many}, group_id=None)
+    wanted = Assign(partitions={tp(p): p + 1 for p in range(many)})
+    starts = api.ListOffsetsResponse(offsets={tp(p): api.ListedOffset(offset=0) for p in range(many)})
+    ends: dict[api.Partition, api.FetchedPartition] = {
+        tp(p): api.FetchedPartition(high_watermark=0, next_offset=0) for p in range(many)
+    }
+
+    def assign() -> None:
+        script.do(wanted)
+        script.response(api.ListOffsets, starts)
+        script.response(api.Fetch, api.FetchResponse(session_id=7, partitions=ends))
+        script.response(api.Fetch, api.FetchResponse(session_id=7))
+
+    return assign
+
+
+def test_a_partition_that_is_assigned_takes_as_many_calls_among_ten_times_as_many() -> None:
+    few, many = calls(assign_by_hand(FEW)) / FEW, calls(assign_by_hand(10 * FEW)) / (10 * FEW)
+    assert many <= few, f"{few} calls a partition among {FEW}, {many} among ten times as many"
+    assert many <= 310
 
 
 def idle(many: int) -> NetworkScript:

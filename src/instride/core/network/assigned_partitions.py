@@ -24,7 +24,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+from uuid import UUID
 
 from instride.core.events import COMMITTED, EARLIEST, SetPosition
 from instride.core.network.backoff import Backoff
@@ -49,6 +50,8 @@ class Phase(Enum):
     VALIDATE = "its leader has changed: is the next offset still one of the log"
     FETCHING = "its next offset is known"
     FAILED = "it has failed: it waits for its next try, or for a seek"
+
+    __hash__ = object.__hash__  # each is one object; Enum's own is a function in Python
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,6 +79,55 @@ class Undecoded:
 
 class AssignedPartition:
     """Not thread-safe: the network machine owns it."""
+
+    changed: dict[AssignedPartition, None]
+    partition: TopicPartition
+    epoch: int
+    backoff: Backoff
+    # Between two looks whether its offset is out of range. Only records that arrive end its growth.
+    doubt: Backoff
+    # Ownership
+    state: Ownership
+    deadline: float
+    # How long after its deadline commits of it are waited for.
+    grace: float
+    settled_told: bool
+    listener_done: bool
+    # Position
+    phase: Phase
+    failed_in: Phase
+    trouble: Backoff | None
+    alone: bool
+    asking: bool
+    timestamp: int
+    offset: int
+    leader_epoch: int
+    seek_number: int
+    fetch_number: int
+    reset_number: int
+    corrupt_at: int
+    known_end: int
+    # What its last fetch met; empty where that was answered well. For telemetry.
+    fetch_error: str
+    # Why it is to be reset, and from where: until the new position is known.
+    reset_cause: ResetCause
+    reset_from: int | None
+    # Where to fetch instead of the leader (KIP-392): a node, and until when.
+    replica: tuple[int, float] | None
+    # The metadata's version in which leader and topic were last compared, and the leader epoch it is valid under.
+    checked: int
+    validated: int
+    # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
+    topic_id: UUID
+    topic_number: int
+    stale_seek_number: int
+    # Buffer
+    paused: bool
+    records: int
+    nbytes: int
+    kept: deque[Kept]
+    kept_bytes: int
+    undecoded: Undecoded | None
 
     __slots__ = (
         "alone",
@@ -127,55 +179,11 @@ class AssignedPartition:
         changed: dict[AssignedPartition, None] | None = None,
     ) -> None:
         """changed: of the table that it will be in."""
-        self.changed: dict[AssignedPartition, None]
+        own = {"partition": partition, "epoch": epoch, "backoff": backoff, "doubt": doubt, "kept": deque()}
         _set(self, "changed", {} if changed is None else changed)
-        self.partition = partition
-        self.epoch = epoch
-        self.backoff = backoff
-        # Between two looks whether its offset is out of range. Only records that arrive end its growth.
-        self.doubt = doubt
-        # Ownership
-        self.state = Ownership.OWNED
-        self.deadline = float("inf")
-        # How long after its deadline commits of it are waited for.
-        self.grace = 0.0
-        self.settled_told = False
-        self.listener_done = False
-        # Position
-        self.phase = Phase.FIND_COMMITTED
-        self.failed_in = Phase.FIND_COMMITTED
-        self.trouble: Backoff | None = None
-        self.alone = False
-        self.asking = False
-        self.timestamp = EARLIEST
-        self.offset = -1
-        self.leader_epoch = -1
-        self.seek_number = 0
-        self.fetch_number = 0
-        self.reset_number = 0
-        self.corrupt_at = -1
-        self.known_end = -1
-        # What its last fetch met; empty where that was answered well. For telemetry.
-        self.fetch_error = "no fetch of it was answered yet"
-        # Why it is to be reset, and from where: until the new position is known.
-        self.reset_cause = ResetCause.OUT_OF_RANGE
-        self.reset_from: int | None = None
-        # Where to fetch instead of the leader (KIP-392): a node, and until when.
-        self.replica: tuple[int, float] | None = None
-        # The metadata's version in which leader and topic were last compared, and the leader epoch it is valid under.
-        self.checked = -1
-        self.validated = -1
-        # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
-        self.topic_id = NO_TOPIC_ID
-        self.topic_number = 0
-        self.stale_seek_number = -1
-        # Buffer
-        self.paused = False
-        self.records = 0
-        self.nbytes = 0
-        self.kept: deque[Kept] = deque()
-        self.kept_bytes = 0
-        self.undecoded: Undecoded | None = None
+        for name, value in (*_AT_FIRST, *own.items()):
+            _set(self, name, value)  # one note of all of it is enough
+        self.changed[self] = None
 
     def __setattr__(self, name: str, value: object) -> None:
         """Law 5."""
@@ -280,6 +288,43 @@ class AssignedPartition:
             self.kept[0].records -= records
 
 
+_AT_FIRST: tuple[tuple[str, object], ...] = (
+    ("state", Ownership.OWNED),
+    ("deadline", float("inf")),
+    ("grace", 0.0),
+    ("settled_told", False),
+    ("listener_done", False),
+    ("phase", Phase.FIND_COMMITTED),
+    ("failed_in", Phase.FIND_COMMITTED),
+    ("trouble", None),
+    ("alone", False),
+    ("asking", False),
+    ("timestamp", EARLIEST),
+    ("offset", -1),
+    ("leader_epoch", -1),
+    ("seek_number", 0),
+    ("fetch_number", 0),
+    ("reset_number", 0),
+    ("corrupt_at", -1),
+    ("known_end", -1),
+    ("fetch_error", "no fetch of it was answered yet"),
+    ("reset_cause", ResetCause.OUT_OF_RANGE),
+    ("reset_from", None),
+    ("replica", None),
+    ("checked", -1),
+    ("validated", -1),
+    ("topic_id", NO_TOPIC_ID),
+    ("topic_number", 0),
+    ("stale_seek_number", -1),
+    ("paused", False),
+    ("records", 0),
+    ("nbytes", 0),
+    ("kept_bytes", 0),
+    ("undecoded", None),
+)
+"""What a partition is like when it is assigned. Set without `__setattr__`, which would note each of them."""
+
+
 # However few have demand, so many share the buffer, if so many are assigned: one that fills up leaves some to others.
 _SHARERS = 16
 
@@ -287,18 +332,9 @@ _Group = dict[AssignedPartition, None]
 K = TypeVar("K")
 
 
-class _Standing(NamedTuple):
-    """What was counted of one partition. flows: a poll may take what is buffered of it."""
-
-    phase: Phase | None = None
-    pending: bool = False
-    unchecked: bool = False
-    undecoded: bool = False
-    demand: bool = False
-    owned: bool = False
-    flows: bool = False
-    kept: int = 0
-    records: int = 0
+# What was counted of one partition: phase, pending, unchecked, undecoded, demand, owned, flows (a poll may take what is
+# buffered of it), kept bytes, records. A plain tuple: one is made for each partition that changed, in every turn.
+_Standing = tuple[Phase | None, bool, bool, bool, bool, bool, bool, int, int]
 
 
 class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
@@ -417,37 +453,44 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
                 self._count(assigned, before, after)
 
     def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
-        if before.phase is not after.phase:
-            if before.phase is not None:
-                del self._of_phase[before.phase][assigned]
-            if after.phase is not None:
-                self._of_phase[after.phase][assigned] = None
-        keep(self._pending, assigned, wanted=after.pending)
-        keep(self._unchecked, assigned, wanted=after.unchecked)
-        keep(self._undecoded, assigned, wanted=after.undecoded)
-        self._demand += after.demand - before.demand
-        self._owned += after.owned - before.owned
-        self._kept += after.kept - before.kept
-        self._flowing_kept += after.kept * after.flows - before.kept * before.flows
-        self._flowing_records += after.records * after.flows - before.records * before.flows
+        phase, pending, unchecked, undecoded, demand, owned, flows, kept, records = before
+        new_phase, new_pending, new_unchecked, new_undecoded, new_demand, new_owned, new_flows, new_kept, more = after
+        if phase is not new_phase:
+            if phase is not None:
+                del self._of_phase[phase][assigned]
+            if new_phase is not None:
+                self._of_phase[new_phase][assigned] = None
+        if pending is not new_pending:
+            keep(self._pending, assigned, wanted=new_pending)
+        if unchecked is not new_unchecked:
+            keep(self._unchecked, assigned, wanted=new_unchecked)
+        if undecoded is not new_undecoded:
+            keep(self._undecoded, assigned, wanted=new_undecoded)
+        self._demand += new_demand - demand
+        self._owned += new_owned - owned
+        self._kept += new_kept - kept
+        self._flowing_kept += new_kept * new_flows - kept * flows
+        self._flowing_records += more * new_flows - records * flows
 
 
-_NOTHING = _Standing()
+_NOTHING: _Standing = (None, False, False, False, False, False, False, 0, 0)
 
 
 def _standing(assigned: AssignedPartition) -> _Standing:
-    owned, undecoded = assigned.state is Ownership.OWNED, assigned.undecoded is not None
+    owned, undecoded, records = assigned.state is Ownership.OWNED, assigned.undecoded is not None, assigned.records
     wants = assigned.fetchable and (assigned.lagging or assigned.known_end < 0)
-    return _Standing(
-        phase=assigned.phase,
-        pending=not owned,
-        unchecked=assigned.checked < 0,
-        undecoded=undecoded,
-        demand=owned and (wants or undecoded or assigned.records > 0),
-        owned=owned,
-        flows=owned and not assigned.paused,
-        kept=assigned.kept_bytes,
-        records=assigned.records,
+    demand = owned and (wants or undecoded or records > 0)
+    flows = owned and not assigned.paused
+    return (
+        assigned.phase,
+        not owned,
+        assigned.checked < 0,
+        undecoded,
+        demand,
+        owned,
+        flows,
+        assigned.kept_bytes,
+        records,
     )
 
 

@@ -59,7 +59,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -408,10 +408,18 @@ class Fetcher:
         self._waiting: dict[AssignedPartition, None] = {}
         self._look_at = float("inf")
         self._full: dict[AssignedPartition, None] = {}
+        # A partition that is in none of them, and may not be fetched, has nothing to be placed.
+        self._known: tuple[Container[AssignedPartition], ...] = (
+            self._lane_of,
+            self._leader_of,
+            self._waiting,
+            self._full,
+        )
         self._replica_until = float("inf")
         self._metadata_version = -1
         self._settings = context.config
         self._capacity: Capacity | None = None
+        self._most_bytes = 0
         self._node_backoff: dict[int, Backoff] = {}
         self._unreadable: set[LaneKey] = set()
         self._throttled: dict[int, float] = {}
@@ -466,8 +474,10 @@ class Fetcher:
         if now >= self._look_at:
             self._look_at = float("inf")
             looks |= self._waiting
+        self._most_bytes = most_bytes(self._context.config, held.sharers)
         for assigned in looks:
-            self._place(assigned, now)
+            if assigned.fetchable or any(assigned in each for each in self._known):
+                self._place(assigned, now)
 
     def _place(self, assigned: AssignedPartition, now: float) -> None:
         self._count_leader(assigned)
@@ -567,7 +577,7 @@ class Fetcher:
             offset=assigned.offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
-            max_bytes=most_bytes(self._context.config, self._held().sharers),
+            max_bytes=self._most_bytes,
         )
 
     # -- a fetch

@@ -2,7 +2,8 @@
 
 Laws
 1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
-2. A partition without a leader waits for fresh metadata, after a back-off of its own.
+2. A partition without a leader waits for fresh metadata, after a back-off of its own. Before the first metadata
+   has come all wait for that, and none backs off.
 3. After a failure the leader is asked again after a back-off, and the metadata is refreshed: another broker may lead.
 """
 
@@ -73,6 +74,8 @@ class LeaderRequests:
         now: float,
     ) -> float:
         """Calls `ask` for each leader that may be asked now, with its partitions. Returns when to be polled again."""
+        if not self._cluster.version:
+            return float("inf")  # law 2: the metadata's response is an event of its own
         partitions = {assigned.partition: assigned for assigned in waiting}
         led, leaderless = by_leader(self._cluster, partitions)
         wake = float("inf")
