@@ -12,10 +12,12 @@ from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.net.oauth import OAuthClientCredentials
 from instride.processing.attempts import Attempt, current_attempt
+from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.engine import Tally
 from instride.processing.health import Health, StuckRecord
 from instride.processing.kit import ProcessorKit
+from instride.processing.outputs import OutputRecord
 from instride.processing.partition_executor import PartitionExecutor
 from instride.processing.policy import DeadLetterRecord, Retry, RetryRecord, SkipRecord
 from instride.processing.processor import Processor
@@ -37,6 +39,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncRebalanceListener",
     "Changes",
+    "CircuitBreaker",
     "CommitEntry",
     "CommitResult",
     "CommitSnapshot",
@@ -59,6 +62,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetLedger",
     "OffsetRange",
+    "OutputRecord",
     "PartitionExecutor",
     "PartitionInfo",
     "Processor",

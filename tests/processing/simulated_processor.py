@@ -12,6 +12,7 @@ from typing import Any
 
 from instride import ConsumerRecord, TopicPartition
 from instride.consumer_records import ConsumerRecords, Stretch
+from instride.processing.breaker import CircuitBreaker
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
 from instride.processing.policy import Failures, Retry
 from instride.processing.rounds import Pace, Rounds, Verb
@@ -54,16 +55,23 @@ class KeyedRecords:
 
 @dataclass(slots=True, kw_only=True)
 class Course:
-    """What the members of one history did together. handled: of each offset, who finished it by handling it."""
+    """What the members of one history did together. handled: of each offset, who finished it by handling it.
+
+    late: partition and offset of what was started, and the offset before that was not finished. A record that another
+    member began may be gone meanwhile: the log was compacted.
+    has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
+    """
 
     order: Order
     max_batch: int = 0
+    has_outages: bool = False
     started: list[tuple[TopicPartition, int]] = field(default_factory=list)
     finished: set[tuple[TopicPartition, int]] = field(default_factory=set)
     attempts: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
     handled: dict[int, set[str]] = field(default_factory=dict)
     remembered: int = 0
-    late: list[str] = field(default_factory=list)
+    spared: int = 0
+    late: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
 
     def check_order(self, together: list[Task]) -> None:
         """What comes before it, of its key or partition, is finished, by whichever member (across any hand-over)."""
@@ -74,7 +82,7 @@ class Course:
         started -= {(partition, task.offset) for task in together}
         for task in together:
             behind = [at for _, at in started if at < task.offset and (task.offset - at) % step == 0]
-            self.late += [f"{partition} at {task.offset} was started before {at} was finished" for at in behind]
+            self.late += [(partition, task.offset, at) for at in behind]
 
     def was_handled_again(self, violation: str) -> bool:
         """Of S1: whether both of whom it speaks handled the record. What is dropped, or remembered, comes again."""
@@ -131,10 +139,14 @@ class Workers:
             return
         tasks = _tasks(task)
         fails = chance.random() < FAILS or any(_is_poisonous(each.record) for each in tasks)
-        error = ValueError("by chance") if fails else None
-        self._engine.end(task, error, self.now, chance.random())
+        error: Exception | None = ValueError("by chance") if fails else None
+        if self._course.has_outages and self.now % 10 < 3:
+            error = ConnectionError("away")
+        verdict = self._engine.end(task, error, self.now, chance.random())
         for each in tasks:
-            self._course.attempts[each.record.topic_partition, each.offset] += 1
+            counts = verdict is None or verdict.counts
+            self._course.attempts[each.record.topic_partition, each.offset] += counts
+            self._course.spared += not counts
             if error is None:
                 self._finished(each)
         if task.writes_dead_letter:
@@ -175,7 +187,12 @@ def processor_loop(course: Course) -> Any:
             retry=Retry(attempts=ATTEMPTS, backoff=0.1, backoff_max=0.3), after="dead-letter", has_dead_letters=True
         )
         plan = EnginePlan(
-            order=course.order, failures=failures, max_records=30, max_batch=course.max_batch, max_wait=0.2
+            order=course.order,
+            failures=failures,
+            max_records=30,
+            max_batch=course.max_batch,
+            max_wait=0.2,
+            breaker=CircuitBreaker(on=OSError, attempts=5, pause=0.2, pause_max=1.0) if course.has_outages else None,
         )
         engine = SimulatedEngine(plan, member, course)
         workers = Workers(member, engine, course)

@@ -19,6 +19,7 @@ from instride.deserializers import RecordReader
 from instride.errors import IllegalStateError
 from instride.processing.dead_letters import DeadLetter, dead_letter
 from instride.processing.engine import Batch, Engine, Job, Task, Verdict
+from instride.processing.outputs import OutputRecord, outputs_of
 from instride.processing.policy import Step
 
 __all__ = ["Attempt", "Desk", "current_attempt"]
@@ -71,6 +72,7 @@ class Desk:
     attention: Callable[[], object]
     wants_attention: Callable[[], bool]
     dead_letters: str | None
+    output: str | None
     group: str
 
     def next_task(self) -> Job | None:
@@ -102,6 +104,17 @@ class Desk:
             return [task.record if read is None else read(task.record) for task in job.tasks]
         return job.record if read is None else read(job.record)
 
+    def fail(self, error: BaseException) -> None:
+        """A thread's set-up raised: the run ends by it. Takes the lock."""
+        with self.lock:
+            if self.engine.failure is None:
+                self.engine.failure = error
+        self.attention()
+
+    def outputs(self, job: Job, returned: Any) -> list[OutputRecord]:
+        """What is to be produced before the attempt has ended well. Nothing of a job that is over."""
+        return [] if self.output is None or job.over else outputs_of(returned, self.output)
+
     def letter(self, task: Task) -> DeadLetter:
         assert self.dead_letters is not None
         return dead_letter(self.dead_letters, task.record, task.error, task.attempts, self.group)
@@ -110,8 +123,9 @@ class Desk:
         """In the log: sizes and places, never contents. Without the lock."""
         where = task.lane.partition
         if verdict.step is Step.RETRY:
-            text = "%s at offset %d: attempt %d failed, tried again in %.1f s: %s"
-            _logger.info(text, where, task.offset, task.attempts, verdict.after, _told(task.error))
+            number = f"attempt {task.attempts}" if verdict.counts else "an attempt that does not count"
+            text = "%s at offset %d: %s failed, tried again in %.1f s: %s"
+            _logger.info(text, where, task.offset, number, verdict.after, _told(task.error))
         elif verdict.step is Step.SKIP:
             _logger.warning("%s at offset %d: skipped: %s", where, task.offset, _told(task.error))
         elif verdict.step is Step.STOP:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from instride.errors import ConfigError
+from instride.processing.outputs import OutputRecord
 
 if TYPE_CHECKING:
     from instride.wire.decoder import ConsumerRecord
@@ -41,8 +42,8 @@ class DeadLetter:
     attempts: int
 
 
-Produce: TypeAlias = "Callable[[DeadLetter], Future[Any] | Awaitable[Any] | None]"
-"""Writes one. Acknowledged when it returns None, or when the future or awaitable that it returns ends."""
+Produce: TypeAlias = "Callable[[Any], Future[Any] | Awaitable[Any] | None]"
+"""Writes a DeadLetter or an OutputRecord. Acknowledged when it returns None, or when what it returns, ends."""
 
 
 def dead_letter(
@@ -73,7 +74,7 @@ def dead_letter(
 class ConfluentProduce:
     """Produces with confluent-kafka (the extra `instride[produce]`): idempotent, acknowledged by all replicas.
 
-    Any thread may call it. A thread of its own serves the acknowledgements, from the first letter to `close`.
+    Any thread may call it. A thread of its own serves the acknowledgements, from the first record to `close`.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -81,14 +82,14 @@ class ConfluentProduce:
         try:
             from confluent_kafka import Producer  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise ConfigError("dead_letters needs the extra instride[produce], or a produce= of your own") from error
+            raise ConfigError("to produce needs the extra instride[produce], or a produce= of your own") from error
         self._make = partial(Producer, {**_translated(settings), "enable.idempotence": True, "linger.ms": 5})
         self._producer: Any = None
         self._lock = threading.Lock()
         self._server: threading.Thread | None = None
         self._closed = False
 
-    def __call__(self, letter: DeadLetter) -> Future[Any]:
+    def __call__(self, letter: DeadLetter | OutputRecord) -> Future[Any]:
         acknowledged: Future[Any] = Future()
 
         def delivered(error: Any, _: Any) -> None:
@@ -102,11 +103,11 @@ class ConfluentProduce:
         return acknowledged
 
     def _serving(self) -> Any:
-        """It connects when the first letter is written, since most runs have none."""
+        """It connects when the first record is written, since most runs have none."""
         with self._lock:
             if self._server is None:
                 self._producer = self._make()
-                self._server = threading.Thread(target=self._poll, name="instride-dead-letters", daemon=True)
+                self._server = threading.Thread(target=self._poll, name="instride-producer", daemon=True)
                 self._server.start()
             return self._producer
 
@@ -141,7 +142,9 @@ def _translated(settings: Mapping[str, Any]) -> dict[str, Any]:
     """librdkafka's names for what concerns the connection."""
     for name in ("ssl_context", "sasl_oauth_token"):
         if settings.get(name) is not None:
-            raise ConfigError(f"{name}: confluent-kafka cannot be told of it; give dead_letters a produce= of your own")
+            raise ConfigError(
+                f"{name}: confluent-kafka cannot be told of it; give the Processor a produce= of your own"
+            )
     servers = settings["bootstrap_servers"]
     found = {theirs: settings[ours] for ours, theirs in _SAME.items() if settings.get(ours) is not None}
     if settings.get("ssl_check_hostname") is False:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Required, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride import arguments
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
+from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import Produce
 from instride.processing.engine import EnginePlan, Order
+from instride.processing.lifespan import Lifespan, Middleware, wrapped
 from instride.processing.policy import NO_RETRY, AfterFailure, Failures, Retry
 from instride.processing.rounds import Pace
 
@@ -28,6 +30,11 @@ class ProcessorOptions(TypedDict, total=False):
     on_failure: AfterFailure
     dead_letters: str
     produce: Produce
+    output: str
+    breaker: CircuitBreaker
+    lifespan: Lifespan
+    worker_lifespan: Lifespan
+    middleware: Iterable[Middleware]
     timeout: float
     max_records: int
     max_bytes: int
@@ -49,8 +56,10 @@ AnyOptions: TypeAlias = ProcessorOptions | BatchOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """is_async: whether the handler is a coroutine function. reader: of the deserializers."""
+    """name: the handler's, for threads and logs. handler: within its middleware. is_async: whether it is a coroutine
+    function. reader: of the deserializers. output: the topic of what it returns."""
 
+    name: str
     handler: Callable[[Any], Any]
     is_async: bool
     topics: tuple[str, ...]
@@ -59,13 +68,11 @@ class Definition:
     pace: Pace
     concurrency: int
     dead_letters: str | None
+    output: str | None
     produce: Produce | None
     timeout: float | None
-
-    @property
-    def name(self) -> str:
-        """The handler's, for threads and logs."""
-        return getattr(self.handler, "__qualname__", type(self.handler).__name__)
+    lifespan: Lifespan | None
+    worker_lifespan: Lifespan | None
 
 
 def definition(
@@ -78,9 +85,11 @@ def definition(
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
     concurrency = _positive(verb, options, "concurrency", 32)
-    found = Definition(
-        handler=handler,
-        is_async=_is_async(handler),
+    is_async = _is_async(handler)
+    return Definition(
+        name=getattr(handler, "__qualname__", type(handler).__name__),
+        handler=wrapped(handler, _middleware(verb, options, is_async=is_async)),
+        is_async=is_async,
         topics=_topics(verb, topics),
         reader=reader,
         plan=EnginePlan(
@@ -92,6 +101,7 @@ def definition(
             metadata_limit=_positive(verb, options, "max_metadata", 4_000),
             max_batch=_max_batch(verb, options),
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
+            breaker=_breaker(verb, options),
         ),
         pace=Pace(
             commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
@@ -100,15 +110,12 @@ def definition(
         ),
         concurrency=concurrency,
         dead_letters=options.get("dead_letters"),
+        output=options.get("output"),
         produce=options.get("produce"),
-        timeout=_timeout(verb, options),
+        timeout=_timeout(verb, options, is_async=is_async),
+        lifespan=_lifespan(verb, options, "lifespan"),
+        worker_lifespan=_worker_lifespan(verb, options, is_async=is_async),
     )
-    if found.timeout is not None and not found.is_async:
-        raise ConfigError(
-            f"{verb}: timeout is for coroutine functions: a thread cannot be interrupted. Bound the calls that the "
-            "handler makes, or let it look at current_attempt().cancelled"
-        )
-    return found
 
 
 def _is_async(handler: Callable[..., Any]) -> bool:
@@ -139,8 +146,8 @@ def _failures(verb: str, options: AnyOptions) -> Failures:
         raise ConfigError(f"{verb}: on_failure must be one of {', '.join(get_args(AfterFailure))}; it is {after!r}")
     if after == "dead-letter" and letters is None:
         raise ConfigError(f'{verb}: on_failure="dead-letter" needs the name of a topic: dead_letters="orders.dlq"')
-    if options.get("produce") is not None and letters is None:
-        raise ConfigError(f"{verb}: produce is for dead letters; name their topic: dead_letters=...")
+    if options.get("produce") is not None and letters is None and options.get("output") is None:
+        raise ConfigError(f"{verb}: produce is for dead_letters=... or output=...; name a topic")
     retry = options.get("retry", NO_RETRY)
     if not isinstance(retry, Retry):
         raise TypeError(f"{verb}: retry must be a Retry, such as Retry(attempts=5), not {retry!r}")
@@ -159,9 +166,51 @@ def _max_batch(verb: str, options: AnyOptions) -> int:
     return found
 
 
-def _timeout(verb: str, options: AnyOptions) -> float | None:
+def _timeout(verb: str, options: AnyOptions, *, is_async: bool) -> float | None:
     timeout = options.get("timeout")
-    return None if timeout is None else arguments.seconds(verb, timeout, name="timeout")
+    if timeout is None:
+        return None
+    if not is_async:
+        raise ConfigError(
+            f"{verb}: timeout is for coroutine functions: a thread cannot be interrupted. Bound the calls that the "
+            "handler makes, or let it look at current_attempt().cancelled"
+        )
+    return arguments.seconds(verb, timeout, name="timeout")
+
+
+def _breaker(verb: str, options: AnyOptions) -> CircuitBreaker | None:
+    breaker = options.get("breaker")
+    if not isinstance(breaker, CircuitBreaker | None):
+        raise TypeError(f"{verb}: breaker must be a CircuitBreaker, such as CircuitBreaker(on=OSError)")
+    return breaker
+
+
+def _lifespan(verb: str, options: AnyOptions, name: Literal["lifespan", "worker_lifespan"]) -> Lifespan | None:
+    found = options.get(name)
+    if found is not None and not callable(found):
+        raise TypeError(f"{verb}: {name} must be a function that returns a context manager, not {found!r}")
+    return found
+
+
+def _worker_lifespan(verb: str, options: AnyOptions, *, is_async: bool) -> Lifespan | None:
+    found = _lifespan(verb, options, "worker_lifespan")
+    if found is not None and is_async:
+        raise ConfigError(f"{verb}: worker_lifespan is for threads; coroutines share an event loop, and a lifespan")
+    return found
+
+
+def _middleware(verb: str, options: AnyOptions, *, is_async: bool) -> list[Middleware]:
+    found = options.get("middleware", ())
+    if callable(found) or not isinstance(found, Iterable):
+        raise TypeError(f"{verb}: middleware must be a list of functions, not {found!r}")
+    listed = list(found)
+    for each in listed:
+        if not callable(each):
+            raise TypeError(f"{verb}: middleware must be functions of a record and what comes next, not {each!r}")
+        if _is_async(each) != is_async:
+            kind = "a coroutine function" if is_async else "a plain function"
+            raise ConfigError(f"{verb}: middleware of {kind} must be {kind} too, not {each!r}")
+    return listed
 
 
 def _positive(verb: str, options: AnyOptions, name: str, default: int) -> int:

@@ -24,6 +24,8 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame.
 9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored; what was started of it is given up, so that its owner can cancel it.
+10. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
+   whose attempt does not count, is queued again as it was.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count, groupby
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
@@ -43,6 +46,7 @@ from instride._run import FINISHED, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError
+from instride.processing.breaker import Breaker, CircuitBreaker
 from instride.processing.policy import Failures, Step
 from instride.processing.remembered import Remembered, decode, encode
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -64,7 +68,7 @@ class EnginePlan:
     """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
 
     max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
-    max_batch, max_wait: see law 8; 0: records are handled one by one.
+    breaker: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
     metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
     """
 
@@ -76,6 +80,7 @@ class EnginePlan:
     metadata_limit: int = 4_000
     max_batch: int = 0
     max_wait: float = 0.0
+    breaker: CircuitBreaker | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +106,7 @@ class Task:
 
     writes_dead_letter: not its handler is due but its dead letter. over: its result is ignored. canceller: set by the
     executor, called when it is given up. since: when it came; from its start on, when it was started. alone: it is in
-    no batch with others.
+    no batch with others. spared_at: the circuit breaker's.
     """
 
     __slots__ = (
@@ -116,6 +121,7 @@ class Task:
         "record",
         "since",
         "size",
+        "spared_at",
         "writes_dead_letter",
     )
 
@@ -131,6 +137,7 @@ class Task:
         self.alone = False
         self.over = False
         self.since = 0.0
+        self.spared_at = -1
         self.canceller: Callable[[], object] | None = None
 
 
@@ -171,16 +178,27 @@ class Batch:
         """The first one's alone: all of a batch are given up together."""
         self.tasks[0].canceller = cancel
 
+    @property
+    def spared_at(self) -> int:
+        """Of whichever failed so: those that came besides say nothing."""
+        return max(task.spared_at for task in self.tasks)
+
+    @spared_at.setter
+    def spared_at(self, number: int) -> None:
+        for task in self.tasks:
+            task.spared_at = number
+
 
 Job: TypeAlias = Task | Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of an attempt that failed. after: for a retry, seconds."""
+    """What became of an attempt that failed. after: for a retry, seconds. counts: whether it is one of its record."""
 
     step: Step
     after: float = 0.0
+    counts: bool = True
 
 
 class Lane:
@@ -303,7 +321,7 @@ class Lane:
 class Engine:
     """See the laws above. `queued` and `started` count records; `records` and `bytes` all that is unfinished.
 
-    failure: what ended the processing (law 5). tally: what was done so far.
+    failure: what ended the processing (law 5). breaker: its state, where there is one. tally: what was done so far.
     """
 
     def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
@@ -313,6 +331,7 @@ class Engine:
         self.records = 0
         self.bytes = 0
         self.failure: BaseException | None = None
+        self.breaker = None if plan.breaker is None else Breaker(plan.breaker)
         self.tally = Tally()
         self.uncommitted = 0
         self._size = size
@@ -324,6 +343,7 @@ class Engine:
         self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
         self._later: list[tuple[float, int, Task]] = []
         self._aging: list[tuple[float, int, Lane]] = []
+        self._spared = False
         self._now = 0.0
         self._numbers = count()
         self._most_ranges = max(1, plan.metadata_limit // _BYTES_PER_RANGE // 2)
@@ -532,9 +552,11 @@ class Engine:
         self._start(task, now)
         if lane.paused and not lane.queued:
             self._drained[lane.partition] = lane
-        if not self.plan.max_batch or task.writes_dead_letter:
-            return task
-        return self._batch(lane, task, now)
+        as_it_is = not self.plan.max_batch or task.writes_dead_letter
+        job = task if as_it_is else self._batch(lane, task, now)
+        if self.breaker is not None:
+            self.breaker.started(job)
+        return job
 
     def _start(self, task: Task, now: float) -> None:
         lane = task.lane
@@ -577,17 +599,38 @@ class Engine:
             self._wake(now)
         while self._aging and self._aging[0][0] <= now:
             self._changed(heappop(self._aging)[2])
+        if self.breaker is None:
+            return self._has_turn()
+        if not self.breaker.lets_start(now):
+            return False
+        if self._spared and self.breaker.open_until is None:
+            self._release_spared(now)
+        if not self._has_turn() and self._spared:
+            self._release_spared(now)
+        return self._has_turn()
+
+    def _has_turn(self) -> bool:
         while self._turns:
             if self._may_start(next(iter(self._turns.values()))):
                 return True
             self._turns.popitem(last=False)
         return False
 
+    def _release_spared(self, now: float) -> None:
+        self._spared = False
+        self._later = [(now if due == inf else due, number, task) for due, number, task in self._later]
+        heapify(self._later)
+        self._wake(now)
+
     def next_due(self) -> float | None:
-        """When the next record that waits for another attempt, or a batch that waits for more, may be started."""
-        if self._stopping or not (self._later or self._aging):
+        """When a record that waits for another attempt, a batch that waits for more, or a probe may be started."""
+        if self._stopping:
             return None
-        return min(each[0][0] for each in (self._later, self._aging) if each)
+        due = [each[0][0] for each in (self._later, self._aging) if each and each[0][0] < inf]
+        probe = None if self.breaker is None else self.breaker.next_probe()
+        if probe is not None and probe > self._now:
+            due.append(probe)
+        return min(due, default=None)
 
     def _wake(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
@@ -636,6 +679,8 @@ class Engine:
             return None
         self._now = max(self._now, now)
         self._count_attempt(now - job.since)
+        if self.breaker is not None and not self.breaker.ended(job, error, self._now):
+            return self._spare(job, error, chance)
         if isinstance(job, Batch):
             return self._end_batch(job, error, chance)
         task = job
@@ -659,6 +704,43 @@ class Engine:
         else:
             task.writes_dead_letter = True
         return Verdict(step=step, after=after)
+
+    def put_back(self, job: Job) -> None:
+        """It was started, and its handler was not called: it is queued as it was before."""
+        if job.over:
+            return
+        if self.breaker is not None:
+            self.breaker.was_put_back(job)
+        self._put_back(job, self._now)
+
+    def _spare(self, job: Job, error: BaseException | None, chance: float) -> Verdict:
+        """Law 10. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
+        blame."""
+        assert self.breaker is not None
+        after, due = self.plan.failures.retry.delay(max(1, job.attempts), chance), inf
+        if self.breaker.open_until is None:
+            due = self._now + after
+        else:
+            after = max(0.0, self.breaker.open_until - self._now)
+            self._spared = True
+        tasks = job.tasks if isinstance(job, Batch) else [job]
+        for task in tasks:
+            task.error = error
+        self.tally.retried += len(tasks)
+        self._put_back(job, due)
+        return Verdict(step=Step.RETRY, after=after, counts=False)
+
+    def _put_back(self, job: Job, due: float) -> None:
+        """Of each key the first waits until it is due, the others for it."""
+        tasks = job.tasks if isinstance(job, Batch) else [job]
+        first = {task.key: task for task in reversed(tasks)}
+        for task in reversed(tasks):
+            jobs = int(task is tasks[0])
+            if task.key is None or first[task.key] is task:
+                self._again(task, due, jobs=jobs)
+            else:
+                self._end_started(task, jobs=jobs)
+                self._queue_again(task, is_first=False)
 
     def _end_batch(self, batch: Batch, error: BaseException | None, chance: float) -> Verdict | None:
         if error is None:
@@ -771,12 +853,13 @@ class Engine:
     def _again(self, task: Task, due: float, *, jobs: int = 1) -> None:
         lane = task.lane
         self._end_started(task, jobs=jobs)
-        lane.attempts[task.offset] = task.attempts
         lane.queued += 1
         lane.later += 1
         self.queued += 1
         heappush(self._later, (due, next(self._numbers), task))
-        self._touch(lane)
+        if task.attempts:
+            lane.attempts[task.offset] = task.attempts
+            self._touch(lane)
         self._changed(lane)
 
     def _fail(self, task: Task, error: BaseException, *, jobs: int = 1) -> None:

@@ -26,12 +26,13 @@ class Health:
 
     ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
     ago) and has not ended. stalled: a record is stuck, so that its key or partition stands still; the others go on.
-    ended: by what it ended, if it failed.
+    outage: by which error its circuit breaker is open. ended: by what it ended, if it failed.
     """
 
     ready: bool
     live: bool
     stuck: tuple[StuckRecord, ...] = ()
+    outage: BaseException | None = None
     ended: BaseException | None = None
 
     @property
@@ -64,4 +65,6 @@ def metrics(engine: Engine, now: float) -> dict[str, float]:
         "attempt-time-avg": tally.seconds / tally.attempts if tally.attempts else 0.0,
         "attempt-time-max": tally.longest,
         "oldest-at-work-age": now - oldest,
+        "breaker-open": float(engine.breaker is not None and engine.breaker.open_until is not None),
+        "breaker-trips-total": 0 if engine.breaker is None else engine.breaker.trips,
     }

@@ -14,7 +14,7 @@ import contextvars
 import heapq
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 from uuid import UUID
@@ -26,6 +26,8 @@ from instride.processing.attempts import Desk
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.definition import Definition
 from instride.processing.engine import Engine, Job, Tally, Task
+from instride.processing.lifespan import AsyncLifespan, SyncLifespan
+from instride.processing.outputs import OutputRecord
 from instride.processing.rounds import Rounds, Verb
 from instride.processing.workers import LoopWorkers
 from instride.records import OffsetAndMetadata, TopicPartition
@@ -232,10 +234,13 @@ class _Loop(asyncio.SelectorEventLoop):
 class _Inline:
     """Plain handlers, called by `work`."""
 
-    def __init__(self, desk: Desk, handle: Callable[[Any], Any], produce: Callable[[DeadLetter], None]) -> None:
+    def __init__(
+        self, desk: Desk, handle: Callable[[Any], Any], produce: Callable[[Any], None], lifespan: SyncLifespan
+    ) -> None:
         self._desk = desk
         self._handle = handle
         self._produce = produce
+        self._lifespan = lifespan
 
     def wake(self) -> None: ...
 
@@ -244,7 +249,7 @@ class _Inline:
     def work(self) -> None:
         while (task := self._desk.next_task()) is not None:
             if not task.writes_dead_letter:
-                error = contextvars.copy_context().run(self._error_of, task)  # the test's own says of no attempt
+                error = self._lifespan.context.copy().run(self._error_of, task)
                 self._desk.end(task, error)
             if isinstance(task, Task) and task.writes_dead_letter:
                 self._produce(self._desk.letter(task))
@@ -252,22 +257,83 @@ class _Inline:
 
     def _error_of(self, task: Job) -> BaseException | None:
         try:
-            self._handle(self._desk.read(task))
+            returned = self._handle(self._desk.read(task))
+            for each in self._desk.outputs(task, returned):
+                self._produce(each)
         except Exception as error:  # noqa: BLE001 - the engine decides what becomes of it
             return error
         return None
 
 
+class _SetUp:
+    """The run's, and that of a thread within it. inner: whose context handlers see."""
+
+    def __init__(self, what: Definition) -> None:
+        self._what = what
+        self._entered = False
+        self.inner = SyncLifespan(contextvars.copy_context())
+
+    def enter(self) -> None:
+        """Once."""
+        if not self._entered:
+            self._entered = True
+            self.inner.enter(self._what.lifespan)
+            self.inner.enter(self._what.worker_lifespan)
+
+    def leave(self) -> None:
+        self.inner.leave()
+
+
+class _AsyncSetUp:
+    """The same for coroutines. pass_time: to the next timer, if there is one."""
+
+    def __init__(
+        self,
+        what: Definition,
+        loop: _Loop,
+        pass_time: Callable[[], bool],
+        fail: Callable[[BaseException], object],
+    ) -> None:
+        self._what = what
+        self._loop = loop
+        self._pass_time = pass_time
+        self._entered = False
+        self.inner = AsyncLifespan(fail, contextvars.copy_context())
+
+    def enter(self) -> None:
+        """Once."""
+        if not self._entered:
+            self._entered = True
+            self._until_done(self.inner.enter(self._what.lifespan))
+
+    def leave(self) -> None:
+        if self._entered:
+            self._until_done(self.inner.leave())
+
+    def _until_done(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._loop.settle()
+        while not task.done() and self._pass_time():
+            self._loop.settle()
+        if not task.done():
+            task.cancel()
+            self._loop.settle()
+            raise IllegalStateError("the lifespan waits for something outside of the kit, whose time is not real")
+        task.result()
+
+
 class ProcessorKit(Generic[K, V]):
     """A `Processor` under test: `with billing.testing() as kit`. Not thread-safe; nothing waits for real time.
 
-    handled: the records that handlers finished, as they saw them, in order. dead_letters: what was written, in order.
+    handled: the records that handlers finished, as they saw them, in order. dead_letters, outputs: what was written, in
+    order. Set-ups are entered by the first `run` or `advance`, and left at the end, and by `crash`.
     Each plain handler takes no time; a coroutine's `asyncio.sleep(5)` ends when the kit's time has moved by 5 seconds.
     """
 
     def __init__(self, what: Definition, partitions: int) -> None:
         self.handled: list[ConsumerRecord[K, V]] = []
         self.dead_letters: list[DeadLetter] = []
+        self.outputs: list[OutputRecord] = []
         self._what = what
         self._count = partitions
         self._now = 0.0
@@ -288,29 +354,41 @@ class ProcessorKit(Generic[K, V]):
             attention=lambda: None,
             wants_attention=lambda: False,
             dead_letters=what.dead_letters,
+            output=what.output,
             group="kit",
         )
         self._workers: LoopWorkers | _Inline
+        self._set_up: _SetUp | _AsyncSetUp
         if self._loop is None:
-            self._workers = _Inline(desk, self._handle, self.dead_letters.append)
+            self._set_up = _SetUp(what)
+            self._workers = _Inline(desk, self._handle, self._write, self._set_up.inner)
         else:
+            self._set_up = _AsyncSetUp(what, self._loop, self._pass_time, desk.fail)
             self._workers = LoopWorkers(
-                desk, self._handle_async, self._produce, what.concurrency, self._loop, what.timeout
+                desk, self._handle_async, self._produce, what.concurrency, self._loop, what.timeout, self._set_up.inner
             )
         self._rounds = Rounds(engine, self._workers, pace=what.pace, guard=lock, clock=lambda: self._now)
         self._verbs = self._rounds.run(what.topics)
         self._verb = next(self._verbs)
 
-    def _handle(self, what: Any) -> None:
-        self._what.handler(what)
+    def _handle(self, what: Any) -> Any:
+        returned = self._what.handler(what)
         self.handled += what if isinstance(what, list) else [what]
+        return returned
 
-    async def _handle_async(self, what: Any) -> None:
-        await self._what.handler(what)
+    async def _handle_async(self, what: Any) -> Any:
+        returned = await self._what.handler(what)
         self.handled += what if isinstance(what, list) else [what]
+        return returned
 
-    async def _produce(self, letter: DeadLetter) -> None:
-        self.dead_letters.append(letter)
+    async def _produce(self, record: DeadLetter | OutputRecord) -> None:
+        self._write(record)
+
+    def _write(self, record: DeadLetter | OutputRecord) -> None:
+        if isinstance(record, DeadLetter):
+            self.dead_letters.append(record)
+        else:
+            self.outputs.append(record)
 
     # -- what a test does
 
@@ -342,6 +420,7 @@ class ProcessorKit(Generic[K, V]):
         """Let everything happen that needs no time. Raises what ends the processor."""
         if self._ended:
             raise IllegalStateError("run: the processor has ended")
+        self._set_up.enter()
         still, before = 0, None
         while still < _STILL and not self._ended:
             self._work()
@@ -378,6 +457,7 @@ class ProcessorKit(Generic[K, V]):
         self._verbs.close()
         self._workers.cancel(self._engine.give_up())
         self._settle()
+        self._set_up.leave()
         self._double.begin(list(self._double.logs))
         self._begin()
 
@@ -439,6 +519,14 @@ class ProcessorKit(Generic[K, V]):
         logs = sum(map(len, double.logs.values()))
         return repr(engine.tally), engine.queued, engine.started, logs, repr(double.group), self.owned, self._ended
 
+    def _pass_time(self) -> bool:
+        """To the next timer of the event loop, if there is one."""
+        timer = None if self._loop is None else self._loop.next_timer()
+        if timer is None:
+            return False
+        self._now = timer
+        return True
+
     def _next_event(self) -> float:
         timer = None if self._loop is None else self._loop.next_timer()
         times = [self._engine.next_due(), timer, self._now + self._what.pace.commit_interval]
@@ -457,7 +545,8 @@ class ProcessorKit(Generic[K, V]):
                 self.advance(self._what.pace.drain_timeout + 1)
         finally:
             self._verbs.close()
+            self._workers.cancel(self._engine.give_up())
+            self._settle()
+            self._set_up.leave()
             if self._loop is not None:
-                self._workers.cancel(self._engine.give_up())
-                self._loop.settle()
                 self._loop.close()

@@ -18,10 +18,42 @@ from typing import Final, Literal, TypeAlias
 from instride import arguments
 from instride.errors import DeserializationError
 
-__all__ = ["AfterFailure", "DeadLetterRecord", "Failures", "Retry", "RetryOn", "RetryRecord", "SkipRecord", "Step"]
+__all__ = [
+    "AfterFailure",
+    "DeadLetterRecord",
+    "Failures",
+    "Retry",
+    "RetryOn",
+    "RetryRecord",
+    "SkipRecord",
+    "Step",
+    "chosen",
+    "refuse_wrong_choice",
+]
 
 RetryOn: TypeAlias = "type[BaseException] | tuple[type[BaseException], ...] | Callable[[Exception], bool]"
 AfterFailure = Literal["stop", "skip", "dead-letter"]
+
+
+def refuse_wrong_choice(verb: str, on: RetryOn) -> None:
+    """Raises TypeError."""
+    classes = on if isinstance(on, tuple) else (on,)
+    if not all(callable(each) for each in classes):
+        raise TypeError(f"{verb}: on must be error classes or a function of the error, not {on!r}")
+
+
+def chosen(on: RetryOn, error: Exception) -> bool:
+    """Whether `on` names this error. That of deserializing only by itself, not by a class above it (law 4)."""
+    if not isinstance(on, tuple | type):
+        try:
+            return bool(on(error))
+        except Exception as failed:  # noqa: BLE001 - the record's own error must not be lost
+            error.add_note(f"the function that chooses errors raised {failed!r}: not chosen")
+            return False
+    classes = on if isinstance(on, tuple) else (on,)
+    if isinstance(error, DeserializationError):
+        classes = tuple(each for each in classes if issubclass(each, DeserializationError))
+    return isinstance(error, classes)
 
 
 class RetryRecord(Exception):  # noqa: N818 - a handler's request, not an error
@@ -63,9 +95,7 @@ class Retry:
     def __post_init__(self) -> None:
         if self.attempts is not None and arguments.count("Retry", "attempts", self.attempts) < 1:
             raise ValueError("Retry: attempts must be 1 or more; None is no limit")
-        classes = self.on if isinstance(self.on, tuple) else (self.on,)
-        if not all(callable(each) for each in classes):
-            raise TypeError(f"Retry: on must be error classes or a function of the error, not {self.on!r}")
+        refuse_wrong_choice("Retry", self.on)
         for name in ("backoff", "backoff_max"):
             arguments.seconds("Retry", getattr(self, name), name=name)
         if not 0 <= self.jitter <= 1:
@@ -73,12 +103,7 @@ class Retry:
 
     def covers(self, error: Exception) -> bool:
         """Whether `on` names this error (law 4)."""
-        if not isinstance(self.on, tuple | type):
-            return bool(self.on(error))
-        classes = self.on if isinstance(self.on, tuple) else (self.on,)
-        if isinstance(error, DeserializationError):
-            classes = tuple(each for each in classes if issubclass(each, DeserializationError))
-        return isinstance(error, classes)
+        return chosen(self.on, error)
 
     def delay(self, attempts: int, chance: float) -> float:
         """Seconds until the next attempt after so many. chance: in [0, 1)."""

@@ -127,6 +127,13 @@ class Processor(Generic[K, V]):
         default where dead_letters is given). dead_letters: their topic. produce: what writes them, and returns, or
         returns a future or an awaitable that ends, once it is acknowledged; by default confluent-kafka, with the
         consumer's settings of the connection.
+        breaker: a CircuitBreaker, which pauses while what the handler depends on is away; by default none.
+        output: the topic of what the handler returns: an OutputRecord, a list of them, or None. The attempt has ended
+        when they are acknowledged.
+        lifespan: a function that returns a context manager, for coroutine functions an asynchronous one: entered before
+        the first record, left after the last. worker_lifespan: the same for each thread. Handlers see the context
+        variables that these set. middleware: functions of a record and of what comes next, which they call (or await);
+        the first is the outermost.
         timeout: seconds of one attempt, for coroutine functions. max_records (10,000), max_bytes (64 MiB): how much
         may be queued or at work before partitions are paused. commit_interval (1): seconds between commits.
         drain_timeout (30): seconds that a stop waits for what is at work. stuck_after (60): a record that is at work

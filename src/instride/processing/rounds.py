@@ -115,6 +115,7 @@ class Rounds(RebalanceListener):
         self._drain_until: float | None = None
         self._next_look = clock() + pace.stuck_after
         self._told: set[Task] = set()
+        self._outage: BaseException | None = None
 
     # -- from any thread
 
@@ -166,6 +167,7 @@ class Rounds(RebalanceListener):
         yield from self._commit()
         yield from self._pause_and_resume()
         self._tell_of_stuck()
+        self._tell_of_outage()
         self._begin_to_drain()
 
     def _poll(self) -> Verbs:
@@ -326,6 +328,16 @@ class Rounds(RebalanceListener):
                 where, seconds = task.lane.partition, now - task.since
                 _logger.warning("%s at offset %d has been at work for %.0f s", where, task.offset, seconds)
         self._told = set(found)
+
+    def _tell_of_outage(self) -> None:
+        """When it begins, and when it is over."""
+        breaker = self._engine.breaker
+        error = None if breaker is None else breaker.error
+        if error is not None and self._outage is None:
+            _logger.warning("an outage: nothing is started but a probe now and then: %s", type(error).__name__)
+        elif error is None and self._outage is not None:
+            _logger.warning("the outage is over")
+        self._outage = error
 
     def _give_up(self, tasks: Sequence[Task], why: str) -> None:
         self._executor.cancel(tasks)

@@ -28,6 +28,7 @@ from instride.processing.dead_letters import ConfluentProduce, Produce
 from instride.processing.definition import Definition
 from instride.processing.engine import Engine, Tally, Task
 from instride.processing.health import Health, metrics, stuck_record
+from instride.processing.lifespan import AsyncLifespan, SyncLifespan
 from instride.processing.rounds import Rounds, Verb, Verbs
 from instride.processing.workers import LoopWorkers, ThreadWorkers
 from instride.wire.decoder import ConsumerRecord
@@ -62,7 +63,7 @@ class RunningProcessor:
             raise ConfigError('a Processor needs a group: group_id="billing"')
         self._what = what
         self._produce: Produce | None = what.produce
-        if what.dead_letters is not None and what.produce is None:
+        if what.produce is None and (what.dead_letters is not None or what.output is not None):
             self._produce = ConfluentProduce(settings)
         self._consumer = Consumer(**{**settings, "commit_start_offsets": True})
         self._max_poll_interval = settings.get("max_poll_interval", 300.0)
@@ -81,6 +82,7 @@ class RunningProcessor:
             attention=self._consumer.wakeup,
             wants_attention=self._rounds.wants_attention,
             dead_letters=what.dead_letters,
+            output=what.output,
             group=settings["group_id"],
         )
         self._thread = threading.Thread(target=self._run, name=f"instride-processor-{what.name}", daemon=True)
@@ -114,6 +116,7 @@ class RunningProcessor:
             ready=rounds.is_joined and not ended and not rounds.is_stopping,
             live=not ended and now - rounds.polled_at < self._max_poll_interval,
             stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
+            outage=None if self._engine.breaker is None else self._engine.breaker.error,
             ended=self._error,
         )
 
@@ -188,15 +191,34 @@ class RunningProcessor:
     # -- threads
 
     def _start(self) -> None:
-        what = self._what
-        if what.is_async:
-            assert self._loop is not None
-            self._workers.made = LoopWorkers(
-                self._desk, what.handler, self._produce, what.concurrency, self._loop, what.timeout
-            )
-        else:
-            self._workers.made = ThreadWorkers(self._desk, what.handler, self._produce, what.concurrency)
         self._thread.start()
+
+    def _set_up(self) -> Callable[[], None]:
+        """Of the run; then its workers may begin. What tears it down. Raises what the set-up raises."""
+        what, loop = self._what, self._loop
+        if not what.is_async:
+            lifespan = SyncLifespan()
+            lifespan.enter(what.lifespan)
+            self._workers.made = ThreadWorkers(
+                self._desk, what.handler, self._produce, what.concurrency, lifespan, what.worker_lifespan
+            )
+            return lifespan.leave
+        assert loop is not None
+        around = AsyncLifespan(self._desk.fail)
+        asyncio.run_coroutine_threadsafe(around.enter(what.lifespan), loop).result()
+        self._workers.made = LoopWorkers(
+            self._desk, what.handler, self._produce, what.concurrency, loop, what.timeout, around
+        )
+        return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result(what.pace.close_timeout)
+
+    def _tear_down(self, leave: Callable[[], None]) -> None:
+        """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""
+        try:
+            self._workers.close(self._what.pace.close_timeout)
+            leave()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            _logger.error("the tear-down failed: %s: %s", type(error).__name__, error)
+            self._error = self._error or error
 
     def _start_loop(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -218,7 +240,9 @@ class RunningProcessor:
             loop.close()
 
     def _run(self) -> None:
+        leave: Callable[[], None] | None = None
         try:
+            leave = self._set_up()
             _drive(self._rounds.run(self._what.topics), self._consumer)
             self._error = self._rounds.error
         except BaseException as error:  # `wait` raises it
@@ -226,6 +250,8 @@ class RunningProcessor:
             self._error = error
             self._consumer.close(timeout=1.0)
         finally:
+            if leave is not None:
+                self._tear_down(leave)
             with self._lock:
                 self._ended.set()
                 for tell in self._on_ended:
@@ -262,9 +288,9 @@ class _Workers:
         assert self.made is not None
         self.made.cancel(tasks)
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
         if self.made is not None:
-            self.made.close()
+            self.made.close(patience)
 
 
 def run_with_signals(running: RunningProcessor) -> None:

@@ -4,34 +4,57 @@ Laws
 1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work.
 2. Each attempt in asyncio is a task of its own, with a context of its own; in threads a context variable tells which.
 3. Threads are daemons: a handler that never ends keeps no program alive.
+4. An attempt that returned outputs has ended when these are acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
+import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from instride.errors import ConfigError, KafkaTimeoutError
 from instride.processing.attempts import Desk
-from instride.processing.dead_letters import Produce
+from instride.processing.dead_letters import DeadLetter, Produce
 from instride.processing.engine import Job, Task, Verdict
+from instride.processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
+from instride.processing.outputs import OutputRecord
 
 __all__ = ["LoopWorkers", "ThreadWorkers"]
 
+_logger = logging.getLogger("instride.processing")
+
 _ACKNOWLEDGED = 30.0
 """Seconds in which a dead letter must be acknowledged; then it is tried again."""
+_OUTPUT_ACKNOWLEDGED = 120.0
+"""Seconds in which an output must be; then the attempt has failed. The producer tries again for so long by itself."""
 
 
 class ThreadWorkers:
-    """Plain functions, each call in one of so many threads."""
+    """Plain functions, each call in one of so many threads.
 
-    def __init__(self, desk: Desk, handle: Callable[[Any], object], produce: Produce | None, concurrency: int) -> None:
+    lifespan: of the run, entered. around: the set-up of a thread.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        handle: Callable[[Any], object],
+        produce: Produce | None,
+        concurrency: int,
+        lifespan: SyncLifespan,
+        around: Lifespan | None = None,
+    ) -> None:
         self._desk = desk
+        self._lifespan = lifespan
+        self._around = around
+        self._busy: set[threading.Thread] = set()
         self._handle = handle
         self._produce = produce
         self._concurrency = concurrency
@@ -56,29 +79,45 @@ class ThreadWorkers:
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A thread cannot be stopped: its handler sees `current_attempt().cancelled`."""
 
-    def close(self) -> None:
-        """Threads without work end; others when their handler does."""
+    def close(self, patience: float = 0.0) -> None:
+        """Threads without work end, within so many seconds; others when their handler does."""
         with self._work:
             self._closed = True
             self._work.notify_all()
+            idle = [thread for thread in self._threads if thread not in self._busy]
+        until = time.monotonic() + patience
+        for thread in idle:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
-        context = contextvars.Context()
-        context.run(self._serve)
+        mine = SyncLifespan(self._lifespan.context)
+        try:
+            mine.enter(self._around)
+        except BaseException as error:  # noqa: BLE001 - it ends the run
+            self._desk.fail(error)
+            return
+        mine.context.run(self._serve)
+        try:
+            mine.leave()
+        except BaseException:
+            _logger.exception("the tear-down of a handler's thread failed")
 
     def _serve(self) -> None:
-        desk, work = self._desk, self._work
+        desk, work, me = self._desk, self._work, threading.current_thread()
         task: Job | None = None
         error: BaseException | None = None
         verdict: Verdict | None
         while True:
             verdict, attention, before = None, False, task
             with work:
+                self._busy.discard(me)
                 if before is not None:
                     verdict, attention = desk.end(before, error)
                 told = attention or verdict is not None  # then there is more to do before it may wait
                 writes = before is not None and before.writes_dead_letter
                 task = before if writes else desk.next_task() if told else self._next()
+                if task is not None:
+                    self._busy.add(me)
             if verdict is not None and before is not None:
                 desk.note(before, verdict)
             if attention:
@@ -104,22 +143,29 @@ class ThreadWorkers:
 
     def _error_of(self, task: Job) -> BaseException | None:
         try:
-            self._handle(self._desk.read(task))
+            returned = self._handle(self._desk.read(task))
+            self._produce_all(self._desk.outputs(task, returned), _OUTPUT_ACKNOWLEDGED)
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
             return error
         return None
 
-    def _write(self, task: Task) -> None:
-        error: BaseException | None = None
-        try:
-            assert self._produce is not None
-            found = self._produce(self._desk.letter(task))
+    def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
+        """In their order. Raises what kept one from being acknowledged."""
+        if not records:
+            return
+        assert self._produce is not None
+        for found in [self._produce(each) for each in records]:
             if isinstance(found, Future):
-                found.result(_ACKNOWLEDGED)
+                found.result(patience)
             elif found is not None:
                 raise ConfigError(
                     "produce returned an awaitable to a plain handler; return None or a concurrent Future"
                 )
+
+    def _write(self, task: Task) -> None:
+        error: BaseException | None = None
+        try:
+            self._produce_all([self._desk.letter(task)], _ACKNOWLEDGED)
         except Exception as caught:  # noqa: BLE001 - it is tried again
             error = caught
         if self._desk.wrote(task, error):
@@ -135,11 +181,12 @@ class LoopWorkers:
     def __init__(
         self,
         desk: Desk,
-        handle: Callable[[Any], Awaitable[object]],
+        handle: Callable[[Any], Awaitable[Any]],
         produce: Produce | None,
         concurrency: int,
         loop: asyncio.AbstractEventLoop,
         timeout: float | None,
+        lifespan: AsyncLifespan,
     ) -> None:
         self._desk = desk
         self._handle = handle
@@ -147,6 +194,7 @@ class LoopWorkers:
         self._concurrency = concurrency
         self._loop = loop
         self._timeout = timeout
+        self._lifespan = lifespan
         self._attempts: dict[Job, asyncio.Task[None]] = {}
         self._waking = False
         self._closed = False
@@ -161,8 +209,17 @@ class LoopWorkers:
             if task.canceller is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(task.canceller)
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
+        """Nothing more is started. What was cancelled has so many seconds to end."""
         self._closed = True
+        if patience and not self._loop.is_closed():
+            ended = asyncio.run_coroutine_threadsafe(self._until_ended(patience), self._loop)
+            with suppress(TimeoutError):
+                ended.result(patience)
+
+    async def _until_ended(self, patience: float) -> None:
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()), timeout=patience)
 
     def _fill(self) -> None:
         self._waking = False
@@ -178,7 +235,9 @@ class LoopWorkers:
         return None if self._closed else self._desk.next_task()
 
     def _start(self, task: Job) -> None:
-        attempt = self._attempts[task] = self._loop.create_task(self._attempt(task))
+        attempt = self._attempts[task] = self._loop.create_task(
+            self._attempt(task), context=self._lifespan.context.copy()
+        )
         task.canceller = attempt.cancel
 
     async def _attempt(self, task: Job) -> None:
@@ -205,10 +264,11 @@ class LoopWorkers:
         try:
             record = self._desk.read(task)
             if self._timeout is None:
-                await self._handle(record)
+                returned = await self._handle(record)
             else:
                 async with asyncio.timeout(self._timeout):
-                    await self._handle(record)
+                    returned = await self._handle(record)
+            await self._produce_all(self._desk.outputs(task, returned), _OUTPUT_ACKNOWLEDGED)
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
             return error
         return None
@@ -216,9 +276,7 @@ class LoopWorkers:
     async def _write(self, task: Task) -> None:
         error: BaseException | None = None
         try:
-            assert self._produce is not None
-            async with asyncio.timeout(_ACKNOWLEDGED):
-                await self._produced(self._produce, task)
+            await self._produce_all([self._desk.letter(task)], _ACKNOWLEDGED)
         except Exception as caught:  # noqa: BLE001 - it is tried again
             error = caught
         except asyncio.CancelledError:
@@ -226,13 +284,18 @@ class LoopWorkers:
         if self._desk.wrote(task, error):
             self._desk.attention()
 
-    async def _produced(self, produce: Produce, task: Task) -> None:
-        letter = self._desk.letter(task)
-        if inspect.iscoroutinefunction(produce):
-            found: Any = produce(letter)
-        else:  # it may block
-            found = await asyncio.to_thread(produce, letter)
-        if isinstance(found, Future):
-            await asyncio.wrap_future(found)
-        elif found is not None:
-            await found
+    async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
+        """In their order. Raises what kept one from being acknowledged."""
+        if not records:
+            return
+        produce: Any = self._produce
+        async with asyncio.timeout(patience):
+            if inspect.iscoroutinefunction(produce):
+                for each in records:
+                    await produce(each)
+                return
+            for found in await asyncio.to_thread(lambda: [produce(each) for each in records]):  # it may block
+                if isinstance(found, Future):
+                    await asyncio.wrap_future(found)
+                elif found is not None:
+                    await found

@@ -1,0 +1,471 @@
+"""What surrounds the handlers: set-up and tear-down, middleware, output topics; in virtual time, and in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from engine_help import keyed
+from processing_help import P0, tp
+
+from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
+from instride.errors import ConfigError, IllegalStateError
+from instride.processing.attempts import Desk
+from instride.processing.engine import Engine, EnginePlan
+from instride.processing.lifespan import SyncLifespan
+from instride.processing.policy import Failures
+from instride.processing.workers import ThreadWorkers
+
+PATIENCE = 60.0
+Record = ConsumerRecord[Any, Any]
+client: ContextVar[str] = ContextVar("client")
+NOWHERE: Any = {"bootstrap_servers": "localhost:1", "group_id": "g"}
+
+
+class Life:
+    """What was set up and torn down, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        self.told.append(f"+{name}")
+        token = client.set(client.get("") + name)
+        yield
+        client.reset(token)
+        self.told.append(f"-{name}")
+
+    def run(self) -> Any:
+        return self.of("run")
+
+    def worker(self) -> Any:
+        return self.of("worker")
+
+    @asynccontextmanager
+    async def loop(self) -> AsyncIterator[None]:
+        with self.of("loop"):
+            await asyncio.sleep(5)
+            yield
+            await asyncio.sleep(5)
+
+
+def handle(record: Record) -> None: ...
+
+
+async def handle_async(record: Record) -> None: ...
+
+
+def plain_middleware(record: Record, following: Callable[[Record], Any]) -> Any:
+    return following(record)
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "error", "told"),
+    [
+        (handle, {"breaker": OSError}, TypeError, "CircuitBreaker"),
+        (handle, {"lifespan": 5}, TypeError, "lifespan"),
+        (handle, {"worker_lifespan": "x"}, TypeError, "worker_lifespan"),
+        (handle_async, {"worker_lifespan": Life().worker}, ConfigError, "threads"),
+        (handle, {"middleware": plain_middleware}, TypeError, "list"),
+        (handle, {"middleware": [5]}, TypeError, "functions"),
+        (handle_async, {"middleware": [plain_middleware]}, ConfigError, "coroutine function"),
+        (handle, {"middleware": [handle_async]}, ConfigError, "plain function"),
+    ],
+)
+def test_wrong_surroundings_are_refused(handler: Any, options: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        Processor(handler, topics=["t"], **options)
+
+
+# -- set-up and tear-down
+
+
+def test_plain_handlers_see_what_their_set_ups_set() -> None:
+    life, seen = Life(), []
+    processor = Processor(
+        lambda record: seen.append(client.get()), topics=["t"], lifespan=life.run, worker_lifespan=life.worker
+    )
+    with processor.testing() as kit:
+        assert life.told == []
+        kit.give("t", b"1")
+        kit.run()
+        assert life.told == ["+run", "+worker"]
+        kit.crash()
+        kit.run()
+    assert seen == ["runworker"] * 2
+    assert life.told == ["+run", "+worker", "-worker", "-run"] * 2
+    assert client.get("") == ""
+
+
+def test_coroutine_handlers_see_what_their_set_up_set_and_it_takes_its_time() -> None:
+    life, seen = Life(), []
+
+    async def handler(record: Record) -> None:
+        seen.append(client.get())
+
+    with Processor(handler, topics=["t"], lifespan=life.loop).testing() as kit:
+        kit.give("t", b"1")
+        kit.run()
+        assert kit.now == 5
+    assert seen == ["loop"]
+    assert life.told == ["+loop", "-loop"]
+
+
+@contextmanager
+def _refuses() -> Iterator[None]:
+    if NOWHERE:
+        raise LookupError("no database")
+    yield
+
+
+@asynccontextmanager
+async def _refuses_async() -> AsyncIterator[None]:
+    if NOWHERE:
+        raise LookupError("no database")
+    yield
+
+
+@asynccontextmanager
+async def _waits_for_the_world() -> AsyncIterator[None]:
+    await asyncio.get_running_loop().create_future()
+    yield
+
+
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        (handle, {"lifespan": _refuses}),
+        (handle, {"worker_lifespan": _refuses}),
+        (handle_async, {"lifespan": _refuses_async}),
+    ],
+)
+def test_a_set_up_that_fails_ends_the_kit(handler: Any, options: Any) -> None:
+    with Processor(handler, topics=["t"], **options).testing() as kit, pytest.raises(LookupError):
+        kit.run()
+
+
+def test_a_set_up_that_waits_for_the_world_is_refused_by_the_kit() -> None:
+    kit = Processor(handle_async, topics=["t"], lifespan=_waits_for_the_world).testing()
+    with pytest.raises(IllegalStateError, match="outside of the kit"), kit:
+        kit.run()
+
+
+@pytest.mark.parametrize(("handler", "lifespan"), [(handle, _refuses), (handle_async, _refuses_async)])
+def test_a_set_up_that_fails_ends_the_run_by_its_error(handler: Any, lifespan: Any) -> None:
+    running = Processor(handler, topics=["t"], lifespan=lifespan).running(**NOWHERE)
+    with pytest.raises(LookupError, match="no database"), running:
+        running.wait(PATIENCE)
+    health = running.health()
+    assert (health.live, type(health.ended)) == (False, LookupError)
+
+
+def test_a_run_sets_up_before_it_begins_and_tears_down_when_it_has_ended() -> None:
+    life, up = Life(), threading.Event()
+
+    @contextmanager
+    def lifespan() -> Iterator[None]:
+        with life.of("run"):
+            up.set()
+            yield
+
+    with Processor(handle, topics=["t"], lifespan=lifespan).running(**NOWHERE):
+        assert up.wait(PATIENCE)
+    assert life.told == ["+run", "-run"]
+
+
+def test_a_tear_down_that_fails_is_raised_at_the_end() -> None:
+    up = threading.Event()
+
+    @contextmanager
+    def lifespan() -> Iterator[None]:
+        up.set()
+        yield
+        raise LookupError("the pool is broken")
+
+    running = Processor(handle, topics=["t"], lifespan=lifespan).running(**NOWHERE)
+    with pytest.raises(LookupError, match="the pool is broken"), running:
+        assert up.wait(PATIENCE)
+
+
+def test_a_lifespan_of_the_users_loop_is_one_task_and_its_early_end_ends_the_run() -> None:
+    async def main() -> None:
+        tasks: list[Any] = []
+
+        @asynccontextmanager
+        async def lifespan() -> AsyncIterator[None]:
+            tasks.append(asyncio.current_task())
+            yield
+            tasks.append(asyncio.current_task())
+
+        async with Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE):
+            while not tasks:
+                await asyncio.sleep(0)
+        assert len(tasks) == 2
+        assert tasks[0] is tasks[1]
+
+        tasks.clear()
+        running = Processor(handle_async, topics=["t"], lifespan=lifespan).running(**NOWHERE)
+        with pytest.raises(IllegalStateError, match="the lifespan ended"):  # noqa: PT012 - it is raised by the exit
+            async with running:
+                while not tasks:
+                    await asyncio.sleep(0)
+                tasks[0].cancel()
+                await asyncio.to_thread(running.wait, PATIENCE)
+
+    asyncio.run(main())
+
+
+# -- threads, by hand
+
+
+class Bench:
+    """`ThreadWorkers` with an engine and no consumer: records of P0, with two threads at most."""
+
+    def __init__(
+        self, handler: Any, *, output: str | None = None, produce: Any = None, around: Any = None, records: int = 4
+    ) -> None:
+        self.engine = Engine(
+            EnginePlan(order="none", failures=Failures(retry=Retry(attempts=2, backoff=0.0))), lambda _: 1
+        )
+        self.lock = threading.RLock()
+        desk = Desk(
+            engine=self.engine,
+            lock=self.lock,
+            reader=None,  # type: ignore[arg-type]
+            clock=lambda: 0.0,
+            chance=lambda: 0.5,
+            attention=lambda: None,
+            wants_attention=lambda: False,
+            dead_letters=None,
+            output=output,
+            group="g",
+        )
+        self.workers = ThreadWorkers(desk, handler, produce, 2, SyncLifespan(), around)
+        self._ended = threading.Condition(self.lock)
+        end = self.engine.end
+        with self.lock:
+            self.engine.submit(keyed(P0, "a" * records))
+            self.engine.locate(P0, OffsetAndMetadata(offset=0))
+
+        def told(*arguments: Any) -> Any:
+            verdict = end(*arguments)
+            self._ended.notify_all()
+            return verdict
+
+        self.engine.end = told  # type: ignore[method-assign, assignment]
+        self.workers.wake()
+
+    def until(self, done: Callable[[], object]) -> None:
+        with self._ended:
+            assert self._ended.wait_for(done, PATIENCE)
+
+    def committed(self) -> int:
+        with self.lock:
+            return self.engine.committable()[P0].offset
+
+
+def test_each_thread_has_its_set_up_and_ends_before_the_run_does() -> None:
+    life, both = Life(), threading.Barrier(2, timeout=PATIENCE)
+    bench = Bench(lambda record: both.wait(), around=life.worker)
+    bench.until(lambda: bench.engine.tally.finished == 4)
+    bench.workers.close(PATIENCE)
+    assert sorted(life.told) == ["+worker", "+worker", "-worker", "-worker"]
+
+
+def test_a_thread_whose_set_up_fails_ends_the_run_and_starts_nothing() -> None:
+    bench = Bench(handle, around=_refuses)
+    bench.workers.close(PATIENCE)
+    assert isinstance(bench.engine.failure, LookupError)
+    assert bench.engine.tally.attempts == 0
+
+
+def test_a_close_waits_for_no_handler_that_is_stuck() -> None:
+    stuck, go = threading.Event(), threading.Event()
+
+    def handler(record: Record) -> None:
+        if record.offset == 0:
+            stuck.set()
+            go.wait(PATIENCE)
+
+    bench = Bench(handler)
+    assert stuck.wait(PATIENCE)
+    bench.until(lambda: bench.engine.tally.finished == 3)
+    bench.workers.close(PATIENCE)
+    assert bench.engine.started == 1
+    go.set()
+    bench.until(lambda: bench.engine.tally.finished == 4)
+
+
+# -- middleware
+
+
+def test_middleware_surrounds_each_call_the_first_outermost() -> None:
+    told: list[str] = []
+
+    def named(name: str) -> Any:
+        def middleware(record: Record, following: Callable[[Record], Any]) -> Any:
+            told.append(f"{name}({record.value.decode()}")
+            try:
+                return following(record)
+            finally:
+                told.append(f"{name})")
+
+        return middleware
+
+    def handler(record: Record) -> OutputRecord:
+        told.append("handler")
+        if record.value == b"bad":
+            raise ValueError("bad")
+        return OutputRecord(value=b"out")
+
+    processor = Processor(handler, topics=["t"], middleware=[named("a"), named("b")], on_failure="skip", output="o")
+    assert repr(processor).startswith("Processor(test_middleware")
+    with processor.testing() as kit:
+        kit.give("t", b"1")
+        kit.give("t", b"bad")
+        kit.run()
+        assert told == ["a(1", "b(1", "handler", "b)", "a)", "a(bad", "b(bad", "handler", "b)", "a)"]
+        assert [each.value for each in kit.outputs] == [b"out"]
+        assert kit.tally.skipped == 1
+
+
+def test_middleware_of_coroutines_awaits_what_comes_next() -> None:
+    seen: list[str] = []
+
+    async def traced(records: list[Record], following: Callable[[list[Record]], Any]) -> Any:
+        client.set("trace")
+        return await following(records)
+
+    async def handler(records: list[Record]) -> None:
+        seen.append(client.get())
+
+    with Processor(handler, topics=["t"], max_batch=2, max_wait=0.0, middleware=[traced]).testing() as kit:
+        kit.give("t", b"1")
+        kit.run()
+    assert seen == ["trace"]
+
+
+# -- output topics
+
+
+def test_what_a_handler_returns_goes_to_the_output_topic_before_the_offset_moves() -> None:
+    def split(record: Record) -> list[OutputRecord] | OutputRecord | None:
+        if record.value == b"none":
+            return None
+        if record.value == b"one":
+            return OutputRecord(value=b"1", key=record.key, headers=(("h", b"x"),))
+        return [OutputRecord(value=b"1", topic="other"), OutputRecord(value=b"2")]
+
+    with Processor(split, topics=["t"], output="o").testing() as kit:
+        for value in (b"none", b"one", b"two"):
+            kit.give("t", value, key=b"k")
+        kit.advance(2)
+        assert [(each.topic, each.key, each.value) for each in kit.outputs] == [
+            ("o", b"k", b"1"),
+            ("other", None, b"1"),
+            ("o", None, b"2"),
+        ]
+        assert kit.committed == {tp(0): 3}
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+@pytest.mark.parametrize("returned", ["text", [b"1"], 5, {"value": b"1"}])
+def test_what_is_no_output_fails_the_record(form: str, returned: Any) -> None:
+    def plain(record: Record) -> Any:
+        return returned
+
+    async def coroutine(record: Record) -> Any:
+        return returned
+
+    processor = Processor(plain if form == "plain" else coroutine, topics=["t"], output="o", dead_letters="dlq")
+    with processor.testing() as kit:
+        kit.give("t", b"1")
+        kit.run()
+        assert [type(each.error) for each in kit.dead_letters] == [TypeError]
+        assert kit.outputs == []
+
+
+def test_coroutines_produce_and_wait_for_the_acknowledgement() -> None:
+    async def handler(records: list[Record]) -> list[OutputRecord]:
+        return [OutputRecord(value=each.value) for each in records]
+
+    with Processor(handler, topics=["t"], max_batch=3, max_wait=0.0, output="o").testing() as kit:
+        for number in range(3):
+            kit.give("t", b"%d" % number)
+        kit.run()
+        assert [each.value for each in kit.outputs] == [b"0", b"1", b"2"]
+
+
+def test_an_attempt_ends_when_its_outputs_are_acknowledged_and_fails_with_them() -> None:
+    asked: list[tuple[bytes, Future[None]]] = []
+    news = threading.Condition()
+
+    def produce(output: OutputRecord) -> Future[None]:
+        assert output.value is not None
+        future: Future[None] = Future()
+        with news:
+            asked.append((output.value, future))
+            news.notify_all()
+        return future
+
+    def wait(count: int) -> None:
+        with news:
+            assert news.wait_for(lambda: len(asked) == count, PATIENCE)
+
+    bench = Bench(
+        lambda record: [OutputRecord(value=b"x"), OutputRecord(value=b"y")], output="o", produce=produce, records=1
+    )
+    wait(2)
+    asked[0][1].set_result(None)
+    assert bench.engine.started == 1, "the second is not acknowledged"
+    asked[1][1].set_exception(ConnectionError("no leader"))
+    wait(4)  # the handler was called again
+    assert bench.engine.tally.retried == 1
+    for _, future in asked[2:]:
+        future.set_result(None)
+    bench.until(lambda: bench.engine.tally.finished == 1)
+    assert bench.committed() == 1
+    bench.workers.close(PATIENCE)
+
+
+def test_an_awaitable_of_a_plain_handler_is_refused() -> None:
+    async def produce(output: OutputRecord) -> None: ...
+
+    asked = []
+
+    def mistaken(output: OutputRecord) -> Any:
+        asked.append(produce(output))
+        return asked[-1]
+
+    bench = Bench(lambda record: OutputRecord(value=b"x"), output="o", produce=mistaken, records=1)
+    bench.until(lambda: bench.engine.failure is not None)
+    assert isinstance(bench.engine.failure, ConfigError)
+    for each in asked:
+        each.close()
+    bench.workers.close(PATIENCE)
+
+
+def test_of_what_was_given_up_nothing_is_produced() -> None:
+    begun, go, produced = threading.Event(), threading.Event(), list[OutputRecord]()
+
+    def handler(record: Record) -> OutputRecord:
+        begun.set()
+        go.wait(PATIENCE)
+        return OutputRecord(value=b"late")
+
+    bench = Bench(handler, output="o", produce=produced.append, records=1)
+    assert begun.wait(PATIENCE)
+    with bench.lock:
+        bench.engine.give_up()
+    go.set()
+    bench.workers.close()
+    for thread in bench.workers._threads:
+        thread.join(PATIENCE)
+    assert produced == []
