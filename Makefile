@@ -36,7 +36,7 @@ help:
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
 
 demo: $(COMPILED)
-	@$(WITH_JAVA) $(BIN)/python -m instride.demo $(DEMO_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m demo $(DEMO_ARGS)
 
 # Each run has another seed of hashes, and all processes of a run the same: they must agree on the names of the tests.
 test: $(COMPILED)
@@ -122,7 +122,7 @@ $(COMPILED): $(INSTALLED) $(CYTHON_SOURCES)
 clean:
 	rm -rf build dist src/*.egg-info demo-output bench-output spark-warehouse metastore_db derby.log
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov $(RESULTS)
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks demo -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.so' -delete
 	rm -f $(COMPILED)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from instride.demo.events import (
+from demo.events import (
     Change,
     Event,
     EventLog,

@@ -6,8 +6,8 @@ from importlib import metadata
 import pyarrow as pa
 import pytest
 
-from instride.demo.flights import FLIGHTS, SCHEMA, Flight, find_csv, flights, parse, source_table
-from instride.demo.partitioner import murmur2, partition_of
+from demo.flights import FLIGHTS, SCHEMA, Flight, find_csv, flights, parse, source_table
+from demo.partitioner import murmur2, partition_of
 from instride.errors import ConfigError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from instride.demo.events import (
+from demo.events import (
     Change,
     Event,
     JobFailed,
@@ -13,8 +13,8 @@ from instride.demo.events import (
     Progress,
     Range,
 )
-from instride.demo.gaps import longest_gap
-from instride.demo.history import History, State, history
+from demo.gaps import longest_gap
+from demo.history import History, State, history
 
 
 def change(t: float, app: str, what: Change, *partitions: int) -> Event:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from demo.recorded import finish, ownerless, recorder
 from instride import TopicPartition
-from instride.demo.recorded import finish, ownerless, recorder
 
 P = TopicPartition("flights", 0)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from instride.demo.events import Change, Event, JobFinished, JobStarted, Mark, Ownership, Progress, Range
-from instride.demo.history import history
-from instride.demo.page import page
-from instride.demo.report import Result, figures, handover_rows, print_report
-from instride.demo.series import bin_times, rate, worked_by
-from instride.demo.timeline import draw, save_png, to_svg
-from instride.demo.verdict import Fault, Verdict
+from demo.events import Change, Event, JobFinished, JobStarted, Mark, Ownership, Progress, Range
+from demo.history import history
+from demo.page import page
+from demo.report import Result, figures, handover_rows, print_report
+from demo.series import bin_times, rate, worked_by
+from demo.timeline import draw, save_png, to_svg
+from demo.verdict import Fault, Verdict
 from instride.records import TopicPartition
 from instride.testing.check import Violation, WithoutOwner
 

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from instride.demo.events import read_events
-from instride.demo.flights import flights
-from instride.demo.history import history
-from instride.demo.members import DemoError
-from instride.demo.partitioner import partition_of
-from instride.demo.scenario import Plan, slow_flight
+from demo.events import read_events
+from demo.flights import flights
+from demo.history import history
+from demo.members import DemoError
+from demo.partitioner import partition_of
+from demo.scenario import Plan, slow_flight
 from instride.testing.check import Event, check, read_histories, without_owner
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
 """Heartbeats have their default of 3 s: the slow flight is still at work when B's joining is heard of."""
+CLONE = Path(__file__).resolve().parents[2]
 OURS = ("--only", "instride")
 
 
@@ -29,10 +30,10 @@ OURS = ("--only", "instride")
 def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """The demo in a process of its own, whose temporary files and whose results are in the folder."""
     (folder / "tmp").mkdir()
-    command = [sys.executable, "-m", "instride.demo", "--output", str(folder / "out"), *QUICK, *options]
+    command = [sys.executable, "-m", "demo", "--output", str(folder / "out"), *QUICK, *options]
     with subprocess.Popen(
         command,
-        env={**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONPATH": str(CLONE), "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

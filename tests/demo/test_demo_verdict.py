@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from instride.demo.verdict import judge, read_written
+from demo.verdict import judge, read_written
 
 SOURCE = pa.table(
     {

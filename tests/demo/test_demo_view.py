@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from instride.demo.board import Board
-from instride.demo.events import (
+from demo.board import Board
+from demo.events import (
     Change,
     Event,
     JobFailed,
@@ -20,8 +20,8 @@ from instride.demo.events import (
     Progress,
     Range,
 )
-from instride.demo.history import State
-from instride.demo.view import View
+from demo.history import State
+from demo.view import View
 
 
 def change(t: float, app: str, what: Change, *partitions: int) -> Event:

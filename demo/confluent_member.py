@@ -25,9 +25,9 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from pyarrow import parquet
 
-from instride.demo.events import Change, EventLog, Phase, Range
-from instride.demo.member import MemberSettings, Stop, wait_to_join, work
-from instride.demo.recorded import recorder
+from demo.events import Change, EventLog, Phase, Range
+from demo.member import MemberSettings, Stop, wait_to_join, work
+from demo.recorded import recorder
 from instride.errors import BrokerResponseError
 from instride.records import TopicPartition as KafkaPartition
 from instride.testing.recording import RecordedPeer

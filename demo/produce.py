@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from instride.demo.flights import Flight
+from demo.flights import Flight
 from instride.errors import BrokerResponseError, KafkaTimeoutError
 
 __all__ = ["Delivered", "produce"]

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from instride.demo.board import Board
-from instride.demo.events import EventLog, EventTail, now
-from instride.demo.flights import FLIGHTS, flights
-from instride.demo.member import MemberSettings
-from instride.demo.members import DemoError, Members
-from instride.demo.partitioner import partition_of
-from instride.demo.produce import produce
-from instride.demo.view import View
+from demo.board import Board
+from demo.events import EventLog, EventTail, now
+from demo.flights import FLIGHTS, flights
+from demo.member import MemberSettings
+from demo.members import DemoError, Members
+from demo.partitioner import partition_of
+from demo.produce import produce
+from demo.view import View
 from instride.testing.processes import Processes
 
 __all__ = ["Contender", "Plan", "Stage", "play", "slow_flight"]

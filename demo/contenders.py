@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from instride.demo.scenario import Contender
+from demo.scenario import Contender
 from instride.spark.parquet import read_files
 
 __all__ = ["CONFLUENT", "CONTENDERS", "INSTRIDE"]
@@ -19,7 +19,7 @@ def _plain_files(output: Path) -> list[Path]:
 CONFLUENT: Final = Contender(
     name="confluent-kafka",
     slug="confluent",
-    module="instride.demo.confluent_member",
+    module="demo.confluent_member",
     slow_partition=3,
     written=_plain_files,
 )
@@ -27,7 +27,7 @@ CONFLUENT: Final = Contender(
 INSTRIDE: Final = Contender(
     name="instride",
     slug="instride",
-    module="instride.demo.pipeline_member",
+    module="demo.pipeline_member",
     slow_partition=6,
     written=read_files,
     ours=True,

@@ -1,4 +1,4 @@
-"""The main job, from an empty machine to a verdict: `python -m instride.demo`, or `make demo`.
+"""The main job, from an empty machine to a verdict: `python -m demo`, or `make demo`.
 
 Laws
 1. Everything that runs or is written while it runs belongs to a keeper (see `instride.testing`): whatever
@@ -21,17 +21,17 @@ from typing import Final
 
 from rich.console import Console
 
-from instride.demo.contenders import CONTENDERS
-from instride.demo.events import read_events
-from instride.demo.flights import SCHEMA, source_table
-from instride.demo.history import history
-from instride.demo.page import page
-from instride.demo.recorded import finish, ownerless
-from instride.demo.report import Result, print_report
-from instride.demo.scenario import Contender, Plan, Stage, play
-from instride.demo.timeline import draw, save_png, to_svg
-from instride.demo.verdict import judge, read_written
-from instride.demo.view import View
+from demo.contenders import CONTENDERS
+from demo.events import read_events
+from demo.flights import SCHEMA, source_table
+from demo.history import history
+from demo.page import page
+from demo.recorded import finish, ownerless
+from demo.report import Result, print_report
+from demo.scenario import Contender, Plan, Stage, play
+from demo.timeline import draw, save_png, to_svg
+from demo.verdict import judge, read_written
+from demo.view import View
 from instride.errors import KafkaError
 from instride.testing import LocalKafka
 from instride.testing.processes import Processes
@@ -60,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m instride.demo", description="Two applications, one topic, no pause."
-    )
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Two applications, one topic, no pause.")
     usual = Plan()
     names = [contender.slug for contender in CONTENDERS]
     parser.add_argument("--only", choices=names, help="run this kind of consumer only")

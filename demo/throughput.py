@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
-from instride.demo.history import History
-from instride.demo.palette import GRID, INK, MOVING, STAYING, WAITING, clean, ink
-from instride.demo.series import bin_times, rate, worked_by
+from demo.history import History
+from demo.palette import GRID, INK, MOVING, STAYING, WAITING, clean, ink
+from demo.series import bin_times, rate, worked_by
 
 __all__ = ["draw_by_app", "draw_by_motion", "usual_top"]
 

@@ -18,10 +18,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from instride.demo.events import Change, EventLog, Phase, Range
-from instride.demo.flights import SCHEMA
-from instride.demo.member import MemberSettings, Stop, wait_to_join, work
-from instride.demo.recorded import recorder
+from demo.events import Change, EventLog, Phase, Range
+from demo.flights import SCHEMA
+from demo.member import MemberSettings, Stop, wait_to_join, work
+from demo.recorded import recorder
 from instride.records import OffsetRange, TopicPartition
 from instride.spark import (
     JobStarted,

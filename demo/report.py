@@ -14,9 +14,9 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from instride.demo.gaps import Gap, longest_gap
-from instride.demo.history import Handover, History
-from instride.demo.verdict import Verdict
+from demo.gaps import Gap, longest_gap
+from demo.history import Handover, History
+from demo.verdict import Verdict
 from instride.testing.check import Violation, WithoutOwner
 
 __all__ = ["Figure", "Result", "figures", "handover_rows", "print_report"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from instride.demo.report import HANDOVER_HEADINGS, Result, figures, handover_rows
+from demo.report import HANDOVER_HEADINGS, Result, figures, handover_rows
 
 __all__ = ["page"]
 

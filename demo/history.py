@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from instride.demo.events import (
+from demo.events import (
     Change,
     Event,
     JobFailed,

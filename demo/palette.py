@@ -10,7 +10,7 @@ from typing import Final
 
 from matplotlib.axes import Axes
 
-from instride.demo.history import State
+from demo.history import State
 
 __all__ = ["INK", "MOVING", "QUIET", "STATE_GROUND", "STAYING", "WAITING", "clean", "ground", "ink"]
 

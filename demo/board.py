@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from instride.demo.events import (
+from demo.events import (
     Change,
     Event,
     JobFailed,
@@ -26,7 +26,7 @@ from instride.demo.events import (
     Produced,
     Progress,
 )
-from instride.demo.history import STATE_AFTER, State
+from demo.history import STATE_AFTER, State
 
 __all__ = ["Board", "Lane"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from instride.demo.events import Progress
-from instride.demo.history import History
+from demo.events import Progress
+from demo.history import History
 
 __all__ = ["bin_times", "rate", "worked_by"]
 

@@ -22,8 +22,8 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instride.demo.events import EventLog, Phase
-from instride.demo.flights import parse
+from demo.events import EventLog, Phase
+from demo.flights import parse
 
 __all__ = ["MemberSettings", "Stop", "wait_to_join", "work"]
 

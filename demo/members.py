@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from instride.demo.member import MemberSettings
+from demo.member import MemberSettings
 from instride.errors import KafkaError
 from instride.testing.processes import Processes
 

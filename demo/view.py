@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from instride.demo.board import Board, Lane
-from instride.demo.history import State
+from demo.board import Board, Lane
+from demo.history import State
 
 __all__ = ["View"]
 

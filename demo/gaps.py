@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from instride.demo.history import History, Job
+from demo.history import History, Job
 
 __all__ = ["Gap", "gaps", "longest_gap"]
 

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
-from instride.demo.history import History
-from instride.demo.palette import INK, STATE_GROUND, clean, ground, ink
-from instride.demo.report import Result
-from instride.demo.series import bin_times, rate, worked_by
+from demo.history import History
+from demo.palette import INK, STATE_GROUND, clean, ground, ink
+from demo.report import Result
+from demo.series import bin_times, rate, worked_by
 
 __all__ = ["draw_lanes"]
 

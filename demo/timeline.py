@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
-from instride.demo.lanes import draw_lanes
-from instride.demo.palette import INK, MOVING, QUIET, STATE_GROUND, STAYING, ground, ink
-from instride.demo.report import Result
-from instride.demo.throughput import draw_by_app, draw_by_motion, usual_top
+from demo.lanes import draw_lanes
+from demo.palette import INK, MOVING, QUIET, STATE_GROUND, STAYING, ground, ink
+from demo.report import Result
+from demo.throughput import draw_by_app, draw_by_motion, usual_top
 
 __all__ = ["draw", "save_png", "to_svg"]
 

@@ -1,1 +1,0 @@
-"""See the file of the same concern in this folder."""

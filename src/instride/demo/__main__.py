@@ -1,7 +1,0 @@
-"""`python -m instride.demo`."""
-
-import sys
-
-from instride.demo.run import main
-
-sys.exit(main())
