@@ -3,12 +3,19 @@
 So a plain mistake is reported within seconds, and the tests that share a kind of server run together.
 """
 
+from __future__ import annotations
+
 import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 import pytest_instride
+
+if TYPE_CHECKING:
+    from instride.testing.local_kafka import LocalKafka
 
 # No test is judged by the clock: a busy machine would fail it.
 settings.register_profile("instride", deadline=None)
@@ -16,12 +23,28 @@ settings.load_profile("instride")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Offer the fixtures of `instride.testing` also where the package is on the path but not installed."""
+    # What `pytest_plugins` does, which pytest allows in a conftest at the very top only.
     if not config.pluginmanager.is_registered(pytest_instride):
         config.pluginmanager.register(pytest_instride, "pytest_instride")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Started in the background of a script: then Ctrl-C would reach neither the tests nor the programs they start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def kafka(instride_kafka: LocalKafka) -> LocalKafka:
+    """The plugin's, by a short name."""
+    return instride_kafka
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster(instride_kafka_cluster: LocalKafka) -> LocalKafka:
+    return instride_kafka_cluster
+
+
+@pytest.fixture
+def kafka_topic(instride_kafka_topic: Callable[..., str]) -> Callable[..., str]:
+    return instride_kafka_topic
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

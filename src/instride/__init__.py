@@ -5,11 +5,11 @@ from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig, ConsumerSettings
 from instride.consumer import Consumer, RangeConsumer
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
 from instride.deserializers import SerializationContext
 from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
+from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.net.oauth import OAuthClientCredentials
 from instride.processing.attempts import Attempt, current_attempt
 from instride.processing.breaker import CircuitBreaker

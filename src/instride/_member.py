@@ -22,12 +22,12 @@ from instride.config import (
     config_from_settings,
 )
 from instride.core.application.committing import Offsets
-from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import PollResult
 from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors
+from instride.listeners import RebalanceListener
 from instride.net.clock import now
 from instride.net.driver import Driver
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition

@@ -15,7 +15,6 @@ from instride.commits import CommitResult
 from instride.config import ConsumerConfig, RunningSettings, changed_while_running
 from instride.core.application.calls import Call
 from instride.core.application.committing import Offsets
-from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.machine import ApplicationMachine
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import PollResult
@@ -23,6 +22,7 @@ from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, KafkaError, WakeupError
 from instride.interceptors import Interceptors
+from instride.listeners import AsyncRebalanceListener
 from instride.metrics import MetricName
 from instride.net.async_driver import AsyncDriver
 from instride.net.clock import now

@@ -25,12 +25,12 @@ from instride.commits import CommitResult
 from instride.config import ConsumerConfig, UntypedSettings, config_from_settings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.committing import Offsets
-from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.partition import PollResult
 from instride.core.events import EARLIEST, LATEST
 from instride.deserializers import RecordReader
 from instride.errors import NetworkThreadDiedError
 from instride.interceptors import Interceptors
+from instride.listeners import AsyncRebalanceListener
 from instride.net.async_driver import AsyncDriver, in_loop
 from instride.net.clock import now
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition

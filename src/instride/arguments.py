@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from instride.commits import CommitSnapshot
-from instride.core.application.listener import AsyncRebalanceListener, RebalanceListener
+from instride.listeners import AsyncRebalanceListener, RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = [

@@ -24,8 +24,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.events import ApplicationEvent, BackgroundEvent
+from instride.listeners import AsyncRebalanceListener
 from instride.records import OffsetRange, TopicPartition
 from instride.telemetry import TelemetryEvent
 from instride.wire.api import Request, Response

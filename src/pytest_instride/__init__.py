@@ -1,11 +1,11 @@
-"""pytest's door to `instride.testing`: the fixtures ``kafka``, ``kafka_topic`` and ``kafka_cluster``.
+"""Fixtures for pytest: ``instride_kafka``, ``instride_kafka_topic`` and ``instride_kafka_cluster``.
 
-Laws
-1. pytest loads this in every run where instride is installed, so it imports nothing of instride until a fixture is
-   asked for. Hence a package of its own: `import instride.anything` would import the consumer. So a run that needs no
-   Kafka does not pay for one, coverage misses no line of instride, and a broken install breaks only what uses it.
+A test suite opts in, in its top ``conftest.py``::
 
-``-p no:pytest_instride`` turns it off.
+    pytest_plugins = ["pytest_instride"]
+
+It is a package of its own, and imports instride only when a fixture is used: so a run that needs no Kafka does not pay
+for one, and coverage misses no line of instride.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ import pytest
 if TYPE_CHECKING:
     from instride.testing.local_kafka import LocalKafka
 
-__all__ = ["kafka", "kafka_cluster", "kafka_topic"]
+__all__ = ["instride_kafka", "instride_kafka_cluster", "instride_kafka_topic"]
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka]:
+def instride_kafka() -> Iterator[LocalKafka]:
     """One real broker for the whole run, started on first use. Do not stop or kill it: other tests use it too."""
-    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the law above
+    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the top of the file
 
     with LocalKafka() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def kafka_cluster() -> Iterator[LocalKafka]:
+def instride_kafka_cluster() -> Iterator[LocalKafka]:
     """Three nodes for the tests of one module, which may kill, suspend and restart them, and then restore them."""
-    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the law above
+    from instride.testing.local_kafka import LocalKafka  # noqa: PLC0415 - see the top of the file
 
     with LocalKafka(nodes=3) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def kafka_topic(kafka: LocalKafka, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
-    """``kafka_topic(partitions=1, *, configs=None)``: make a topic of this test's own and return its name.
+def instride_kafka_topic(instride_kafka: LocalKafka, request: pytest.FixtureRequest) -> Iterator[Callable[..., str]]:
+    """``instride_kafka_topic(partitions=1, *, configs=None)``: make a topic of this test's own and return its name.
 
     The names are unique in the run; the topics are deleted when the test ends.
     """
-    import uuid  # noqa: PLC0415 - see the law above
+    import uuid  # noqa: PLC0415 - see the top of the file
 
     made: list[str] = []
     stem = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:80].strip("-.")
 
     def make(partitions: int = 1, *, configs: dict[str, str] | None = None) -> str:
         name = f"{stem}-{uuid.uuid4().hex[:8]}"
-        kafka.create_topic(name, partitions, configs=configs)
+        instride_kafka.create_topic(name, partitions, configs=configs)
         made.append(name)
         return name
 
     yield make
     if made:
-        kafka.delete_topic(*made)
+        instride_kafka.delete_topic(*made)

@@ -22,7 +22,7 @@ SURFACE = {
     "instride.core.application.calls",
     "instride.core.application.ownership_view.CHANGES",
     "instride.core.application.ownership_view.blocker_of",
-    "instride.core.application.listener",
+    "instride.listeners",
     "instride.core.application.machine",
     "instride.core.application.partition.Delivery",
     "instride.core.assignors",

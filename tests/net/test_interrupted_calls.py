@@ -22,7 +22,6 @@ import pytest
 
 import instride
 from instride import Consumer, TopicPartition
-from instride.core.application.listener import RebalanceListener
 from instride.core.events import (
     ApplicationEvent,
     Assigned,
@@ -39,6 +38,7 @@ from instride.core.events import (
     RevocationRequested,
     Unsubscribe,
 )
+from instride.listeners import RebalanceListener
 from instride.testing.simulation.chunk import SimulatedChunk
 from network_replies import reply
 

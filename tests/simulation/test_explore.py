@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from instride.core.application.calls import Write
 from instride.core.application.partition import OwnedPartition
-from instride.core.application.writes import Write
 from instride.core.network.commits import Commits
 from instride.testing.explore import SCENES, explore
 from instride.testing.explore.__main__ import main

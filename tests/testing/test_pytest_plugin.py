@@ -26,14 +26,9 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def pytest_run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """As where the package is installed: with the entry point that pyproject.toml declares."""
+    """Where the plugin is installed and the suite's conftest opts in."""
     (folder / "pytest.ini").write_text("[pytest]\n")
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
-    installed = folder / "instride-0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: instride\nVersion: 0\n")
-    lines = "".join(f"{name} = {module}\n" for name, module in declared.items())
-    (installed / "entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    (folder / "conftest.py").write_text('pytest_plugins = ["pytest_instride"]\n')
     return run("-m", "pytest", "-q", "-p", "no:cacheprovider", *options, cwd=folder)
 
 
@@ -53,7 +48,7 @@ def test_the_examples_of_the_manual(tmp_path: Path) -> None:
 def test_the_fixtures_are_offered_with_their_purpose(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
     done = pytest_run(tmp_path, "--fixtures")
-    for name in ("kafka ", "kafka_topic", "kafka_cluster"):
+    for name in ("instride_kafka ", "instride_kafka_topic", "instride_kafka_cluster"):
         assert re.search(rf"^{name}.*\n    \S", done.stdout, re.MULTILINE), done.stdout
 
 
@@ -64,10 +59,9 @@ def test_it_may_be_named_besides(tmp_path: Path, options: tuple[str, ...]) -> No
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_it_can_be_turned_off(tmp_path: Path) -> None:
-    (tmp_path / "test_something.py").write_text("def test_something(kafka): pass\n")
-    done = pytest_run(tmp_path, "-p", "no:pytest_instride")
-    assert "fixture 'kafka' not found" in done.stdout, done.stdout + done.stderr
+def test_a_suite_that_does_not_opt_in_is_left_alone() -> None:
+    """Without an entry point pytest loads nothing of instride in a suite that does not name the plugin."""
+    assert "entry-points" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_a_run_without_kafka_pays_nothing(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ PUBLIC: Final = (
     "instride.testing",
     "instride.testing.check",
     "instride.testing.simulation",
-    "instride.telemetry",
     "pytest_instride",
 )
 """The modules whose names users may import."""

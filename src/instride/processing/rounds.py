@@ -21,7 +21,6 @@ from uuid import UUID
 
 from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
 from instride.consumer_records import ConsumerRecords
-from instride.core.application.listener import RebalanceListener
 from instride.errors import (
     ConsumerClosedError,
     ForkedConsumerError,
@@ -30,6 +29,7 @@ from instride.errors import (
     OffsetMetadataTooLargeError,
     WakeupError,
 )
+from instride.listeners import RebalanceListener
 from instride.processing.engine import Engine, Task
 from instride.records import OffsetAndMetadata, TopicPartition
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from instride.config import ConsumerConfig
 from instride.core.application.calls import Call, Wait
-from instride.core.application.listener import RebalanceListener
 from instride.core.application.machine import ApplicationMachine
 from instride.core.application.partition import Delivery
 from instride.core.events import (
@@ -25,6 +24,7 @@ from instride.core.events import (
 from instride.core.lease import Lease
 from instride.core.network.ranges import RangeChunk
 from instride.core.ownership import RebalanceProtocol
+from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 
 T = TypeVar("T")

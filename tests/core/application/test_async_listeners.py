@@ -9,8 +9,8 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from instride.core.application.calls import Call
-from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.events import Close, CommitsSettled, PartitionsAssigned, PartitionsRevoked
+from instride.listeners import AsyncRebalanceListener
 from instride.records import TopicPartition
 
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.core.application.listener import RebalanceListener
 from instride.core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, RevocationRequested, Revoked
 from instride.core.ownership import RebalanceProtocol
+from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 
 EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE

@@ -7,9 +7,9 @@ from application_script import tp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instride.core.application.calls import at_once
 from instride.core.application.fairness import Greedy, Proportional
 from instride.core.application.partition import OwnedPartition
-from instride.core.application.writes import at_once
 from instride.core.network.ranges import RangeChunk
 
 pytestmark = pytest.mark.part

@@ -7,9 +7,8 @@ import random
 
 import pytest
 
-from instride.core.metrics.meters import ApplicationMeter, NetworkMeter
+from instride.core.metrics.meters import WINDOW, ApplicationMeter, NetworkMeter, Stat
 from instride.core.metrics.snapshot import metrics
-from instride.core.metrics.stats import WINDOW, Stat
 from instride.core.network.ranges import RangeChunk
 from instride.errors import AuthenticationError, TransportError
 from instride.records import TopicPartition

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from network_script import NetworkScript, tp
 
-from instride.core.application.listener import RebalanceListener
 from instride.core.application.machine import ApplicationMachine
 from instride.core.events import (
     EARLIEST,
@@ -28,6 +27,7 @@ from instride.core.network.actions import Action, Deliver
 from instride.core.network.ranges import RangeChunk
 from instride.core.ownership import RebalanceProtocol
 from instride.errors import ErrorCode, KafkaTimeoutError
+from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 from instride.wire import api
 

@@ -1,20 +1,30 @@
-"""How a blocking call is written without blocking: as a generator that says how long it would wait.
+"""How a blocking call is written: a generator that says how long it would wait, and changes that happen as one.
 
-Laws
+Laws of a call (`Call`, `Wait`)
 1. A call yields `Wait`; its driver resumes it with the time, when something came up or at `until`, if not sooner.
 2. The driver alone knows clocks and threads: a thread's condition for `Consumer`, an event loop for `AsyncConsumer`,
    virtual time for simulations.
 3. Where `awaited` is set the driver awaits that instead, in the task of the call, and throws what it raises into the
    call. A driver that cannot refuses it.
+
+Laws of a change (`Write`, `at_once`): many changes happen as one, whatever interrupts the thread
+W1. Python runs a signal's handler between two steps of its own code, never inside a function that is written in C.
+    `at_once` makes all its changes inside one such function. So an exception that a handler raises comes before the
+    first change or after the last.
+W2. Therefore each change is a call of something written in C that runs no Python code: `setattr` of a plain attribute,
+    a method of a deque, dict or set whose keys are hashed and compared in C. Only the last may be any function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections import deque
+from collections.abc import Awaitable, Generator, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import starmap
+from operator import call
+from typing import Any, TypeVar
 
-__all__ = ["Call", "Wait"]
+__all__ = ["Call", "Wait", "Write", "at_once"]
 
 T = TypeVar("T")
 
@@ -29,3 +39,13 @@ class Wait:
 
 Call = Generator[Wait, float, T]
 """A call under way: yields waits, is sent the time, returns T."""
+
+
+Write = tuple[Any, ...]
+"""A function and its positional arguments."""
+
+
+def at_once(writes: Iterable[Write]) -> Any:
+    """What the last of them returned; None where there is none."""
+    last = deque(starmap(call, tuple(writes)), maxlen=1)
+    return last[0] if last else None

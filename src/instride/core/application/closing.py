@@ -14,12 +14,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from instride.core.application.calls import Call, Wait
+from instride.core.application.calls import Call, Wait, Write
 from instride.core.application.committing import GRACE, commit_before_release
 from instride.core.application.drain import drain
 from instride.core.application.polling import completed, finish_callback, run_callbacks
 from instride.core.application.state import ApplicationState, Callback
-from instride.core.application.writes import Write
 from instride.core.events import CallCompleted, Close, CompleteRevoke, Lost, Unsubscribe
 from instride.errors import ConsumerClosedError
 

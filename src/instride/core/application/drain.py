@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from instride.core.application.calls import Write, at_once
 from instride.core.application.inbox import Change, Completion, Data
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.seeking import fetch_again
 from instride.core.application.state import ApplicationState
-from instride.core.application.writes import Write, at_once
 from instride.core.events import (
     Assigned,
     BackgroundEvent,

@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from instride.core.application.writes import Write
+from instride.core.application.calls import Write
 from instride.core.events import (
     Assigned,
     CallCompleted,

@@ -1,26 +1,59 @@
 """The KIP-983 lists: what is to be revoked, what is delayed, what was lost (docs/rebalance.md, rules 1 to 8).
 
-Laws
+Laws of the lists (`RevokeLists`)
 1. The lists are views of the partitions' ownership states; there is no second copy that could disagree.
 2. The step happens once for each poll that returns. A poll that raised after it is continued by the next one.
 3. A lost partition is in the list of lost, once, and in no other.
 4. `delay_revoke` never changes anything when it raises.
 5. What becomes of an event's partitions is written by one `at_once` (rule 13).
+
+Laws of the marks (`Marks`): the partitions of which something may be so, which a poll looks at instead of all
+M1. Whatever makes it so marks the partition, by the same write or before it. A mark that is not true any more does no
+    harm: the poll takes it away.
+M2. No interrupt, and no handler of a signal that calls the consumer meanwhile, loses a mark: it is taken away first,
+    and put back where a look after that finds that it is true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from instride.core.application.marks import Marks
+from instride.core.application.calls import Write, at_once
 from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition, Polls
-from instride.core.application.writes import Write, at_once
 from instride.core.events import Epochs, Lost
 from instride.core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
 from instride.records import TopicPartition
 
-__all__ = ["RevokeLists"]
+__all__ = ["Marks", "RevokeLists"]
+
+
+class Marks:
+    """Not thread-safe: the application machine owns it. holds: whether it is so, as a look at the partition tells."""
+
+    __slots__ = ("_doubted", "_holds", "_marked")
+
+    def __init__(self, holds: Callable[[OwnedPartition], bool]) -> None:
+        self._holds = holds
+        self._marked: dict[OwnedPartition, None] = {}
+        self._doubted: dict[OwnedPartition, None] = {}
+
+    def marking(self, owned: OwnedPartition) -> Write:
+        return (self._marked.__setitem__, owned, None)
+
+    def mark(self, owned: OwnedPartition) -> None:
+        self._marked[owned] = None
+
+    def those(self) -> list[OwnedPartition]:
+        """Of which it is so now, in the order in which they were marked."""
+        for owned in list(self._marked):
+            if not self._holds(owned):
+                at_once([(self._doubted.__setitem__, owned, None), (self._marked.pop, owned, None)])
+        for owned in list(self._doubted):  # M2; those of a look that was interrupted, too
+            again = [self.marking(owned)] if self._holds(owned) else []
+            at_once([*again, (self._doubted.pop, owned, None)])
+        return list(self._marked)
+
 
 _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 

@@ -19,7 +19,6 @@ from instride.config import ConsumerConfig
 from instride.core.application import closing, committing, lookup_calls, seeking, subscribing
 from instride.core.application.calls import Call, Wait
 from instride.core.application.drain import drain
-from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery, OwnedPartition, PollResult
 from instride.core.application.polling import Poller
@@ -40,6 +39,7 @@ from instride.core.metrics.meters import NetworkMeter
 from instride.core.metrics.snapshot import metrics
 from instride.core.ownership import RebalanceProtocol
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, WakeupError
+from instride.listeners import AsyncRebalanceListener
 from instride.metrics import MetricName
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold, TelemetryEvent

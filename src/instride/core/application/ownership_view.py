@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from instride.commits import CommitEntry
+from instride.core.application.calls import Write
 from instride.core.application.partition import Delivery, OwnedPartition
-from instride.core.application.writes import Write
 from instride.core.events import Assigned, CallCompleted, Lost, Reassigned, RevocationRequested, Revoked
 from instride.core.metrics.meters import ApplicationMeter
 from instride.core.ownership import Ownership

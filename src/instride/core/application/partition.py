@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from instride.core.application.writes import Write, at_once
+from instride.core.application.calls import Write, at_once
 from instride.core.events import COMMITTED, PartitionFailed, PartitionRecovered
 from instride.core.ownership import Ownership
 from instride.errors import DeserializationError

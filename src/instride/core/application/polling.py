@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Collection
 from functools import partial
 from typing import assert_never
 
-from instride.core.application.calls import Call, Wait
+from instride.core.application.calls import Call, Wait, Write, at_once
 from instride.core.application.committing import auto_commit_due, commit_before_release, next_auto_commit
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion
@@ -38,7 +38,6 @@ from instride.core.application.partition import Delivery, OwnedPartition, PollRe
 from instride.core.application.reading import Read, next_retry, read_taken, retry_unreadable
 from instride.core.application.seeking import reset_due, restarted
 from instride.core.application.state import ApplicationState, Callback
-from instride.core.application.writes import Write, at_once
 from instride.core.events import (
     Assigned,
     CommitsSettled,

@@ -11,9 +11,9 @@ Laws
 
 from __future__ import annotations
 
+from instride.core.application.calls import Write
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.state import ApplicationState
-from instride.core.application.writes import Write
 from instride.core.events import SetPosition
 
 __all__ = ["fetch_again", "reset_due", "restarted", "seek"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from instride.core.application.listener import AsyncRebalanceListener
 from instride.core.application.state import ApplicationState
 from instride.core.events import Subscribe
 from instride.errors import ConfigError, IllegalStateError
+from instride.listeners import AsyncRebalanceListener
 
 __all__ = ["subscribe"]
 

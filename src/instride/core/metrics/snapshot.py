@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from instride.core.metrics.meters import ApplicationMeter, NetworkMeter, TopicMeter
-from instride.core.metrics.stats import NOTHING, Stat
+from instride.core.metrics.meters import NOTHING, ApplicationMeter, NetworkMeter, Stat, TopicMeter
 from instride.metrics import COORDINATOR, FETCH, GENERAL, HANDOVER, MetricName
 from instride.records import TopicPartition
 from instride.telemetry import Hold, OwnershipChange

@@ -28,7 +28,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from instride.core.events import COMMITTED, EARLIEST, SetPosition
-from instride.core.network.backoff import Backoff
+from instride.core.network.connections import Backoff
 from instride.core.ownership import Ownership
 from instride.records import TopicPartition
 from instride.telemetry import ResetCause

@@ -1,25 +1,32 @@
-"""What is known of the cluster: brokers, topics, leaders; and when to ask again.
+"""What is known of the cluster: brokers, topics, leaders; when to refresh it; and the requests to leaders.
 
-Laws
-1. Any broker can be asked. While none is known, or none of the known answers, the bootstrap servers are; when none of
-   these answers either, the known ones are asked again (KIP-899). A broker that says REBOOTSTRAP_REQUIRED makes us
+Laws of the metadata (`Cluster`)
+1. Any broker can be asked. While none is known, or none of the known responds, the bootstrap servers are; when none of
+   these responds either, the known ones are asked again (KIP-899). A broker that says REBOOTSTRAP_REQUIRED makes us
    forget all of them (KIP-1102).
-2. A refresh is asked for by whoever saw an error; it is sent once, after the back-off, however many asked: two answers
-   that say the same are retry_backoff apart at least.
-3. A topic that the user asked for, or a partition, that stays unknown for 2 s is told, and a topic that may not be read
-   at once; and again while that lasts. Of what only a fellow member reads, or one call asks for, nobody is told here.
+2. Whoever saw an error requests a refresh; it is sent once, after the back-off, however many requested it: two
+   responses that say the same are retry_backoff apart at least.
+3. The user hears of a topic or a partition of the subscription that stays unknown for 2 s, and at once of a topic that
+   may not be read; and again while that lasts. A topic that only another member reads, or one call names, raises
+   nothing here.
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
    speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
-   have been damaged on the way: then the next that is told is believed. So it is, after 5 s, where the leader that is
-   known is no broker: no leader is there to refuse the epoch.
-5. Until a first broker was reached, the failure of the whole bootstrap list is told to the user after 2 s, and again
-   while it lasts; that none has answered for 2 s is logged in any case.
+   have been damaged on the way: then the next epoch that a broker sends is believed. So it is, after 5 s, where the
+   leader that is known is no broker: no leader is there to refuse the epoch.
+5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
+   while it lasts; that no broker has responded for 2 s is logged in any case.
+
+Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
+L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
+L2. A partition without a leader waits for fresh metadata, after a back-off of its own. Before the first metadata has
+    come all wait for that, and none backs off.
+L3. After a failure the leader is asked again after a back-off, and the metadata is refreshed: another broker may lead.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
@@ -27,7 +34,8 @@ from uuid import UUID
 
 from instride.config import parse_bootstrap_servers
 from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.connections import Address
+from instride.core.network.assigned_partitions import AssignedPartition
+from instride.core.network.connections import Address, Backoff, OnDone
 from instride.core.network.context import Context
 from instride.errors import (
     NotKafkaError,
@@ -40,7 +48,7 @@ from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.wire import api
 
-__all__ = ["MISSING_GRACE", "Cluster"]
+__all__ = ["Cluster", "LeaderRequests", "MISSING_GRACE", "by_leader", "list_offsets", "send_to_leader"]
 
 MISSING_GRACE: Final = 5.0
 """Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
@@ -441,3 +449,107 @@ def _topic_error(name: str, error: int) -> Exception:
     if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailedError(f"not authorised for topic {name!r}: it needs Read and Describe")
     return error_for_code(error, f"topic {name!r}: the broker answered with error code {error}")
+
+
+# -- requests to leaders
+
+
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+    """The partitions of each leader, by its node id, and those that have no leader."""
+    led: dict[int, list[TopicPartition]] = {}
+    leaderless = []
+    for partition in partitions:
+        leader = cluster.leader(partition)
+        if leader is None:
+            leaderless.append(partition)
+        else:
+            led.setdefault(leader[0].node_id, []).append(partition)
+    return led, leaderless
+
+
+def list_offsets(
+    context: Context, timestamps: Mapping[TopicPartition, int], leader_epochs: dict[api.Partition, int]
+) -> api.ListOffsets:
+    """timestamps: EARLIEST, LATEST or milliseconds. The end is the one that this consumer's isolation level reads."""
+    return api.ListOffsets(
+        timestamps=dict(timestamps.items()),
+        leader_epochs=leader_epochs,
+        read_committed=context.config.isolation_level == "read_committed",
+    )
+
+
+def send_to_leader(
+    context: Context, cluster: Cluster, node_id: int, request: api.Request, on_done: OnDone, now: float
+) -> None:
+    broker = cluster.brokers[node_id]
+    key = ConnectionKey(Role.DATA, node_id)
+    context.connections.send(key, (broker.host, broker.port), request, on_done, now)
+
+
+class LeaderRequests:
+    """Requests of one kind. Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context, cluster: Cluster) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._in_flight: set[int] = set()
+        self._backoff: dict[int, Backoff] = {}
+        self._not_before: dict[int, float] = {}
+
+    def poll(
+        self,
+        waiting: Iterable[AssignedPartition],
+        ask: Callable[[int, list[AssignedPartition], float], None],
+        now: float,
+    ) -> float:
+        """Calls `ask` for each leader that may be asked now, with its partitions. Returns when to be polled again."""
+        if not self._cluster.version:
+            return float("inf")  # L2: the metadata's response is an event of its own
+        partitions = {assigned.partition: assigned for assigned in waiting}
+        led, leaderless = by_leader(self._cluster, partitions)
+        wake = float("inf")
+        for partition in leaderless:
+            backoff = partitions[partition].backoff
+            backoff.failed(now)
+            wake = min(wake, backoff.ready_at)
+            self._cluster.miss(partition, now)
+        for node_id, of_leader in led.items():
+            if node_id in self._in_flight:
+                continue
+            ready_at = max(self._backoff_of(node_id).ready_at, self._not_before.get(node_id, 0.0))
+            if now >= ready_at:
+                ask(node_id, [partitions[partition] for partition in of_leader], now)
+            else:
+                wake = min(wake, ready_at)
+        return wake
+
+    def leader_epochs(self, partitions: Iterable[AssignedPartition]) -> dict[api.Partition, int]:
+        """A broker that leads no more, or not yet, says so instead of an answer from another log (KIP-320)."""
+        leaders = {assigned.partition: self._cluster.leader(assigned.partition) for assigned in partitions}
+        return {partition: leader[1] for partition, leader in leaders.items() if leader is not None}
+
+    def send(self, node_id: int, request: api.Request, on_done: OnDone, now: float) -> None:
+        self._in_flight.add(node_id)
+
+        def done(result: api.Response | Exception, then: float) -> None:
+            self._context.touch()
+            self._in_flight.discard(node_id)
+            on_done(result, then)
+
+        send_to_leader(self._context, self._cluster, node_id, request, done, now)
+
+    def succeeded(self, node_id: int, *, next_at: float = 0.0) -> None:
+        """next_at: when to ask this leader again, at the earliest."""
+        self._backoff_of(node_id).succeeded()
+        self._not_before[node_id] = next_at
+
+    def failed(self, node_id: int, now: float) -> None:
+        """L3."""
+        self._backoff_of(node_id).failed(now)
+        self._cluster.suspect(node_id)
+        self._cluster.refresh()
+
+    def _backoff_of(self, node_id: int) -> Backoff:
+        return self._backoff.setdefault(node_id, self._context.backoff())

@@ -1,22 +1,28 @@
-"""Connections and the requests on them: when to open, what is under way, when to give up.
+"""Connections and the requests on them: when to open, what is in flight, when to give up, when to try again.
 
-Laws
-1. A request is answered to its sender exactly once: by an answer, or by an error.
-2. A request has a deadline from the moment it is handed over. One that passes it closes its connection, since the
-   answers behind it would come too late as well. What it sent and the broker has not got is not to arrive after that.
+Laws of connections (`Connections`)
+1. A request's sender hears of it exactly once: a response, or an error.
+2. A request has a deadline from the moment it is sent. One that passes it closes its connection, since the
+   responses behind it would come too late as well. What the broker has not received by then must not arrive later.
 3. What waited for its connection is sent only where it is still wanted.
 4. After a failure a connection is not opened again before its back-off ends; requests wait for that.
 5. What is sent on one connection is transmitted in order.
-6. `round_trip` is how long the coordinator takes to answer: the longest of late, each later answer halving what is
+6. `round_trip` is how long the coordinator takes to respond: the longest of late, each later response halving what is
    above it. (Join and Sync, which wait for others, are on a connection of their own and count for nothing.)
-7. An authentication that failed is told to the user, and made again a second later at the earliest. To the requests it
-   is a broken connection: when the credentials are good again, all goes on.
+7. An authentication that failed raises in the user's call, and is made again a second later at the earliest. To the
+   requests it is a broken connection: when the credentials are good again, all goes on.
 8. A broker that is said not to know what every broker knows is asked anew what it knows, on another connection: what it
    said when this one was opened may have been damaged on the way.
+
+Laws of the back-off (`Backoff`): exponential, with jitter, bounded (KIP-580)
+B1. It belongs to a purpose: it grows with each failure, until the purpose succeeds.
+B2. Where many of a kind fail one by one (partitions of one broker), `together` lets them end at the same moments: so
+    they are tried again in one request, and the thread wakes for all of them at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -33,7 +39,6 @@ from instride.core.network.actions import (
     Role,
     Transmit,
 )
-from instride.core.network.backoff import Backoff
 from instride.errors import (
     AuthenticationError,
     FrameTooLargeError,
@@ -56,7 +61,40 @@ from instride.wire.api import (
     SyncGroup,
 )
 
-__all__ = ["Address", "Connections", "NotSentError", "OnDone", "Wanted"]
+__all__ = ["Address", "Backoff", "Connections", "NotSentError", "OnDone", "Wanted"]
+
+
+_JITTER = 0.2
+
+
+class Backoff:
+    """Counts failures of one thing. `random` gives numbers in [0, 1)."""
+
+    __slots__ = ("_high", "_low", "_random", "_together", "failures", "ready_at")
+
+    def __init__(self, low: float, high: float, random: Callable[[], float], *, together: bool = False) -> None:
+        self._low = low
+        self._high = high
+        self._random = random
+        self._together = together
+        self.failures = 0
+        self.ready_at = 0.0
+
+    def failed(self, now: float, *, at_least: float = 0.0) -> None:
+        """at_least: seconds, for what must not be tried often."""
+        delay = max(at_least, min(self._high, self._low * 2.0 ** min(self.failures, 30)))
+        self.failures += 1
+        self.ready_at = now + max(at_least, delay * (1 + _JITTER * (2 * self._random() - 1)))
+        if self._together:  # B2: at the next whole multiple of a quarter of the delay
+            self.ready_at = math.ceil(self.ready_at / delay * 4) * delay / 4
+
+    def succeeded(self) -> None:
+        self.failures = 0
+        self.ready_at = 0.0
+
+    def ready(self, now: float) -> bool:
+        return now >= self.ready_at
+
 
 Address = tuple[str, int]
 OnDone = Callable[[Response | Exception, float], None]

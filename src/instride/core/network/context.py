@@ -34,8 +34,7 @@ from instride.core.events import (
     Revoked,
 )
 from instride.core.network.actions import Action, Deliver, Log
-from instride.core.network.backoff import Backoff
-from instride.core.network.connections import Connections
+from instride.core.network.connections import Backoff, Connections
 
 __all__ = ["Context", "Lines", "Standing"]
 

@@ -74,8 +74,8 @@ from instride.core.network.assigned_partitions import (
     Undecoded,
     keep,
 )
-from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
+from instride.core.network.connections import Backoff
 from instride.core.network.context import Context
 from instride.core.network.positions import Fences, Positions, note_fetch, unchanged
 from instride.core.ownership import Ownership

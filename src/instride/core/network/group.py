@@ -22,8 +22,8 @@ from instride.core.assignors.assignor import Assignor, ClusterView, MemberSubscr
 from instride.core.events import LeaseRenewed, SubscriptionMatched
 from instride.core.lease import Lease
 from instride.core.network.assignment import MemberAssignment
-from instride.core.network.backoff import Backoff
 from instride.core.network.cluster import Cluster
+from instride.core.network.connections import Backoff
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
 from instride.core.ownership import IllegalTransitionError, RebalanceProtocol

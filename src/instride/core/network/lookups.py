@@ -18,11 +18,10 @@ from typing import assert_never
 
 from instride.core.events import CallCompleted, FetchCommitted, FetchMetadata, FetchOffsets
 from instride.core.network.actions import ConnectionKey
-from instride.core.network.backoff import Backoff
-from instride.core.network.cluster import Cluster
+from instride.core.network.cluster import Cluster, by_leader, list_offsets, send_to_leader
+from instride.core.network.connections import Backoff
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.leaders import by_leader, list_offsets, send_to_leader
 from instride.errors import KafkaError, KafkaTimeoutError, error_for_code
 from instride.errors.broker import name_of_code
 from instride.errors.codes import COORDINATOR_MOVED, ErrorCode

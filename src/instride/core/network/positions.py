@@ -52,11 +52,10 @@ from instride.core.events import (
     Positioned,
 )
 from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
-from instride.core.network.backoff import Backoff
-from instride.core.network.cluster import Cluster
+from instride.core.network.cluster import Cluster, LeaderRequests, list_offsets
+from instride.core.network.connections import Backoff
 from instride.core.network.context import Context
 from instride.core.network.coordinator import Coordinator
-from instride.core.network.leaders import LeaderRequests, list_offsets
 from instride.core.ownership import Ownership
 from instride.core.telemetry_lines import words
 from instride.errors import (

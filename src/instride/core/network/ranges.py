@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from instride.core.events import LATEST, Fetched
 from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions
-from instride.core.network.cluster import Cluster
+from instride.core.network.cluster import Cluster, LeaderRequests, list_offsets
 from instride.core.network.context import Context
-from instride.core.network.leaders import LeaderRequests, list_offsets
 from instride.core.network.positions import Fences, Positions, note_fetch
 from instride.errors.broker import name_of_code
 from instride.records import OffsetRange, TopicPartition

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from instride.config import ConsumerConfig
-from instride.core.application.listener import RebalanceListener
 from instride.core.application.partition import OwnedPartition
 from instride.core.ownership import Ownership
 from instride.errors import KafkaError
+from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 from instride.testing.check import Judge, Violation
 from instride.testing.check.parameters import Parameters

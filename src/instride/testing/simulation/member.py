@@ -14,7 +14,6 @@ from typing import Any
 
 from instride.consumer_records import ConsumerRecords
 from instride.core.application.calls import Wait
-from instride.core.application.listener import RebalanceListener
 from instride.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -24,6 +23,7 @@ from instride.errors import (
     WakeupError,
 )
 from instride.ledger import OffsetLedger
+from instride.listeners import RebalanceListener
 from instride.records import ConsumerRecord, TopicPartition
 from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop

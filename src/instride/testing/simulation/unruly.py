@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from instride.core.application.calls import Wait
-from instride.core.application.listener import RebalanceListener
 from instride.errors import FencedInstanceIdError, KafkaError, WakeupError
 from instride.ledger import OffsetLedger
+from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 from instride.testing.simulation.interrupts import at_line, at_wait
 from instride.testing.simulation.process import Sleep, UserLoop
