@@ -3,12 +3,15 @@
     python pipeline_app.py SETTINGS    (JSON: name, master, events, conf)
 
 It makes its Spark, then reads from stdin what to run, one line of JSON for each pipeline: topic, group, servers, out,
-slow (a record's value that takes long), gate (the file whose appearing ends that). SIGTERM stops the pipeline cleanly.
-What happens goes to `events`, one line of JSON each.
+slow (a record's value that takes long), gate (the file whose appearing ends that); and, where wanted, sink ("parquet",
+"delta", "iceberg"), bad (a record's value at which the function raises, once), fault ("SIGKILL" or "SIGSTOP": what the
+process does to itself between the data and the commit) and commit (at which one, from 1). SIGTERM stops the pipeline
+cleanly. What happens goes to `events`, one line of JSON each.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -22,17 +25,47 @@ from typing import Any
 import pyarrow as pa
 from pipeline_help import QUICK, QUICK_JVM
 from pyspark.sql import SparkSession
+from table_help import MAKERS
 
-from instride.spark import ParquetSink, Pipeline, PipelineEvent, recommended_conf
+from instride import TopicPartition
+from instride.spark import Pipeline, PipelineEvent, Sink, recommended_conf
+from instride.spark.sink import CommitOutcome, JobResult
+
+SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
 
 
-def work(batch: pa.RecordBatch, slow: str, gate: str) -> pa.RecordBatch:
+def work(batch: pa.RecordBatch, slow: str, bad: str, gate: str) -> pa.RecordBatch:
     """What the functions of these tests do: keep the value; wait at the slow one until the gate opens."""
+    failed = Path(gate).with_suffix(".failed")
+    if bad.encode() in batch["value"].to_pylist() and not failed.exists():
+        failed.touch()
+        raise ValueError("a bad record")
     if slow.encode() in batch["value"].to_pylist():
         Path(gate).with_suffix(".reached").touch()
         while not Path(gate).exists():
             time.sleep(0.05)
     return batch.select(["partition", "offset", "value"])
+
+
+class Faulty:
+    """A sink whose driver is killed, or stopped, between the data and the commit."""
+
+    def __init__(self, sink: Sink, fault: signal.Signals, commit: int, gate: Path) -> None:
+        self.positions, self.begin, self.writer = sink.positions, sink.begin, sink.writer
+        self._commit = sink.commit
+        self._fault = fault
+        self._commits = itertools.count(1)
+        self._due = commit
+        self._gate = gate
+
+    def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
+        due = next(self._commits) == self._due
+        if due:
+            os.kill(os.getpid(), self._fault)
+        outcomes = self._commit(job)
+        if due:
+            self._gate.with_suffix(".outcome").write_text(" ".join(each.status.value for each in outcomes.values()))
+        return outcomes
 
 
 class Log:
@@ -61,15 +94,18 @@ def main() -> None:
     spark.stop()
 
 
-def run(spark: SparkSession, wanted: dict[str, str], log: Log, name: str) -> None:
+def run(spark: SparkSession, wanted: dict[str, Any], log: Log, name: str) -> None:
+    sink = MAKERS[wanted.get("sink", "parquet")](Path(wanted["out"]), SCHEMA)
+    if "fault" in wanted:
+        sink = Faulty(sink, signal.Signals[wanted["fault"]], wanted["commit"], Path(wanted["gate"]))
     pipeline = Pipeline(
         spark,
         topics=[wanted["topic"]],
         group_id=wanted["topic"],
         bootstrap_servers=wanted["servers"],
         client_id=name,
-        function=partial(work, slow=wanted["slow"], gate=wanted["gate"]),
-        sink=ParquetSink(wanted["out"]),
+        function=partial(work, slow=wanted["slow"], bad=wanted.get("bad", "none"), gate=wanted["gate"]),
+        sink=sink,
         on_event=log.pipeline,
         max_range_records=500,
         **QUICK,

@@ -20,11 +20,14 @@ from instride.spark.handle import PipelineQuery
 from instride.spark.parquet import ParquetSink
 from instride.spark.pipeline import Pipeline
 from instride.spark.sink import Sink
+from instride.spark.tables import DeltaSink, IcebergSink
 
 __all__ = [
     "Pipeline",
     "PipelineQuery",
     "ParquetSink",
+    "DeltaSink",
+    "IcebergSink",
     "Sink",
     "recommended_conf",
     "source",

@@ -25,7 +25,7 @@ from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, Sink, Wr
 __all__ = ["Committed", "Committer", "Failed"]
 
 _log = logging.getLogger(__name__)
-_THREADS: Final = 4
+_THREADS: Final = 16
 _TRIES: Final = 3
 _PAUSE: Final = 0.3
 

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from instride.errors import SinkError
 from instride.spark.parquet import files
-from instride.spark.parquet.layout import check_job_id, check_topic, data_folder, file_name
+from instride.spark.parquet.layout import DATA, check_job_id, check_topic, file_name
+from instride.spark.parquet.manifest import chain_folder
 from instride.spark.sink import FileInfo, OutputRange, WrittenRange
 
 __all__ = ["ParquetWriter", "write_data_file"]
@@ -56,18 +57,19 @@ def write_data_file(
     attempt: int,
     batches: Iterator[pa.RecordBatch],
     compression: str = "zstd",
+    below: str = DATA,
 ) -> FileInfo | None:
     """Write a range's rows into one new data file, or none where there are no rows.
 
-    folder: the sink's. job, attempt: as for `RangeWriter.write`. Memory: one row group (64 MiB or 131,072
-    rows, whichever is reached first, and one batch more).
+    folder: the sink's. below: the folder in it that holds all data files. job, attempt: as for `RangeWriter.write`.
+    Memory: one row group (64 MiB or 131,072 rows, whichever is reached first, and one batch more).
 
     Raises SinkWriteError (a full disk, say), SinkError where the batches' schemas differ, and whatever
     `batches` raises.
     """
     root = Path(folder)
     name = file_name(output, check_job_id(job), attempt)
-    path = f"{data_folder(check_topic(output.topic), output.partition)}/{name}"
+    path = f"{below}/{chain_folder(check_topic(output.topic), output.partition)}/{name}"
     target = root / path
     temp = files.temporary(target)
     try:
