@@ -8,7 +8,7 @@ Laws
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -65,6 +65,7 @@ class Board:
         self.phases: Final[dict[str, Phase]] = {}
         self.jobs: Final[dict[tuple[str, str], JobStarted]] = {}
         self.rows = 0
+        self.rows_by: Final[Counter[str]] = Counter()
 
     def apply(self, events: Iterable[Event]) -> list[str]:
         """Take events in, and give back the sentences that tell of changes worth a line."""
@@ -130,3 +131,4 @@ class Board:
         lane.position = max(lane.position, event.end)
         lane.recent.append((event.t, event.rows))
         self.rows += event.rows
+        self.rows_by[event.app] += event.rows

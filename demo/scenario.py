@@ -8,7 +8,8 @@
 Laws
 1. The scenario waits for what the event logs say, never for a time alone; each wait has an end, and then an
    error.
-2. Both kinds get the same flights at the same pace, and the same flight takes long.
+2. Both kinds get the same flights at the same pace, and the same flight takes long. The last tenth of the flights waits
+   until B owns something, and B stays until it has worked on some, however slow the machine is.
 3. However it ends, the source has stopped and every member has left or was asked to when `play` returns.
 """
 
@@ -16,14 +17,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from demo.board import Board
 from demo.events import EventLog, EventTail, now
-from demo.flights import FLIGHTS, flights
+from demo.flights import FLIGHTS, Flight, flights
 from demo.member import MemberSettings
 from demo.members import DemoError, Members
 from demo.partitioner import partition_of
@@ -37,6 +38,8 @@ TICK_SECONDS: Final = 0.2
 START_SECONDS: Final = 240.0  # two Sparks beside each other on a busy machine
 STEP_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 4.0
+LAST_PART: Final = 0.9
+"""The flights after this part of all wait for B."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ def play(plan: Plan, contender: Contender, stage: Stage, processes: Processes, v
             source.start()
             run.slow_flight()
             run.join("B")
+            source.go_on()
             run.stay()
             run.leave("B")
             run.drain()
@@ -133,6 +137,7 @@ class _Source:
         self._plan = plan
         self._stage = stage
         self._stop = threading.Event()
+        self._last_part = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
         self.error: Exception | None = None
         self.sent: int | None = None
@@ -148,11 +153,23 @@ class _Source:
     def start(self) -> None:
         self._thread.start()
 
+    def go_on(self) -> None:
+        """Send the last part of the flights too."""
+        self._last_part.set()
+
+    def _flights(self) -> Iterator[Flight]:
+        last_part = round(LAST_PART * self._plan.rows)
+        for flight in flights(self._plan.rows):
+            while flight.row >= last_part and not self._last_part.wait(TICK_SECONDS):
+                if self._stop.is_set():
+                    return
+            yield flight
+
     def _run(self) -> None:
         try:
             with EventLog(self._stage.events, "source") as log:
                 self.sent = produce(
-                    flights(self._plan.rows),
+                    self._flights(),
                     bootstrap_servers=self._stage.bootstrap_servers,
                     topic=self._stage.topic,
                     rows_per_second=self._plan.rows / self._plan.seconds,
@@ -216,7 +233,11 @@ class _Run:
     def stay(self) -> None:
         """B owns something; let it work for a while."""
         end = now() + self._plan.stay_seconds
-        self._until(lambda: now() >= end, "the time to pass", seconds=self._plan.stay_seconds + STEP_SECONDS)
+        self._until(
+            lambda: now() >= end and self.board.rows_by["B"] > 0,
+            "B to work on flights",
+            seconds=self._plan.stay_seconds + STEP_SECONDS,
+        )
 
     def leave(self, app: str) -> None:
         self._log.mark(f"{app} leaves")
