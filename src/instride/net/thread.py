@@ -49,11 +49,14 @@ from instride.wire.api import Request, Response
 from instride.wire.connection import Connection
 from instride.wire.entities import load_schemas
 from instride.wire.sasl.api import Mechanism
+from instride.wire.segments import Segments
 
 __all__ = ["NetworkThread"]
 
 _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
+# Memory of responses that is kept to be used again: this part of fetch_buffer_bytes.
+_SEGMENTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +100,7 @@ class NetworkThread:
         self._tls = tls_context(config)
         self._authenticator = authenticator(config, self._wake)
         self._futures: dict[int, Future[CommitResult]] = {}
+        self._segments = Segments(config.fetch_buffer_bytes // _SEGMENTS)
         self._transports: dict[ConnectionKey, Transport] = {}
         self._openings: dict[ConnectionKey, int] = {}
         # Attempts at a place that came to nothing: each begins with another address of its name.
@@ -308,7 +312,12 @@ class NetworkThread:
             self._closed(opening.key, mechanism, now())
             return
         config = self._config
-        connection = Connection(client_id=config.client_id, max_frame_bytes=config.max_frame_bytes, mechanism=mechanism)
+        connection = Connection(
+            client_id=config.client_id,
+            max_frame_bytes=config.max_frame_bytes,
+            mechanism=mechanism,
+            segments=self._segments,
+        )
         where = f"{opening.name}:{opening.port}"
         tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
         turn = self._attempts.get(opening.where, 1) - 1
@@ -332,8 +341,10 @@ class NetworkThread:
     def _end_stalled(self) -> None:
         for key, transport in list(self._transports.items()):
             if now() >= transport.stalls_at:
-                transport.stalled()
-                self._after(key)
+                self._ready(key, selectors.EVENT_READ)  # what the system has not woken us for
+                if transport.failure is None and now() >= transport.stalls_at:
+                    transport.stalled()
+                    self._after(key)
 
     def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
         if self._transports.get(key) is not transport:

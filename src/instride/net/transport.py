@@ -8,6 +8,9 @@ Laws
 5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
 6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
    second half of its response.
+7. Each read gives up the GIL, and beside a busy thread of the user's it comes back late. So one that got less than it
+   had room for is the last of its turn, and of a long response the system is to wake us for much at once (plain text
+   on Linux). What is there when a response seems to have stopped is read all the same.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ import selectors
 import socket
 import ssl
 import struct
+import sys
 from collections import deque
+from contextlib import suppress
 
 from instride.errors import AuthenticationError, KafkaError, TransportError
 from instride.net.clock import now
@@ -33,6 +38,9 @@ __all__ = ["Transport"]
 
 # Bytes read of one connection before others have their turn.
 _READ_TURN = 4 << 20
+# Of a long response so much is to be there before the system wakes us; the last of it may be less.
+_AT_ONCE = 1 << 20
+_LINUX = sys.platform == "linux"  # elsewhere the setting means other things, or nothing
 # struct linger: on, for zero seconds. `close` then resets the connection and forgets what is unsent.
 _NO_LINGER = struct.pack("ii", 1, 0)
 # A peer that went without a word is noticed within half a minute, though a Join may wait there for minutes with nothing
@@ -69,6 +77,7 @@ class Transport:
         self._out: deque[memoryview] = deque()
         self._held: list[tuple[int, Request]] | None = None
         self._was_ready = False
+        self._wakes_for = 1
         self.authenticate_at = float("inf")
         self.stalls_at = float("inf")
         self._patience = patience
@@ -147,13 +156,16 @@ class Transport:
         try:
             # What TLS has unpacked already the selector does not know of.
             while self.failure is None and (taken < _READ_TURN or self._unpacked()):
-                count = self._socket.recv_into(self._connection.get_buffer())
+                with self._connection.get_buffer() as buffer:
+                    room, count = len(buffer), self._socket.recv_into(buffer)
                 if count == 0:
                     self._fail(self._end_of_stream())
                     break
                 taken += count
                 received += self._connection.buffer_updated(count)
                 received += self._after_receiving()
+                if self._tls is None and count < room:
+                    break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
@@ -162,10 +174,18 @@ class Transport:
             self._fail(TransportError(f"no memory for what {self._where} sends"))
         if taken:
             self.stalls_at = now() + self._patience if self._connection.in_the_middle else float("inf")
+            self._wake_for(max(1, min(self._connection.missing, _AT_ONCE)))
         return received
 
+    def _wake_for(self, nbytes: int) -> None:
+        """Law 7."""
+        if nbytes != self._wakes_for and _LINUX and self._tls is None and self._socket is not None:
+            self._wakes_for = nbytes
+            with suppress(OSError):  # it only spares us reads
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, nbytes)
+
     def stalled(self) -> None:
-        """Law 6."""
+        """Law 6. `readable` was called before, and nothing had come."""
         self._fail(TransportError(f"{self._where} stopped in the middle of a response"))
 
     def _unpacked(self) -> bool:

@@ -25,6 +25,7 @@ from instride.wire.handshake import Handshake
 from instride.wire.reader import Reader
 from instride.wire.sasl.api import Exchange, Mechanism
 from instride.wire.sasl.messages import SaslResponse
+from instride.wire.segments import Segments
 
 __all__ = ["Connection", "Received"]
 
@@ -61,17 +62,25 @@ class Connection:
     client_id: names this client in the broker's logs and quotas.
     max_frame_bytes: the longest response to accept; of most requests far shorter ones are the longest.
     mechanism: proves who we are before anything else; None where the listener does not ask.
+    segments: what long responses are received into, also of other connections.
 
     Use: send what `handshake` returns. Receive into `get_buffer` and say so by `buffer_updated` (or give bytes to
     `receive_data`); after each look at `failure` and, until `ready`, send what `handshake` returns. Then `send`.
     """
 
-    def __init__(self, *, client_id: str, max_frame_bytes: int, mechanism: Mechanism | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        max_frame_bytes: int,
+        mechanism: Mechanism | None = None,
+        segments: Segments | None = None,
+    ) -> None:
         self._client_id = client_id.encode()
         if len(self._client_id) > _MAX_CLIENT_ID_BYTES:
             raise ConfigError(f"client_id takes {len(self._client_id)} bytes; {_MAX_CLIENT_ID_BYTES} is the most")
         self._max_frame_bytes = max_frame_bytes
-        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, most_bytes=self._most_bytes)
+        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, most_bytes=self._most_bytes, segments=segments)
         self._handshake = Handshake()
         self._exchange = Exchange(mechanism) if mechanism is not None else None
         self._on_response = False
@@ -103,6 +112,11 @@ class Connection:
     def in_the_middle(self) -> bool:
         """Whether a part of a response has come, and the rest has not."""
         return not self._frames.is_between_frames
+
+    @property
+    def missing(self) -> int:
+        """How many bytes of a long response have not come yet, at least; 0 where none has begun to come."""
+        return self._frames.missing
 
     @property
     def versions(self) -> dict[int, tuple[int, int]]:

@@ -267,7 +267,7 @@ class _Reading:
                 aborted=head.aborted.read,
                 aborted_count=head.aborted.count,
                 end=head.last_stable_offset if committed else head.high_watermark,
-                frame_bytes=len(self._body),
+                frame_bytes=memoryview(self._body.obj).nbytes,
                 max_decompressed_bytes=self._request.max_decompressed_bytes,
             )
         return FetchedPartition(

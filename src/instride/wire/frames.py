@@ -3,9 +3,9 @@
 Laws
 1. A length is judged before anything is allocated for it, and a long one by the request that it answers, whose number
    the first bytes of the frame say. Once one is refused, no further frame comes out.
-2. A frame that does not fit into the scratch buffer gets one ``bytearray``, into which the caller receives directly. It
-   grows with what has arrived: a claimed length costs nothing. Frames are views, and records decoded from them may
-   keep them.
+2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
+   directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing.
+   Frames are views, and records decoded from them may keep them.
 3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
 """
 
@@ -17,6 +17,7 @@ from typing import Final
 
 from instride.errors import FrameTooLargeError, KafkaError
 from instride.wire.not_kafka import not_kafka
+from instride.wire.segments import Segments, segment_bytes
 
 __all__ = ["FIRST_FRAME_BYTES", "FrameBuffer"]
 
@@ -32,11 +33,18 @@ class FrameBuffer:
     """Receives bytes, gives frames. Not thread-safe.
 
     max_frame_bytes: the longest frame to accept. most_bytes: the longest one that begins with this number, or None
-        where a frame that begins so is for nobody.
+        where a frame that begins so is for nobody. segments: what long frames are received into.
     After `failure` is set the stream is useless; bytes are taken and ignored.
     """
 
-    def __init__(self, *, max_frame_bytes: int, most_bytes: Callable[[int], int | None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int,
+        most_bytes: Callable[[int], int | None] | None = None,
+        segments: Segments | None = None,
+    ) -> None:
+        self._segments = Segments() if segments is None else segments
         self._max_frame_bytes = max_frame_bytes
         self._most_bytes = most_bytes
         self._scratch = bytearray(_SCRATCH_BYTES)
@@ -52,10 +60,15 @@ class FrameBuffer:
         """Whether no part of an unfinished frame has been received."""
         return self._large is None and self._scratch_used == 0
 
+    @property
+    def missing(self) -> int:
+        """How many bytes of a long frame have not come yet; 0 where none has begun to come."""
+        return 0 if self._large is None else self._large_length - self._large_used
+
     def get_buffer(self) -> memoryview:
         """Where to receive next, never empty. Release it, and call `buffer_updated` before calling this again."""
         if self._large is not None:
-            return memoryview(self._large)[self._large_used :]
+            return memoryview(self._large)[self._large_used : self._large_length]
         return memoryview(self._scratch)[self._scratch_used :]
 
     def buffer_updated(self, size: int) -> list[memoryview]:
@@ -69,7 +82,9 @@ class FrameBuffer:
         if self._large_used < self._large_length:
             self._grow(self._large)
             return []
-        frame, self._large = memoryview(self._large), None
+        segment, self._large = self._large, None
+        frame = memoryview(segment)[: self._large_length]
+        self._segments.keep(segment)
         return [frame]
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
@@ -130,11 +145,15 @@ class FrameBuffer:
             why = "for which no request waits" if most is None else f"{most} are the most for what was asked"
             self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}")
             return
-        self._large = bytearray(self._scratch[start:end])
         self._large_used, self._large_length, self._scratch_used = end - start, length, 0
+        self._large = self._segments.take(length)
+        if self._large is not None:
+            self._large[: end - start] = memoryview(self._scratch)[start:end]
+            return
+        self._large = bytearray(self._scratch[start:end])
         self._grow(self._large)
 
     def _grow(self, large: bytearray) -> None:
         if self._large_used == len(large):
             step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
-            large.extend(bytes(min(step, self._large_length - self._large_used)))
+            large.extend(bytes(min(step, segment_bytes(self._large_length) - self._large_used)))

@@ -1,0 +1,62 @@
+"""Memory for long frames, which is used again once nothing refers to what was received into it.
+
+Laws
+1. A segment is used again only where no view of it is left: while there is one, nothing can change its size.
+2. Segments that are kept take `most_bytes` together at most; the one that was used least lately goes first. One that
+   goes while there are views of it lives as long as they do.
+3. A segment that is used again is not much longer than what is received into it, so that little of it is idle.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Segments", "segment_bytes"]
+
+
+def segment_bytes(length: int) -> int:
+    """How long a segment for so many bytes is: an eighth longer at most, so that one fits the next frame as well."""
+    step = 1 << max(0, length.bit_length() - 4)
+    return -(-length // step) * step
+
+
+class Segments:
+    """Not thread-safe: one thread receives into them. Views of them may be dropped by any thread.
+
+    most_bytes: of segments that are kept for the next frame, in use or not; 0 keeps none.
+    """
+
+    __slots__ = ("_kept", "_most_bytes", "_nbytes")
+
+    def __init__(self, most_bytes: int = 0) -> None:
+        self._most_bytes = most_bytes
+        self._kept: list[bytearray] = []
+        self._nbytes = 0
+
+    def take(self, length: int) -> bytearray | None:
+        """A segment for so many bytes, with whatever it held before; None where none that is kept fits and is free."""
+        most = segment_bytes(length) + length // 8
+        for place in range(len(self._kept) - 1, -1, -1):
+            segment = self._kept[place]
+            if length <= len(segment) <= most and _is_free(segment):
+                del self._kept[place]
+                self._nbytes -= len(segment)
+                return segment
+        return None
+
+    def keep(self, segment: bytearray) -> None:
+        """For the next frame. Call this once there is a view of it."""
+        if len(segment) > self._most_bytes:
+            return
+        self._kept.append(segment)
+        self._nbytes += len(segment)
+        while self._nbytes > self._most_bytes:
+            self._nbytes -= len(self._kept.pop(0))
+
+
+def _is_free(segment: bytearray) -> bool:
+    """Law 1."""
+    try:
+        last = segment.pop()
+    except BufferError:
+        return False
+    segment.append(last)
+    return True

@@ -1,0 +1,111 @@
+"""Memory of long frames is used again, and never while somebody may still read what came into it."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+
+from instride.wire.frames import FrameBuffer
+from instride.wire.segments import Segments, segment_bytes
+
+LONG = 300_000
+MOST = 400_000
+
+
+def received(frames: FrameBuffer, body: bytes) -> tuple[memoryview, int]:
+    """The frame, and into how many buffers it was received."""
+    data, buffers = struct.pack(">i", len(body)) + body, 0
+    while True:
+        with frames.get_buffer() as buffer:
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+        data, buffers = data[size:], buffers + 1
+        found = frames.buffer_updated(size)
+        if found:
+            return found[0], buffers
+
+
+def test_a_long_frame_is_received_where_the_last_one_was_once_no_view_of_it_is_left() -> None:
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=Segments(1 << 20))
+    first, grown = received(frames, b"a" * LONG)
+    memory = first.obj
+    del first
+    second, buffers = received(frames, b"b" * (LONG + 5))
+    assert second.obj is memory
+    assert second == b"b" * (LONG + 5)
+    assert buffers == 2 < grown  # the scratch buffer, and all the rest in one
+
+
+@pytest.mark.parametrize("keep", [lambda frame: frame[7:9], pa.py_buffer, lambda frame: memoryview(frame).toreadonly()])
+def test_what_is_still_seen_is_not_written_to(keep: object) -> None:
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=Segments(1 << 20))
+    frame, _ = received(frames, b"a" * LONG)
+    memory = frame.obj
+    kept = keep(frame)  # type: ignore[operator]
+    del frame
+    second, _ = received(frames, b"b" * LONG)
+    assert second.obj is not memory
+    assert set(bytes(kept)) == set(b"a")
+    del kept
+    third, _ = received(frames, b"c" * LONG)
+    assert third.obj is memory
+
+
+def test_a_segment_that_is_received_into_is_nobody_elses() -> None:
+    segments = Segments(1 << 20)
+    one, other = (FrameBuffer(max_frame_bytes=MOST, segments=segments) for _ in range(2))
+    received(one, b"a" * LONG)
+    one.receive_data(struct.pack(">i", LONG) + b"one " * 10_000)
+    between, _ = received(other, b"o" * LONG)
+    (frame,) = one.receive_data(b"one " * ((LONG - 40_000) // 4))
+    assert frame == b"one " * (LONG // 4)
+    assert between == b"o" * LONG
+
+
+def test_any_frames_that_are_kept_and_dropped_in_any_order_stay_as_they_came() -> None:
+    chance = random.Random(7)
+    segments = Segments(1 << 20)
+    streams = [FrameBuffer(max_frame_bytes=MOST, segments=segments) for _ in range(3)]
+    held: list[tuple[memoryview, bytes]] = []
+    for number in range(300):
+        body = bytes([number % 251]) * chance.choice((10, 66_000, 100_000, LONG, LONG + 3000))
+        held.append((received(chance.choice(streams), body)[0], body))
+        if len(held) > 4:
+            held.pop(chance.randrange(len(held)))
+        assert all(frame == body for frame, body in held)
+
+
+def test_no_more_is_kept_than_may_be() -> None:
+    segments = Segments(2 * segment_bytes(LONG))
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=segments)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for size in (LONG, 2 * LONG // 3, LONG // 2, LONG // 3, LONG):
+            views = [received(frames, b"x" * size)[0] for _ in range(4)]
+            del views
+            assert tracemalloc.get_traced_memory()[0] - before < 2 * segment_bytes(LONG) + 20_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_nothing_is_kept_of_a_frame_that_is_longer_than_all_that_may_be() -> None:
+    segments = Segments(LONG)
+    segments.keep(bytearray(LONG + 1))
+    assert segments.take(LONG) is None
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 65_533, LONG, 1 << 23, (1 << 23) + 1])
+def test_a_segment_is_an_eighth_longer_at_most(length: int) -> None:
+    assert length <= segment_bytes(length) <= length + length // 8 + 1
+
+
+def test_a_much_shorter_frame_does_not_take_a_long_segment() -> None:
+    segments = Segments(1 << 20)
+    segments.keep(bytearray(LONG))
+    assert segments.take(LONG // 2) is None
+    assert segments.take(LONG - 100) is not None
