@@ -1,4 +1,4 @@
-"""The command `instride`. Each verb is a file: `doctor`."""
+"""The command `instride`. Each verb is a file: `doctor`, `run`, `dead_letters`."""
 
 from __future__ import annotations
 

@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from instride.cli.dead_letters import app as dead_letters
 from instride.cli.doctor import doctor
+from instride.cli.run import run
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(doctor)
+app.command()(run)
+app.add_typer(dead_letters, name="dead-letters")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

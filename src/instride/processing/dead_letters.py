@@ -83,7 +83,8 @@ class ConfluentProduce:
             from confluent_kafka import Producer  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigError("to produce needs the extra instride[produce], or a produce= of your own") from error
-        self._make = partial(Producer, {**_translated(settings), "enable.idempotence": True, "linger.ms": 5})
+        ours = {"enable.idempotence": True, "linger.ms": 5, "partitioner": "murmur2_random"}  # Java's, for equal keys
+        self._make = partial(Producer, {**_translated(settings), **ours})
         self._producer: Any = None
         self._lock = threading.Lock()
         self._server: threading.Thread | None = None
@@ -98,8 +99,9 @@ class ConfluentProduce:
             else:
                 acknowledged.set_exception(ConnectionError(f"the broker did not take it: {error}"))
 
+        fixed = {} if isinstance(letter, DeadLetter) or letter.partition is None else {"partition": letter.partition}
         headers = list(letter.headers)
-        self._serving().produce(letter.topic, letter.value, letter.key, headers=headers, on_delivery=delivered)
+        self._serving().produce(letter.topic, letter.value, letter.key, headers=headers, on_delivery=delivered, **fixed)
         return acknowledged
 
     def _serving(self) -> Any:

@@ -9,7 +9,7 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 __all__ = ["OutputRecord", "Outputs", "outputs_of"]
@@ -17,12 +17,14 @@ __all__ = ["OutputRecord", "Outputs", "outputs_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRecord:
-    """What is to be produced. topic: None is the processor's output topic. key and value: bytes, or None."""
+    """What is to be produced. key and value: bytes, or None. topic: None is the processor's output topic. partition:
+    None leaves it to the producer, which goes by the key."""
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     topic: str | None = None
+    partition: int | None = None
 
 
 Outputs = OutputRecord | Sequence[OutputRecord] | None
@@ -40,6 +42,4 @@ def outputs_of(returned: Any, topic: str) -> list[OutputRecord]:
 
 
 def _addressed(output: OutputRecord, topic: str) -> OutputRecord:
-    if output.topic is not None:
-        return output
-    return OutputRecord(value=output.value, key=output.key, headers=output.headers, topic=topic)
+    return output if output.topic is not None else replace(output, topic=topic)

@@ -1,0 +1,39 @@
+"""`module:name`: what a command line says of Python objects, and the settings that it is run with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from instride.errors import ConfigError
+
+__all__ = ["settings_of", "target"]
+
+
+def target(text: str) -> Any:
+    """Imports it, from the working directory too. Raises ConfigError, and whatever the module raises."""
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"{text!r}: write module:name, such as billing:app for what billing.py calls app")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    found: Any = import_module(module)
+    for each in name.split("."):
+        if not hasattr(found, each):
+            raise ConfigError(f"{text!r}: {found!r} has no {each!r}")
+        found = getattr(found, each)
+    return found
+
+
+def settings_of(text: str | None, bootstrap_servers: str | None, group_id: str | None) -> dict[str, Any]:
+    """text: the target of a mapping, or of a function that returns one. Options of the command line go before it."""
+    found: Any = {} if text is None else target(text)
+    if callable(found):
+        found = found()
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"--settings {text}: it must be a dict, or a function that returns one, not {type(found)}")
+    given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id}
+    return {**found, **{name: value for name, value in given.items() if value is not None}}

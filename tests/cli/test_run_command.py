@@ -1,0 +1,157 @@
+"""`instride run` with real processes and no broker: its workers' set-ups tell that they are up."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from instride.cli.targets import settings_of
+from instride.cli.worker import loaded
+from instride.errors import ConfigError
+
+INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
+PATIENCE = 120.0
+
+APP = """
+import os, signal, sys
+from contextlib import contextmanager
+from instride import Processor
+
+def handle(record): ...
+
+@contextmanager
+def told():
+    os.write(1, f"up {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+    yield
+    os.write(1, f"down {os.environ['INSTRIDE_WORKER']} {os.getpid()}\\n".encode())
+
+@contextmanager
+def refuses():
+    raise LookupError("no database")
+    yield
+
+app = Processor(handle, topics=["t"], lifespan=told)
+bad = Processor(handle, topics=["t"], lifespan=refuses)
+other = 5
+settings = {"bootstrap_servers": "localhost:1", "group_id": "g"}
+def made():
+    return {**settings, "group_instance_id": "i"}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "billing.py").write_text(APP)
+    return tmp_path
+
+
+class Run:
+    """One `instride run`, and what its workers told: "up" or "down", slot, process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def told(self) -> tuple[str, int, int]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.fullmatch(r"(up|down) (\d+) (\d+)\n", line)
+        assert found, line
+        return found[1], int(found[2]), int(found[3])
+
+    def end(self) -> tuple[int, list[str]]:
+        said, _ = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, said.splitlines()
+
+
+@contextmanager
+def run(folder: Path, *arguments: str) -> Iterator[Run]:
+    with subprocess.Popen(
+        [INSTRIDE, "run", *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            yield Run(process)
+        finally:
+            process.kill()
+
+
+def test_workers_start_and_sigterm_stops_them(folder: Path) -> None:
+    with run(folder, "billing:app", "--workers", "2", "--settings", "billing:made") as running:
+        up = [running.told() for _ in range(2)]
+        assert {slot for _, slot, _ in up} == {0, 1}
+        running.process.terminate()
+        code, said = running.end()
+    assert code == 0
+    assert {line.split()[0] for line in said} <= {"down"}
+    assert len(said) == 2
+
+
+def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
+    with run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings") as running:
+        up = dict(running.told()[1:] for _ in range(2))
+        os.kill(up[1], signal.SIGKILL)
+        what, slot, process = running.told()
+        assert (what, slot) == ("up", 1)
+        assert process != up[1]
+        running.process.send_signal(signal.SIGINT)
+        code, said = running.end()
+    assert code == 0
+    assert sorted(said) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
+
+
+def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:
+    with run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings") as running:
+        up = {running.told() for _ in range(2)}
+        running.process.kill()
+        _, said = running.end()
+    assert sorted(said) == sorted(f"down {slot} {process}" for _, slot, process in up)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["billing:bad", "--settings", "billing:settings"], 1), (["billing:app"], 2)],
+)
+def test_what_cannot_run_ends_with_a_status(folder: Path, arguments: list[str], code: int) -> None:
+    with run(folder, *arguments) as running:
+        assert running.end() == (code, [])
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("billing", None)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("app", "settings", "told"),
+    [
+        ("billing", None, "module:name"),
+        (":app", None, "module:name"),
+        ("billing:nothing", None, "nothing"),
+        ("billing:other", "billing:settings", "must be a Processor"),
+        ("billing:app", "billing:other", "must be a dict"),
+        ("billing:app", None, "needs a group"),
+    ],
+)
+def test_what_a_worker_cannot_begin_with_is_told(app: str, settings: str | None, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        loaded(app, settings_of(settings, None, None), 0)
+
+
+@pytest.mark.usefixtures("here")
+def test_options_go_before_settings_and_each_worker_has_an_instance_of_its_own() -> None:
+    given = settings_of("billing:made", "localhost:2", "h")
+    assert given == {"bootstrap_servers": "localhost:2", "group_id": "h", "group_instance_id": "i"}
+    loaded("billing:app", given, 3)
+    assert given["group_instance_id"] == "i-3"

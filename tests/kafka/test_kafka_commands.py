@@ -1,0 +1,165 @@
+"""`instride dead-letters` and `instride run` at a real Kafka, and output topics with the real producer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_help import PATIENCE, QUICK, fill, tps
+from typer.testing import CliRunner
+
+from instride import Consumer, ConsumerRecord, OutputRecord, Processor
+from instride.cli._app import app
+from instride.testing import LocalKafka
+
+INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
+
+
+def until(done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)
+
+
+def settings(kafka: LocalKafka, group: str, **more: Any) -> Any:
+    return {"bootstrap_servers": kafka.bootstrap_servers, "group_id": group, **QUICK, **more}
+
+
+def read(kafka: LocalKafka, topic: str, partitions: int, count: int) -> list[ConsumerRecord[Any, Any]]:
+    found: list[ConsumerRecord[Any, Any]] = []
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign(tps(topic, *range(partitions)))
+        until(lambda: found.extend(reader.poll(timeout=0.1)) or len(found) >= count)  # type: ignore[func-returns-value]
+    return found
+
+
+def command(kafka: LocalKafka, *arguments: str) -> list[str]:
+    ended = CliRunner().invoke(app, [*arguments, "--bootstrap-servers", kafka.bootstrap_servers])
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout.splitlines()
+
+
+def test_outputs_are_in_their_topic_when_the_offset_moves(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, bills = kafka_topic(1), kafka_topic(2)
+    fill(kafka, topic, {0: 20})
+
+    def bill(record: ConsumerRecord[Any, Any]) -> OutputRecord:
+        return OutputRecord(value=b"bill %d" % record.offset, key=b"k", partition=1, headers=(("h", b"1"),))
+
+    with (
+        Processor(bill, topics=[topic], output=bills, commit_interval=0.1).running(**settings(kafka, group)),
+        Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=group) as reader,
+    ):
+        (where,) = tps(topic, 0)
+
+        def is_committed() -> bool:
+            found = reader.committed(where, timeout=PATIENCE)[where]
+            return found is not None and found.offset == 20
+
+        until(is_committed)
+        found = read(kafka, bills, 2, 20)
+    assert {(each.partition, each.key, each.headers) for each in found} == {(1, b"k", (("h", b"1"),))}
+    assert {each.value for each in found} == {b"bill %d" % number for number in range(20)}
+
+
+def test_dead_letters_are_listed_shown_and_sent_again_once(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, letters = kafka_topic(2), kafka_topic(1)
+    fill(kafka, topic, {1: 3})
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        raise ValueError("no such\x1b order")
+
+    processor = Processor(handle, topics=[topic], order="partition", dead_letters=letters)
+    with processor.running(**settings(kafka, group)) as running:
+        until(lambda: running.tally().dead_lettered == 3)
+    listed = command(kafka, "dead-letters", "list", letters)
+    assert listed == [
+        f"0:{number}  {topic} 1:{number}  1  builtins.ValueError  no such\\x1b order" for number in range(3)
+    ]
+    shown = command(kafka, "dead-letters", "show", letters, "0:1")
+    assert shown[0].startswith(f"from      {topic} 1:1, written 20")
+    assert f"group     {group}, 1 attempts" in shown
+    assert "value     b'1:1'" in shown
+
+    assert command(kafka, "dead-letters", "replay", letters) == ["0:0  sent", "0:1  sent", "0:2  sent"]
+    assert command(kafka, "dead-letters", "replay", letters) == [], "they were sent before"
+    assert command(kafka, "dead-letters", "replay", letters, "--at", "0:2") == ["0:2  sent"]
+    again = read(kafka, topic, 2, 7)
+    assert [(each.partition, each.value, each.headers) for each in again] == [
+        (1, value, ()) for value in (b"1:0", b"1:1", b"1:2", b"1:0", b"1:1", b"1:2", b"1:2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("list", "TOPIC"), "--bootstrap-servers"),
+        (("show", "TOPIC", "7:0", "--bootstrap-servers", "SERVERS"), "has no offset 0"),
+        (("replay", "TOPIC", "--at", "0:5", "--bootstrap-servers", "SERVERS"), "has no offset 5"),
+    ],
+)
+def test_a_wrong_command_says_what_to_do(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], arguments: tuple[str, ...], told: str
+) -> None:
+    meant = {"TOPIC": kafka_topic(1), "SERVERS": kafka.bootstrap_servers}
+    ended = CliRunner().invoke(app, ["dead-letters", *(meant.get(each, each) for each in arguments)])
+    assert ended.exit_code == 1
+    assert told in ended.output
+
+
+APP = """
+import os
+from instride import Processor
+
+def handle(record):
+    os.write(1, f"{os.getpid()} {record.partition} {record.offset}\\n".encode())
+
+app = Processor(handle, topics=[os.environ["TOPIC"]], commit_interval=0.1)
+settings = {"auto_offset_reset": "earliest", "session_timeout": 6.0, "heartbeat_interval": 0.5}
+"""
+
+
+def test_workers_share_the_topic_and_one_that_is_killed_is_replaced(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic = kafka_topic(4)
+    (tmp_path / "billing.py").write_text(APP)
+    arguments = ["billing:app", "--workers", "2", "--settings", "billing:settings", "--group-id", group]
+    handled: dict[tuple[int, int], int] = {}
+    with subprocess.Popen(
+        [INSTRIDE, "run", *arguments, "--bootstrap-servers", kafka.bootstrap_servers],
+        cwd=tmp_path,
+        env={**os.environ, "TOPIC": topic},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        try:
+
+            def until_handled(count: int) -> None:
+                while len(handled) < count:
+                    process, partition, offset = map(int, running.stdout.readline().split())
+                    handled[partition, offset] = process
+
+            fill(kafka, topic, dict.fromkeys(range(4), 50))
+            until_handled(200)
+            os.kill(handled[0, 49], signal.SIGKILL)
+            fill(kafka, topic, dict.fromkeys(range(4), 50))
+            until_handled(400)
+            running.terminate()
+            running.communicate(timeout=PATIENCE)
+        finally:
+            running.kill()
+    assert running.returncode == 0
