@@ -146,11 +146,12 @@ def test_workers_share_the_topic_and_one_that_is_killed_is_replaced(
         text=True,
     ) as running:
         assert running.stdout is not None
+        lines = running.stdout
         try:
 
             def until_handled(count: int) -> None:
                 while len(handled) < count:
-                    process, partition, offset = map(int, running.stdout.readline().split())
+                    process, partition, offset = map(int, lines.readline().split())
                     handled[partition, offset] = process
 
             fill(kafka, topic, dict.fromkeys(range(4), 50))
