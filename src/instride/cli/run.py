@@ -77,8 +77,9 @@ class _Processes:
             return supervisor.signalled(now)
         actions = supervisor.ended(*told, now)
         pause = supervisor.pause_of(told[0], now)
-        if pause is not None:
-            _tell(f"worker {told[0]} ended {_because(told[1])}; its successor starts in {pause:.1f} s")
+        after = "" if pause is None else f"; its successor starts in {pause:.1f} s"
+        if told[1] or after:
+            _tell(f"worker {told[0]} ended {_because(told[1])}{after}")
         return actions
 
     def _do(self, actions: list[Action]) -> None:
