@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from pipeline_help import QUICK_JVM
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from instride.spark import recommended_conf
@@ -39,7 +40,8 @@ def batch(spark: SparkSession, name: str, settings: dict[str, Any], options: dic
     try:
         reader = spark.read.format(name).option("kafka.bootstrap.servers", settings["servers"])
         return rows(reader.options(**options).load())
-    except Exception:  # Scala's assertions too, which have no class in Python
+    except Exception as error:  # Scala's assertions too, which have no class in Python
+        print(f"{name}: {type(error).__name__}: {error}"[:3000], file=sys.stderr, flush=True)
         return "refused"
 
 
@@ -48,13 +50,17 @@ def stream(
 ) -> list[str] | str:
     reader = spark.readStream.format(name).option("kafka.bootstrap.servers", settings["servers"])
     place = f"{settings['folder']}/{name}-{number}"
-    try:
-        writer = reader.options(**options).load().writeStream.format("parquet").option("path", f"{place}/out")
-        query = writer.option("checkpointLocation", f"{place}/at").trigger(availableNow=True).start()
-        query.awaitTermination()
-        return rows(spark.read.parquet(f"{place}/out"))
-    except Exception:  # Scala's assertions too, which have no class in Python
-        return "refused"
+    while True:
+        try:
+            writer = reader.options(**options).load().writeStream.format("parquet").option("path", f"{place}/out")
+            query = writer.option("checkpointLocation", f"{place}/at").trigger(availableNow=True).start()
+            query.awaitTermination()
+            return rows(spark.read.parquet(f"{place}/out"))
+        except Exception as error:  # Scala's assertions too, which have no class in Python
+            if isinstance(error, StreamingQueryException) and "failed to connect back" in str(error):
+                continue  # Spark gives a new Python process ten seconds to call back: too few beside a full load
+            print(f"{name} {number}: {type(error).__name__}: {error}"[:3000], file=sys.stderr, flush=True)
+            return "refused"
 
 
 def rows(frame: DataFrame) -> list[str]:

@@ -125,7 +125,7 @@ def test_both_give_the_same_rows_and_refuse_the_same(
         for options, result in zip(batches + streams, results, strict=True)
         if result["kafka"] != result["instride"]
     ]
-    assert differing == []
+    assert differing == [], done.stderr[-20_000:]
     kinds = ["refused" if result["kafka"] == "refused" else "rows" for result in results]
     assert kinds == ["rows"] * 16 + ["refused"] * 8 + ["rows"] * 2 + ["refused"] * 2
 
