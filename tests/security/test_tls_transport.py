@@ -223,6 +223,7 @@ class Sink:
     session_lifetime = 0.0
     ready = False
     in_the_middle = False
+    missing = 0
 
     def __init__(self) -> None:
         self.taken = 0

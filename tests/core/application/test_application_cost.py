@@ -8,7 +8,7 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from instride.core.events import CommitsSettled, RevocationRequested, Revoked
-from step_counter import steps
+from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")
 
@@ -168,6 +168,21 @@ def lists(script: Script) -> Callable[[], object]:
 def test_idle_partitions_cost_a_poll_nothing(situation: Callable[[Script], Callable[[], object]]) -> None:
     few, many = steps(situation(member(FEW))), steps(situation(member(10 * FEW)))
     assert many <= few + 20, f"{few} steps with {FEW} partitions, {many} with ten times as many"
+
+
+def test_a_poll_that_takes_a_part_of_one_partition_asks_little_of_the_others() -> None:
+    """The default size of a poll is far below what is buffered."""
+
+    def made(filled: int) -> int:
+        script = member(20)
+        for p in range(filled):
+            script.fetched(p, 0, 5)
+            script.fetched(p, 5, 10)
+        script.poll(limit=1)
+        return calls(lambda: script.poll(limit=1))
+
+    assert made(20) - made(2) <= 18 * 5, "calls for each partition of which a poll takes nothing"
+    assert made(2) <= 165
 
 
 def test_another_assign_looks_at_each_partition_a_few_times() -> None:

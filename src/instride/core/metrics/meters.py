@@ -59,18 +59,11 @@ class Stat:
 
     def record(self, value: float, now: float, *, times: int = 1) -> None:
         """times: so many values, whose sum (and greatest) is `value`."""
-        state = self._rolled(now)
-        self._state = _State(
-            state.number + times,
-            state.total + value,
-            state.start,
-            state.recent + times,
-            state.sum + value,
-            max(state.most, value),
-            state.start_before,
-            state.recent_before,
-            state.sum_before,
-            state.most_before,
+        number, total, start, recent, some, most, *before = self._rolled(now)
+        most = value if value > most else most
+        # Without the function in Python that a named tuple's constructor is: each poll records six values.
+        self._state = tuple.__new__(
+            _State, (number + times, total + value, start, recent + times, some + value, most, *before)
         )
 
     def _rolled(self, now: float) -> _State:
