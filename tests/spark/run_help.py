@@ -372,6 +372,7 @@ def _task() -> RangeTask:
         writer=cast(Any, None),
         function=b"",
         batch_format="arrow",
+        called_per="batch",
         schema=None,
         reader=ReaderSettings(bootstrap_servers="nowhere:1"),
         reports=cast(Any, None),

@@ -314,6 +314,36 @@ def test_a_function_of_pandas_frames_with_a_schema(
     each_once(tmp_path / "out", values[::2])
 
 
+def _pool(batch: pa.RecordBatch) -> pa.RecordBatch:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    pool = context.getLocalProperty("spark.scheduler.pool") or "none"
+    return pa.record_batch({"value": [pool.encode()] * batch.num_rows})
+
+
+def test_jobs_run_in_the_pool_of_the_thread_that_started_the_pipeline(
+    spark: SparkSession, runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 10})
+    pipeline = runner(topic, function=_pool).pipeline
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "quick")
+    try:
+        query = pipeline.start()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+    try:
+        wait_for(lambda: not query.isActive or len(seen(tmp_path / "out")) == 10, "the rows")
+    finally:
+        query.stop()
+        query.awaitTermination()
+    assert seen(tmp_path / "out") == ["quick"] * 10
+    assert query.lastProgress is not None
+    assert query.lastProgress["ranges"][0]["offsetsBehindLatest"] == 0
+
+
 def _only_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     assert batch.schema.names == ["value"]
     return batch
@@ -390,6 +420,7 @@ def test_wrong_settings_are_refused_when_the_pipeline_is_built(spark: SparkSessi
         ("function", 3, "function must be callable"),
         ("sink", tmp_path, "sink must be a Sink"),
         ("batch_format", "polars", "batch_format"),
+        ("called_per", "record", "called_per"),
         ("columns", ["value", "body"], "columns must be a list of some of"),
         ("retries", -1, "retries"),
         ("max_range_records", 0, "max_range_records"),

@@ -59,6 +59,24 @@ def test_a_job_is_committed_to_the_sink_then_to_the_group() -> None:
     assert stage.runner.closed
 
 
+def test_a_committed_range_says_how_far_behind_its_partition_is() -> None:
+    stage = Stage()
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 5)
+        yield from until(lambda: stage.runner.started)
+        stage.consumer.offer(0, 3)
+        stage.consumer.offer(0, 4)
+        stage.runner.finish(0)
+        yield from until(lambda: len(stage.runner.started) == 2)
+        stage.runner.finish(1)
+        yield from until(lambda: stage.consumer.committed == {tp(0): 12})
+
+    stage.play(script())
+    assert [(event.range.end, event.behind) for event in stage.of(RangeCommitted)] == [(5, 7), (12, 0)]
+
+
 def test_a_partition_begins_where_the_sink_is() -> None:
     stage = Stage(positions={0: 40})
 

@@ -19,7 +19,7 @@ from instride.spark.parquet import read_table
 from instride.spark.range_reader import ReaderSettings
 from instride.spark.report import JobMessage, RangeReport, Reported
 from instride.spark.sink import JobResult, OutputRange
-from instride.spark.task import BatchFormat, RangeTask
+from instride.spark.task import BatchFormat, CalledPer, RangeTask
 
 WANTED = OutputRange(topic="t", partition=0, start=10, end=14)
 SETTINGS = ReaderSettings(bootstrap_servers="nowhere:1")
@@ -61,7 +61,12 @@ class Reports:
 
 
 def work(
-    sink: ParquetSink, function: Callable[[Any], Any], *, batch_format: BatchFormat = "arrow", schema: Any = None
+    sink: ParquetSink,
+    function: Callable[[Any], Any],
+    *,
+    batch_format: BatchFormat = "arrow",
+    called_per: CalledPer = "batch",
+    schema: Any = None,
 ) -> RangeReport:
     reports = Reports()
     run = RangeTask(
@@ -69,6 +74,7 @@ def work(
         writer=sink.writer(),
         function=pickle_function(function),
         batch_format=batch_format,
+        called_per=called_per,
         schema=schema,
         reader=SETTINGS,
         reports=cast(Any, reports),
@@ -108,6 +114,43 @@ def test_every_kind_of_result_is_written(reader: Reader, tmp_path: Path, functio
     report = work(sink, function)
     assert rows(sink, report) == [{"value": b"%d" % offset} for offset in range(10, 14)]
     assert (report.records, report.nbytes > 0) == (4, True)
+
+
+def with_set_up_and_tear_down(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"value": [b"set-up"]})
+    yield from map(as_batch, batches)
+    yield pa.record_batch({"value": [b"tear-down"]})
+
+
+def of_frames(frames: Iterator[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([frame[["value"]] for frame in frames])
+
+
+def the_first_alone(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    return as_batch(next(batches))
+
+
+def test_a_function_called_for_a_range_is_given_all_its_batches(reader: Reader, tmp_path: Path) -> None:
+    values = [b"10", b"11", b"12", b"13"]
+    cases: list[tuple[Callable[[Any], Any], BatchFormat, list[bytes]]] = [
+        (with_set_up_and_tear_down, "arrow", [b"set-up", *values, b"tear-down"]),
+        (of_frames, "pandas", values),
+        # What it leaves is read: only at the range's end is it known that the topic was the right one all the while.
+        (the_first_alone, "arrow", values[:2]),
+    ]
+    for number, (function, batch_format, expected) in enumerate(cases):
+        sink = ParquetSink(tmp_path / str(number))
+        report = work(sink, function, batch_format=batch_format, called_per="range")
+        assert report.problem is None, report.problem
+        assert [row["value"] for row in rows(sink, report)] == expected
+        assert report.records == 4
+
+
+def test_what_fails_behind_the_batches_that_a_function_took_fails_the_range(reader: Reader, tmp_path: Path) -> None:
+    reader.error = OffsetsGoneError("gone")
+    report = work(ParquetSink(tmp_path / "out"), the_first_alone, called_per="range")
+    assert report.problem is not None
+    assert (report.written, report.problem.kind) == (None, "OffsetsGoneError")
 
 
 def test_a_function_may_write_nothing(reader: Reader, tmp_path: Path) -> None:
@@ -158,6 +201,7 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
         writer=ParquetSink(tmp_path / "out").writer(),
         function=pickle_function(picky),
         batch_format="arrow",
+        called_per="batch",
         schema=None,
         reader=SETTINGS,
         reports=cast(Any, Reports()),

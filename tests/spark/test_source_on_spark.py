@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
 
-from instride import Consumer, TopicPartition
+from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
 from instride.spark import recommended_conf, source
 from instride.testing import LocalKafka
@@ -100,6 +100,19 @@ def test_a_batch_reads_what_was_asked_for(kafka: LocalKafka, kafka_topic: Topic,
     more = fill(kafka, topic, {0: 5}, start=20)
     assert values(frame) == sorted(written)
     assert values(read(topic)) == sorted(written + more)
+
+
+def test_a_batch_goes_on_from_what_a_group_has_committed(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
+    """And takes no part in the group: nothing that it has committed moves."""
+    topic = kafka_topic(2)
+    fill(kafka, topic, {0: 20, 1: 5})
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=f"{topic}-old") as old:
+        old.assign([TopicPartition(topic, 0)])
+        old.commit({TopicPartition(topic, 0): OffsetAndMetadata(offset=12)})
+        frame = read(topic, startingOffsets="group", kafka__group__id=f"{topic}-old")
+        assert values(frame) == sorted([f"0:{n}" for n in range(12, 20)] + [f"1:{n}" for n in range(5)])
+        told = old.committed(TopicPartition(topic, 0), TopicPartition(topic, 1))
+    assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 12, 1: None}
 
 
 def test_a_topic_with_nothing_to_read_is_an_empty_frame(kafka_topic: Topic, read: Read) -> None:

@@ -60,11 +60,16 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeCommitted:
-    """The sink has the range's output. rows: how many were written; they need not be as many as were read."""
+    """The sink has the range's output.
+
+    rows: how many were written; they need not be as many as were read. behind: how many of the partition's offsets are
+    known by now that are not in the sink.
+    """
 
     job: str
     range: OffsetRange
     rows: int
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

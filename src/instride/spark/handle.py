@@ -78,7 +78,8 @@ class PipelineQuery:
     @property
     def recentProgress(self) -> list[Progress]:  # noqa: N802
         """Of the last 100 jobs that have ended: id, timestamp, numOutputRows, durationMs, and ranges, each with topic,
-        partition, startOffset, endOffset, outcome ("committed", "dropped" or "failed"), and numOutputRows or reason.
+        partition, startOffset, endOffset, outcome ("committed", "dropped" or "failed"), and numOutputRows and
+        offsetsBehindLatest, or reason.
         """
         with self._lock:
             return list(self._progress)
@@ -153,7 +154,7 @@ def _of(event: RangeCommitted | RangeDropped | RangeFailed) -> Progress:
     found = {"topic": where.topic, "partition": where.partition, "startOffset": where.start, "endOffset": where.end}
     match event:
         case RangeCommitted():
-            return {**found, "outcome": "committed", "numOutputRows": event.rows}
+            return {**found, "outcome": "committed", "numOutputRows": event.rows, "offsetsBehindLatest": event.behind}
         case RangeDropped():
             return {**found, "outcome": "dropped"}
         case RangeFailed():

@@ -26,7 +26,7 @@ from instride.spark.range_reader import ReaderSettings
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import Sink
 from instride.spark.starting import TopicIds
-from instride.spark.task import BatchFormat, RangeTask
+from instride.spark.task import BatchFormat, CalledPer, RangeTask
 from instride.telemetry import TelemetryListener
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Pipeline:
         function: Callable[[Any], Any],
         sink: Sink,
         batch_format: BatchFormat = "arrow",
+        called_per: CalledPer = "batch",
         columns: Sequence[str] | None = None,
         schema: pa.Schema | None = None,
         on_event: Callable[[PipelineEvent], None] | None = None,
@@ -99,6 +100,8 @@ class Pipeline:
             pandas DataFrame, an iterable of these, or None. It runs on the executors and may be run again for the
             same records; only one run's results become visible.
         batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame.
+        called_per: "range" calls the function once for a range, with an iterator of its batches: what it does before
+            the first and after the last is its set-up and tear-down. Batches that it leaves are read and dropped.
         columns: which of those the function is given, in this order; None: all. What is not chosen is not made;
             headers cost most.
         schema: the results are cast to it; needed where batches could differ (pandas columns that are all null).
@@ -127,12 +130,13 @@ class Pipeline:
         self._sink = _checked_sink(sink)
         self._function = function
         self._on_event = on_event if on_event is not None else _ignore
-        _check_work(function, batch_format, group_id)
+        _check_work(function, batch_format, called_per, group_id)
         _at_least(1, max_range_records=max_range_records, max_range_bytes=max_range_bytes)
         _at_least(1, max_concurrent_jobs=max_concurrent_jobs, ranges_per_task=ranges_per_task)
         _at_least(0, linger=linger, stop_timeout=stop_timeout, read_timeout=read_timeout)
         _at_least(0, retries=retries, retry_backoff=retry_backoff, retry_backoff_max=retry_backoff_max)
         self._batch_format: BatchFormat = batch_format
+        self._called_per: CalledPer = called_per
         self._schema = schema
         self._settings = RunSettings(
             topics=self._topics,
@@ -196,7 +200,12 @@ class Pipeline:
         self._work(self._on_event)
 
     def start(self) -> PipelineQuery:
-        """As `run`, on a thread of its own. Raises what `prepare` does; what comes later the handle tells."""
+        """As `run`, on a thread of its own. Raises what `prepare` does; what comes later the handle tells.
+
+        Jobs are given this thread's local properties of Spark, as `spark.scheduler.pool`.
+        """
+        from pyspark import inheritable_thread_target  # noqa: PLC0415 - pyspark is slow to import, and not for readers
+
         if self._started:
             raise IllegalStateError("this pipeline has run; build a new one to run again")
         self._started = True
@@ -209,7 +218,7 @@ class Pipeline:
 
             self._work(both)
 
-        return PipelineQuery(self._group_id, run, self.stop).begin()
+        return PipelineQuery(self._group_id, inheritable_thread_target(self._spark)(run), self.stop).begin()
 
     def _work(self, on_event: Callable[[PipelineEvent], None]) -> None:
         runner, task = self._prepared()
@@ -254,6 +263,7 @@ class Pipeline:
             writer=self._sink.writer(),
             function=pickle_function(self._function),
             batch_format=self._batch_format,
+            called_per=self._called_per,
             schema=self._schema,
             reader=self._reader,
             reports=runner.reports,
@@ -294,9 +304,11 @@ def _checked_security(security: Mapping[str, Any]) -> tuple[tuple[str, Any], ...
     return tuple(sorted(security.items()))
 
 
-def _check_work(function: object, batch_format: str, group_id: str) -> None:
+def _check_work(function: object, batch_format: str, called_per: str, group_id: str) -> None:
     if batch_format not in get_args(BatchFormat):
         raise ConfigError(f'batch_format must be "arrow" or "pandas"; it is {batch_format!r}')
+    if called_per not in get_args(CalledPer):
+        raise ConfigError(f'called_per must be "batch" or "range"; it is {called_per!r}')
     if not callable(function):
         raise ConfigError("function must be callable")
     if not group_id:

@@ -228,6 +228,11 @@ class Planner:
         if taken is not None:
             lane.pending.appendleft(taken)
 
+    def behind(self, partition: TopicPartition) -> int:
+        """How many of its offsets are known and in no job."""
+        lane = self._lanes.get(partition)
+        return lane.waiting if lane is not None else 0
+
     def is_waiting_to_retry(self, partition: TopicPartition) -> bool:
         lane = self._lanes.get(partition)
         return lane is not None and lane.retry is not None

@@ -258,7 +258,10 @@ class PipelineRun:
             self._planner.succeeded(
                 running_job.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
             )
-        self._settle(running_job, RangeCommitted(job=running_job.job.name, range=running_job.range, rows=rows))
+        behind = self._planner.behind(running_job.partition)
+        self._settle(
+            running_job, RangeCommitted(job=running_job.job.name, range=running_job.range, rows=rows, behind=behind)
+        )
 
     def _conflict(self, running_job: RunningJob, position: int) -> None:
         """Another has moved the sink: go on from where it is."""

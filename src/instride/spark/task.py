@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
-__all__ = ["BatchFormat", "RangeTask"]
+__all__ = ["BatchFormat", "CalledPer", "RangeTask"]
 
 BatchFormat = Literal["arrow", "pandas"]
+CalledPer = Literal["batch", "range"]
 _TRACEBACK_LINES: Final = 30
 
 
@@ -37,7 +39,8 @@ _TRACEBACK_LINES: Final = 30
 class RangeTask:
     """The function of a job's tasks: chunks of ranges to reports, as JSON. Picklable.
 
-    function: the user's, as `pickle_function` gives it. schema: to which its results are cast, or None.
+    function: the user's, as `pickle_function` gives it. called_per: what it is called for: each batch, or each range,
+    with an iterator of its batches. schema: to which its results are cast, or None.
     reports: hears of a task's ranges as soon as the task has succeeded.
     """
 
@@ -45,6 +48,7 @@ class RangeTask:
     writer: RangeWriter
     function: bytes
     batch_format: BatchFormat
+    called_per: CalledPer
     schema: pa.Schema | None
     reader: ReaderSettings
     reports: Accumulator[list[str]]
@@ -88,10 +92,12 @@ class RangeTask:
         return self.writer.write(wanted, job=self.job, attempt=attempt, batches=batches)
 
     def _results(self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            given = batch if self.batch_format == "arrow" else batch.to_pandas()
-            for result in batches_of(function(given)):
+        given = iter(batches if self.batch_format == "arrow" else (batch.to_pandas() for batch in batches))
+        for results in (function(given),) if self.called_per == "range" else map(function, given):
+            for result in batches_of(results):
                 yield from cast_to(result, self.schema)
+        # What the function left is read all the same: that the range is whole is known at its end.
+        deque(given, maxlen=0)
 
 
 class _Count:
