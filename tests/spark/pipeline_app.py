@@ -16,7 +16,9 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -48,21 +50,39 @@ def work(batch: pa.RecordBatch, slow: str, bad: str, gate: str) -> pa.RecordBatc
 
 
 class Faulty:
-    """A sink whose driver is killed, or stopped, between the data and the commit."""
+    """A sink whose driver is killed, or stopped, between the data and the commit.
+
+    One call at a time: a process that is stopped within another call could hold a lock of SQLite's.
+    """
 
     def __init__(self, sink: Sink, fault: signal.Signals, commit: int, gate: Path) -> None:
-        self.positions, self.begin, self.writer = sink.positions, sink.begin, sink.writer
-        self._commit = sink.commit
+        self._sink = sink
+        self._lock = threading.Lock()
+        self.writer = sink.writer
         self._fault = fault
         self._commits = itertools.count(1)
         self._due = commit
         self._gate = gate
 
+    def positions(
+        self, partitions: Iterable[TopicPartition], *, topic_ids: Mapping[str, str] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        with self._lock:
+            return self._sink.positions(partitions, topic_ids=topic_ids)
+
+    def begin(self, partition: TopicPartition, offset: int, *, topic_id: str = "") -> int:
+        with self._lock:
+            return self._sink.begin(partition, offset, topic_id=topic_id)
+
     def commit(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
+        with self._lock:
+            return self._commit_one(job)
+
+    def _commit_one(self, job: JobResult) -> dict[TopicPartition, CommitOutcome]:
         due = next(self._commits) == self._due
         if due:
             os.kill(os.getpid(), self._fault)
-        outcomes = self._commit(job)
+        outcomes = self._sink.commit(job)
         if due:
             self._gate.with_suffix(".outcome").write_text(" ".join(each.status.value for each in outcomes.values()))
         return outcomes
