@@ -185,7 +185,8 @@ class RevokeLists:
         for tp in partitions:
             owned = self.owned[tp]
             if owned.state is not Ownership.COMPLETING:
-                writes += [*owned.dropping(), *self._move(owned, OwnershipInput.LET_GO)]
+                dropped = owned.dropping() if owned.buffered else ()
+                writes += [*dropped, *self._move(owned, OwnershipInput.LET_GO)]
                 completing[tp] = owned.epoch
         return completing, writes
 

@@ -48,6 +48,8 @@ _S = Ownership
 _C = OwnershipChange
 _PENDING: Final = (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER)
 _ENDS: Final = frozenset({_C.REVOKED, _C.LOST})
+# What the summary of a rebalance tells.
+_NEWS: Final = frozenset({_C.ASSIGNED, _C.REVOKE_REQUESTED, _C.REASSIGNED})
 
 # What a move of the ownership table says to somebody who watches. Moves that are not here say nothing.
 CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange, ...]]] = {
@@ -71,6 +73,7 @@ CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange
 class _Network:
     """When the network side knew of each step of one assignment. None: not yet, or it did not say."""
 
+    epoch: int
     generation: int = -1
     requested_at: float | None = None
     released_at: float | None = None
@@ -137,8 +140,8 @@ class OwnershipView:
         self.now = 0.0
         self.meter = ApplicationMeter()
         self._held: dict[TopicPartition, _Held] = {}
-        # By epoch.
-        self._network: dict[TopicPartition, dict[int, _Network]] = {}
+        # Of each the epochs that are not over, in order: one, but for what no poll has taken yet.
+        self._network: dict[TopicPartition, tuple[_Network, ...]] = {}
         self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}
         self._out: list[TelemetryEvent] = []
         self._changed_at = 0.0
@@ -195,7 +198,7 @@ class OwnershipView:
     def arrived(self, event: Moved) -> None:
         """An event of ownership came up; its effect follows when a poll takes it."""
         for tp, epoch in event.partitions.items():
-            times = self._network.setdefault(tp, {}).setdefault(epoch, _Network())
+            times = self._times(tp, epoch)
             match event:
                 case Assigned():
                     times.generation = event.generation
@@ -205,6 +208,15 @@ class OwnershipView:
                     times.released_at = event.at
                 case _:
                     pass
+
+    def _times(self, partition: TopicPartition, epoch: int) -> _Network:
+        known = self._network.get(partition, ())
+        for each in known:
+            if each.epoch == epoch:
+                return each
+        new = _Network(epoch=epoch)
+        self._network[partition] = (*known, new)
+        return new
 
     def noticed(self, event: TelemetryEvent) -> None:
         """Something that the network side saw itself."""
@@ -266,9 +278,8 @@ class OwnershipView:
         tp, epoch = owned.partition, owned.epoch
         if tp in self._handed_over:
             self._flush()  # its hand-over is told before its next assignment
-        known = {each: times for each, times in self._network.get(tp, {}).items() if each >= epoch}
-        self._network[tp] = known
-        held = self._held[tp] = _Held(owned, self.now, known.setdefault(epoch, _Network()))
+        self._network[tp] = tuple(each for each in self._network.get(tp, ()) if each.epoch >= epoch)
+        held = self._held[tp] = _Held(owned, self.now, self._times(tp, epoch))
         return held
 
     def _changes(self, held: _Held, change: OwnershipChange) -> None:
@@ -286,7 +297,8 @@ class OwnershipView:
             case _:
                 pass
         self._tell(held.owned.partition, change)
-        self._news.setdefault(change, set()).add(held.owned.partition)
+        if change in _NEWS:
+            self._news.setdefault(change, set()).add(held.owned.partition)
         if change in _ENDS:
             self._end(held, change)
 
@@ -314,10 +326,9 @@ class OwnershipView:
         self.meter.handed(handed_over)
 
     def _forget_times(self, partition: TopicPartition, epoch: int) -> None:
-        known = self._network.get(partition, {})
-        known.pop(epoch, None)
-        if not known:
-            self._network.pop(partition, None)
+        known = tuple(each for each in self._network.pop(partition, ()) if each.epoch != epoch)
+        if known:
+            self._network[partition] = known
 
     def dropping(self, partitions: Iterable[OwnedPartition], *, lost: bool) -> list[Write]:
         """These are held no more, though no row of the table says so: another assign, or the end of a close."""

@@ -14,9 +14,10 @@ Laws
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from instride.core.application.calls import Write, at_once
@@ -147,7 +148,7 @@ class OwnedPartition:
         # Why the first record of the buffer could not be deserialized.
         self.unreadable: Unreadable | None = None
         self._polls = polls or Polls()
-        self._buffer: deque[_Arrival] = deque()
+        self._buffer: list[_Arrival] = []
         self._place = _Place()
         self._taken: tuple[PollResult, _Place] | None = None
         # How much of all that ever arrived has left the buffer, (records, bytes): as the network side was told, and as
@@ -177,8 +178,11 @@ class OwnedPartition:
             self._place = taken[1]
             self._taken = None
         place, buffer = self._place, self._buffer
-        while buffer and _is_behind(buffer[0], place):
-            buffer.popleft()
+        behind = list(takewhile(lambda arrival: _is_behind(arrival, place), buffer)) if buffer else ()
+        if behind:
+            count = len(behind)
+            with suppress(ValueError):  # a handler of a signal was quicker
+                at_once([(buffer.index, behind[-1], count - 1, count), (buffer.__delitem__, slice(count))])
         return place
 
     def _next(self) -> _Place:
@@ -219,7 +223,7 @@ class OwnedPartition:
     def _cut(self, offset: int) -> None:
         """The log ends here now: what was fetched from behind it is not returned."""
         place = self._settled()
-        kept: deque[_Arrival] = deque()
+        kept: list[_Arrival] = []
         before: _Place | _Arrival = place
         for chunk, next_offset in self._left(place):
             reaches_over = chunk is not None and chunk.first_offset < offset < next_offset
@@ -365,7 +369,7 @@ class OwnedPartition:
             (setattr, self, "_taken", None),
             (setattr, self, "_told", (after.records, after.nbytes)),
             (setattr, self, "_metered", (after.records, after.nbytes)),
-            (setattr, self, "_buffer", deque()),
+            (setattr, self, "_buffer", []),
         ]
 
     def restarting(self) -> list[Write]:

@@ -20,7 +20,6 @@ T2. A partition without demand has no share of the buffer: it is at its end, and
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -125,7 +124,7 @@ class AssignedPartition:
     paused: bool
     records: int
     nbytes: int
-    kept: deque[Kept]
+    kept: list[Kept]
     kept_bytes: int
     undecoded: Undecoded | None
 
@@ -179,7 +178,7 @@ class AssignedPartition:
         changed: dict[AssignedPartition, None] | None = None,
     ) -> None:
         """changed: of the table that it will be in."""
-        own = {"partition": partition, "epoch": epoch, "backoff": backoff, "doubt": doubt, "kept": deque()}
+        own = {"partition": partition, "epoch": epoch, "backoff": backoff, "doubt": doubt, "kept": []}
         _set(self, "changed", {} if changed is None else changed)
         for name, value in (*_AT_FIRST, *own.items()):
             _set(self, name, value)  # one note of all of it is enough
@@ -280,12 +279,14 @@ class AssignedPartition:
         self.kept.append(Kept(records=records, nbytes=kept))
 
     def _release(self, records: int) -> None:
-        while self.kept and self.kept[0].records <= records:
-            piece = self.kept.popleft()
-            records -= piece.records
-            self.kept_bytes -= piece.nbytes
-        if self.kept:
-            self.kept[0].records -= records
+        done = nbytes = 0
+        for piece in self.kept:
+            if piece.records > records:
+                piece.records -= records
+                break
+            records, nbytes, done = records - piece.records, nbytes + piece.nbytes, done + 1
+        del self.kept[:done]
+        self.kept_bytes -= nbytes
 
 
 _AT_FIRST: tuple[tuple[str, object], ...] = (
@@ -349,6 +350,8 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self.changed: _Group = {}
         self._changed_for_fetches: _Group = {}
         self._counted: dict[AssignedPartition, _Standing] = {}
+        # Of those that hold no record: they are of few kinds, and thousands share one of each.
+        self._idle: dict[_Standing, _Standing] = {}
         self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
         self._pending: _Group = {}
         self._unchecked: _Group = {}
@@ -448,7 +451,10 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
             before = self._counted.pop(assigned, _NOTHING)
             after = _NOTHING
             if self.get(assigned.partition) is assigned:
-                after = self._counted[assigned] = _standing(assigned)
+                after = _standing(assigned)
+                if not (assigned.records or assigned.kept_bytes):
+                    after = self._idle.setdefault(after, after)
+                self._counted[assigned] = after
             if before != after:
                 self._count(assigned, before, after)
 

@@ -193,11 +193,7 @@ class MemberAssignment:
             self._context.log(logging.WARNING, f"revoke of {_named(late)} was not complete at its deadline: lost")
             self._lose(late, now)
             self._on_released("a delayed revoke reached its deadline")
-        settled: dict[TopicPartition, int] = {}
-        for assigned in [each for each in self.partitions.pending() if each.state is Ownership.COMPLETING]:
-            self._complete(assigned, now, settled)
-        if settled:
-            self._context.deliver(CommitsSettled(partitions=settled))
+        self._complete_all([each for each in self.partitions.pending() if each.state is Ownership.COMPLETING], now)
         if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
             self.group_told()
             self._on_released("a revoke is complete")
@@ -270,35 +266,44 @@ class MemberAssignment:
         backoff, doubt = context.backoff(together=True), context.backoff(together=True)
         return AssignedPartition(partition, epoch, backoff, doubt, changed)
 
-    def _complete(self, assigned: AssignedPartition, now: float, settled: dict[TopicPartition, int]) -> None:
-        """Law 3. `settled` collects those whose listener may run: it is called for all of them together."""
-        tp = assigned.partition
-        if self._commits.outstanding(tp):
-            return
-        if self.listener and not assigned.listener_done:
-            if not assigned.settled_told:
+    def _complete_all(self, partitions: Iterable[AssignedPartition], now: float) -> None:
+        """Law 3. What happens to many at one time is told in one event."""
+        settled: dict[TopicPartition, int] = {}
+        complete = []
+        for assigned in partitions:
+            if self._commits.outstanding(assigned.partition):
+                continue
+            if not self.listener or assigned.listener_done:
+                complete.append(assigned)
+            elif not assigned.settled_told:
                 assigned.settled_told = True
-                settled[tp] = assigned.epoch
-            return
-        self._release(assigned)
-        if tp in self.target and not self.leaving:
-            self._assign([tp])
-        else:
+                settled[assigned.partition] = assigned.epoch
+        self._release(complete)
+        back = [] if self.leaving else [each.partition for each in complete if each.partition in self.target]
+        if back:
+            self._assign(back)
+        if len(back) < len(complete):
             self._tell_at = min(self._tell_at, now + _GATHERED_FOR)
+        if settled:
+            self._context.deliver(CommitsSettled(partitions=settled))
 
-    def _release(self, assigned: AssignedPartition) -> None:
-        self._move(assigned, OwnershipInput.COMPLETED)
-        self.partitions.remove(assigned.partition)
-        self._context.deliver(Revoked(partitions={assigned.partition: assigned.epoch}))
-        self._context.touch()
+    def _release(self, partitions: Iterable[AssignedPartition]) -> None:
+        released = {}
+        for assigned in partitions:
+            self._move(assigned, OwnershipInput.COMPLETED)
+            self.partitions.remove(assigned.partition)
+            released[assigned.partition] = assigned.epoch
+        if released:
+            self._context.deliver(Revoked(partitions=released))
+            self._context.touch()
 
     def _lose(self, partitions: list[AssignedPartition], now: float) -> None:
+        complete = [each for each in partitions if self._is_complete(each)]
+        self._release(complete)
         lost = {}
         for assigned in partitions:
             tp = assigned.partition
-            done = not self.listener or assigned.listener_done
-            if assigned.state is Ownership.COMPLETING and done and not self._commits.outstanding(tp):
-                self._release(assigned)
+            if assigned.state is Ownership.REVOKED:
                 continue
             self._move(assigned, OwnershipInput.LOST)
             self.partitions.remove(tp)
@@ -311,6 +316,11 @@ class MemberAssignment:
         if lost:
             self._context.deliver(Lost(partitions=lost))
             self._context.touch()
+
+    def _is_complete(self, assigned: AssignedPartition) -> bool:
+        done = not self.listener or assigned.listener_done
+        outstanding = self._commits.outstanding(assigned.partition)
+        return assigned.state is Ownership.COMPLETING and done and not outstanding
 
     def _matching(self, partitions: Epochs) -> list[AssignedPartition]:
         found = (self.get(tp, epoch) for tp, epoch in partitions.items())

@@ -339,11 +339,13 @@ class Cluster:
             self.unanswered(key)
 
     def _find_leaders(self) -> Iterator[tuple[TopicPartition, tuple[api.Broker, int]]]:
+        shared: dict[tuple[int, int], tuple[api.Broker, int]] = {}
         for name, topic in self.topics.items():
             for each in topic.partitions:
                 broker = self.brokers.get(each.leader)
                 if broker is not None:
-                    yield TopicPartition(name, each.partition), (broker, each.leader_epoch)
+                    led = shared.setdefault((each.leader, each.leader_epoch), (broker, each.leader_epoch))
+                    yield TopicPartition(name, each.partition), led
 
     def _look_for_trouble(self, response: api.MetadataResponse, requested: frozenset[str] | None, now: float) -> bool:
         """Whether something is missing that a later response may have."""

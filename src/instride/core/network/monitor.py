@@ -220,7 +220,7 @@ class Monitor:
         self._revokes: dict[TopicPartition, _Revoke] = {}
         self._progress: dict[TopicPartition, _Progress] = {}
         self._next_look = 0.0
-        self._unfetched: dict[TopicPartition, tuple[int, float]] = {}  # (epoch, assigned at)
+        self._unfetched: dict[TopicPartition, tuple[TopicPartition, int, float]] = {}  # with epoch, assigned at
         context.on_deliver = self._delivered
 
     # -- rebalances
@@ -248,7 +248,7 @@ class Monitor:
                 for tp, epoch in event.partitions.items():
                     self._revokes[tp] = _Revoke(epoch=epoch, requested_at=self._context.now, deadline=event.deadline)
             case Assigned():
-                self._unfetched |= {tp: (epoch, self._context.now) for tp, epoch in event.partitions.items()}
+                self._unfetched |= {tp: (tp, epoch, self._context.now) for tp, epoch in event.partitions.items()}
             case DeadlineMoved():
                 for tp in event.partitions.keys() & self._revokes.keys():
                     self._revokes[tp].deadline = event.deadline
@@ -283,9 +283,8 @@ class Monitor:
         sent = [action.request for action in self._context.out if isinstance(action, Transmit)]
         for request in sent:
             for each in request.partitions if isinstance(request, api.Fetch) else ():
-                tp = TopicPartition(each.topic, each.partition)
-                if (found := self._unfetched.pop(tp, None)) is not None:
-                    epoch, assigned_at = found
+                if (found := self._unfetched.pop(TopicPartition(each.topic, each.partition), None)) is not None:
+                    tp, epoch, assigned_at = found
                     self._context.connections.meter.fetch_began(tp, self._context.wall_clock())
                     began = FetchBegan(at=now, partition=tp, epoch=epoch, assigned_at=assigned_at)
                     self._context.deliver(Noticed(event=began))

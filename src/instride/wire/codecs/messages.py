@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, Final
 
@@ -193,20 +193,24 @@ def _metadata_topic(fields: Fields) -> MetadataTopic:
         error=fields["error_code"],
         topic_id=fields.get("topic_id", NO_TOPIC_ID),
         is_internal=fields["is_internal"],
-        partitions=tuple(map(_metadata_partition, fields["partitions"])),
+        partitions=tuple(_metadata_partitions(fields["partitions"])),
     )
 
 
-def _metadata_partition(fields: Fields) -> MetadataPartition:
-    return MetadataPartition(
-        partition=fields["partition_index"],
-        error=fields["error_code"],
-        leader=fields["leader_id"],
-        leader_epoch=fields.get("leader_epoch", -1),
-        replicas=fields["replica_nodes"],
-        in_sync_replicas=fields["isr_nodes"],
-        offline_replicas=fields.get("offline_replicas", ()),
-    )
+def _metadata_partitions(partitions: list[Fields]) -> Iterator[MetadataPartition]:
+    """Where thousands have the same replicas they share them."""
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for fields in partitions:
+        replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
+        yield MetadataPartition(
+            partition=fields["partition_index"],
+            error=fields["error_code"],
+            leader=fields["leader_id"],
+            leader_epoch=fields.get("leader_epoch", -1),
+            replicas=shared.setdefault(replicas, replicas),
+            in_sync_replicas=shared.setdefault(in_sync, in_sync),
+            offline_replicas=fields.get("offline_replicas", ()),
+        )
 
 
 METADATA = message_codec(
