@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
+from held_bytes import bytes_of
 from instride.core.events import CommitsSettled, RevocationRequested, Revoked
 from step_counter import calls, steps
 
@@ -195,3 +196,9 @@ def test_another_assign_looks_at_each_partition_a_few_times() -> None:
         return Hashed.looks
 
     assert looks(2 * FEW) <= 2.1 * looks(FEW)
+
+
+def test_an_assigned_partition_costs_little_memory() -> None:
+    script, held = bytes_of("application", lambda: member(1000))
+    assert len(script.machine.assignment()) == 1000
+    assert held < 1000 * 1000, held

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from network_script import NetworkScript, tp
 
+from held_bytes import bytes_of
 from instride.commits import CommitEntry
-from instride.core.events import Assign, Commit, Lost, Pause, Polled
+from instride.core.events import Assign, Commit, Lost, Pause, Polled, Revoked
 from instride.core.network.ranges import RangeChunk
 from instride.wire import api
 from step_counter import calls, steps
@@ -149,3 +150,19 @@ def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:
     told = [line for line in script.logs if "was not complete at its deadline" in line]
     assert len(told) == 1
     assert "t-19 and 30 more" in told[0]
+
+
+def test_an_idle_partition_costs_little_memory() -> None:
+    script, held = bytes_of("network", lambda: idle(1000))
+    assert script.epoch(999) == 1000
+    assert held < 2000 * 1000, held
+
+
+def test_what_is_complete_at_one_time_is_told_at_one_time() -> None:
+    """A thousand partitions that are let go are one event, not a thousand."""
+    script = member(50)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.rebalance(2)
+    script.complete(*range(50))
+    (revoked,) = script.take(Revoked)
+    assert revoked.partitions.keys() == {tp(p) for p in range(50)}
