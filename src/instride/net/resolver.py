@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - a look-up needs it: no call's time is spent on its import
 import socket
 import threading
 from collections import deque

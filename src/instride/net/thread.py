@@ -46,8 +46,8 @@ from instride.net.tls import Tls, tls_context
 from instride.net.transport import Transport
 from instride.observers import Observer, Observers
 from instride.wire.api import Request, Response
+from instride.wire.codecs.messages import load_messages
 from instride.wire.connection import Connection
-from instride.wire.entities import load_schemas
 from instride.wire.sasl.api import Mechanism
 from instride.wire.segments import Segments
 
@@ -89,7 +89,7 @@ class NetworkThread:
     def __init__(
         self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox, observers: Observers | None = None
     ) -> None:
-        load_schemas()
+        load_messages()
         self._config = config
         self._machine = machine
         self._observers = Observers() if observers is None else observers

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import io
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cache
 from types import NoneType
@@ -54,9 +54,12 @@ def _kio() -> _Kio:
     )
 
 
-def load_schemas() -> None:
-    """Import what messages are made of."""
-    _kio()
+def load_schemas(api_key: int, versions: Iterable[int]) -> None:
+    """Import what the messages of these versions are made of."""
+    kio = _kio()
+    for version in versions:
+        kio.request_schema(api_key, version)
+        kio.response_schema(api_key, version)
 
 
 # kafka type -> (reader, the fewest bytes it takes), for plain fields.

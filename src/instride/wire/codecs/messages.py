@@ -64,11 +64,11 @@ from instride.wire.codecs.codec import (
     topic_keys,
     topic_name,
 )
-from instride.wire.entities import Fields, milliseconds
+from instride.wire.entities import Fields, load_schemas, milliseconds
 from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 from instride.wire.sasl.messages import SaslAuthenticate, SaslAuthenticateResponse, SaslHandshake, SaslHandshakeResponse
 
-__all__ = ["choose_version", "codec_of", "software_version"]
+__all__ = ["choose_version", "codec_of", "load_messages", "software_version"]
 
 
 # -- ApiVersions (key 18): which requests in which versions a broker speaks, and who is asking (KIP-511).
@@ -768,6 +768,17 @@ CODECS: Final[dict[type[api.Request], Codec[Any, Any]]] = {
 def codec_of(kind: type[api.Request]) -> Codec[Any, Any]:
     """The codec of a request class."""
     return CODECS[kind]
+
+
+def load_messages() -> None:
+    """Import what messages are made of: of the first two on a connection every version, of others the newest.
+
+    It takes tenths of a second where no bytecode is cached, once in a process: not within a call's timeout.
+    """
+    for codec in CODECS.values():
+        if codec is not FETCH:  # it is written by hand
+            lowest = codec.lowest if codec in (API_VERSIONS, METADATA) else codec.highest
+            load_schemas(codec.api_key, range(lowest, codec.highest + 1))
 
 
 def choose_version(request: api.Request, broker_range: tuple[int, int] | None) -> int:
