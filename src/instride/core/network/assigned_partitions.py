@@ -50,6 +50,8 @@ class Phase(Enum):
     FETCHING = "its next offset is known"
     FAILED = "it has failed: it waits for its next try, or for a seek"
 
+    __hash__ = object.__hash__  # that of Enum is no function of C, and tables ask for it again and again
+
     __hash__ = object.__hash__  # each is one object; Enum's own is a function in Python
 
 
