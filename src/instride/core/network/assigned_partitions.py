@@ -50,8 +50,6 @@ class Phase(Enum):
     FETCHING = "its next offset is known"
     FAILED = "it has failed: it waits for its next try, or for a seek"
 
-    __hash__ = object.__hash__  # that of Enum is no function of C, and tables ask for it again and again
-
     __hash__ = object.__hash__  # each is one object; Enum's own is a function in Python
 
 
@@ -340,6 +338,14 @@ K = TypeVar("K")
 _Standing = tuple[Phase | None, bool, bool, bool, bool, bool, bool, int, int]
 
 
+class _Shared(dict[_Standing, _Standing]):
+    """One object for all that are alike."""
+
+    def __missing__(self, standing: _Standing) -> _Standing:
+        self[standing] = standing
+        return standing
+
+
 class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
     """Not thread-safe: the assignment owns it. Changed by `add`, `remove` and `clear` alone; whoever asks may not
     change it, nor a partition, while it goes over what it got as an iterator.
@@ -353,7 +359,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._changed_for_fetches: _Group = {}
         self._counted: dict[AssignedPartition, _Standing] = {}
         # Of those that hold no record: they are of few kinds, and thousands share one of each.
-        self._idle: dict[_Standing, _Standing] = {}
+        self._idle = _Shared()
         self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
         self._pending: _Group = {}
         self._unchecked: _Group = {}
@@ -454,8 +460,10 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
             after = _NOTHING
             if self.get(assigned.partition) is assigned:
                 after = _standing(assigned)
-                if not (assigned.records or assigned.kept_bytes):
-                    after = self._idle.setdefault(after, after)
+                if before == after:
+                    after = before
+                elif not (assigned.records or assigned.kept_bytes):
+                    after = self._idle[after]
                 self._counted[assigned] = after
             if before != after:
                 self._count(assigned, before, after)
