@@ -211,8 +211,12 @@ class Broker:
                 brought_bytes += len(entry)
                 entries.setdefault(topic["topic"], []).append(entry)
         if not brought:
-            time.sleep(0.05)
+            self.linger()
         return struct.pack(">ihi", 0, 0, 0) + array(text(topic) + array(each) for topic, each in entries.items())
+
+    def linger(self) -> None:
+        """There is nothing new."""
+        time.sleep(0.05)
 
     def fetch_entry(self, index: int, offset: int) -> bytes:
         return self.fetched_entry(index, self.records(index, offset))

@@ -354,6 +354,55 @@ def test_a_leader_that_is_no_broker_is_not_believed_for_ever_whatever_its_epoch(
     assert script.fetched_from()[0] == 10
 
 
+class WrongLeader(Validating):
+    """One bit of metadata named another broker as the leader of partition 0, another a high epoch."""
+
+    def __init__(self) -> None:
+        super().__init__(metadata_max_age=60.0)
+        self.nodes = (1, 2)
+        self.leaders[0] = 2
+        self.new_leader(1 << 20)
+        self.leaders[0], self.leader_epochs[0] = 1, 3
+
+    def denied(self, seconds: float, *, code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> set[int]:
+        """For so long whoever is taken for the leader says that it does not lead. Who was asked last."""
+        until, asked = self.now + seconds, set[int]()
+        while self.now < until:
+            asked = {each.key.node_id for each in self.waiting if isinstance(each.request, api.OffsetForLeaderEpoch)}
+            if asked == {1}:
+                break
+            if asked:
+                self.ended(-1, -1, error=code)
+            self.pass_time(1.0)
+        return asked
+
+
+def test_a_leader_that_denies_for_long_is_not_believed_for_ever_whatever_its_epoch() -> None:
+    """Law 4 of the cluster: it lives, and no metadata says any more that it leads."""
+    script = WrongLeader()
+    assert script.denied(55.0) == {2}, "an election may take its time, and a broker that lags tell of the leader before"
+    assert script.denied(10.0) == {1}
+
+
+def test_a_leader_that_some_metadata_confirm_is_asked_on() -> None:
+    script = WrongLeader()
+    script.denied(50.0)
+    script.leaders[0], script.leader_epochs[0] = 2, 1 << 20
+    script.denied(5.0)
+    script.leaders[0], script.leader_epochs[0] = 1, 3
+    assert script.denied(50.0) == {2}
+    assert script.denied(20.0) == {1}
+
+
+def test_a_leader_that_denied_and_then_served_is_asked_on() -> None:
+    """Only metadata of brokers that lag name the one before."""
+    script = WrongLeader()
+    script.denied(50.0)
+    script.pass_time(40.0)
+    assert script.denied(50.0) == {2}
+    assert script.denied(20.0) == {1}
+
+
 # --- topics that were made anew -----------------------------------------------------------------------------
 
 

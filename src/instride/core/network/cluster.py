@@ -12,7 +12,9 @@ Laws of the metadata (`Cluster`)
 4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
    speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
    have been damaged on the way: then the next epoch that a broker sends is believed. So it is, after 5 s, where the
-   leader that is known is no broker: no leader is there to refuse the epoch.
+   leader that is known is no broker: no leader is there to refuse the epoch. And so it is where the known leader has
+   said for metadata_max_age that it does not lead, and no metadata said meanwhile that it does: a consumer that starts
+   now would believe the same, and the replicas fence a leader that is behind.
 5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
    while it lasts; that no broker has responded for 2 s is logged in any case.
 
@@ -56,6 +58,9 @@ _TOLD_AFTER: Final = 2.0
 _NAMED: Final = 5
 _EPOCH_DOUBTS: Final = 3
 _LEADER_DOUBTED_AFTER: Final = 5.0
+_DENIALS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+# Between two denials, at most; after more than that the leader may have served meanwhile.
+_DENIALS_TOGETHER: Final = 30.0
 
 
 class Cluster:
@@ -81,6 +86,8 @@ class Cluster:
         self._doubts: dict[TopicPartition, int] = {}
         # Since when an older leader is told, while the one that is known is no broker.
         self._older_told: dict[TopicPartition, float] = {}
+        # Of a partition whose leader denies that it leads: since when, and when last.
+        self._denied: dict[TopicPartition, tuple[float, float]] = {}
         self._mine: frozenset[str] = frozenset()
         self._tell_at = float("inf")
         self.wanted: Callable[[TopicPartition], bool] = lambda _partition: True
@@ -202,7 +209,12 @@ class Cluster:
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
 
     def refused(self, partition: TopicPartition, code: int) -> None:
-        """The partition's leader refused a request with this code. An UNKNOWN_LEADER_EPOCH is counted (law 4)."""
+        """The partition's leader refused a request with this code. An epoch is doubted, a denial timed (law 4)."""
+        if code in _DENIALS:
+            now = self._context.now
+            since, last = self._denied.get(partition, (now, now))
+            together = max(_DENIALS_TOGETHER, 2 * self._context.config.retry_backoff_max)
+            self._denied[partition] = (since if now - last <= together else now, now)
         if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         self._doubts[partition] = self._doubts.get(partition, 0) + 1
@@ -312,10 +324,12 @@ class Cluster:
         tp = TopicPartition(topic, told.partition)
         if known is None or not 0 <= told.leader_epoch < known.leader_epoch:
             self._older_told.pop(tp, None)
+            self._denied.pop(tp, None)
             return told
         if known.leader in self.brokers:
             self._older_told.pop(tp, None)
-            return known
+            since, last = self._denied.get(tp, (now, now))
+            return told if last - since >= self._context.config.metadata_max_age else known
         since = self._older_told.setdefault(tp, now)
         return told if now - since >= _LEADER_DOUBTED_AFTER else known
 

@@ -860,6 +860,7 @@ class Fetcher:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.called_out_of_range(assigned)
         elif code in _STALE_METADATA:
+            self._cluster.refused(assigned.partition, code)
             self._cluster.refresh()
             assigned.backoff.failed(now)
         elif code == ErrorCode.CORRUPT_MESSAGE:
