@@ -208,6 +208,20 @@ def test_a_join_that_is_never_answered_is_given_up_after_the_rebalance_timeout()
     assert script.asked(api.JoinGroup) is not first
 
 
+@pytest.mark.parametrize(("generation", "member_id"), [(-1, "me"), (1, "")])
+def test_a_join_that_makes_no_member_is_told_and_tried_again(
+    script: NetworkScript, generation: int, member_id: str
+) -> None:
+    """It would send no heartbeat, and so have no lease and no record, without a word."""
+    script.subscribe()
+    script.response(api.JoinGroup, api.JoinGroupResponse(generation=generation, member_id=member_id, leader="other"))
+    assert isinstance(script.take(ErrorRaised)[0].error, ProtocolError)
+    script.pass_time(5.0)
+    script.join(1)
+    script.response(api.SyncGroup, api.SyncGroupResponse(assignment=b""))
+    assert script.take(Assigned) != []
+
+
 def test_an_assignment_that_cannot_be_read_is_told(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)

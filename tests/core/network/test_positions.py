@@ -345,3 +345,13 @@ def test_a_seek_to_an_end_is_no_reset_nor_is_a_committed_offset(script: Finding)
     )
     script.listed(40)
     assert [each.reset for each in script.take(Positioned)] == [False, False]
+
+
+@pytest.mark.parametrize("offset", [-1, -(1 << 63)])
+def test_a_log_begins_nowhere_below_zero(script: Finding, offset: int) -> None:
+    script.found(-1)
+    script.listed(offset)
+    assert script.take(Positioned) == []
+    script.pass_time(2.0)
+    script.listed(3)
+    assert script.asked(api.Fetch).partitions[0].offset == 3

@@ -261,6 +261,15 @@ def test_an_answer_that_leaves_the_partition_out_says_nothing() -> None:
     assert script.asked(api.Fetch).partitions[0].offset == 20
 
 
+def test_an_end_below_zero_is_none() -> None:
+    script = Doubting()
+    script.called_out_of_range()
+    script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=-5)}))
+    script.pass_time(2.0)
+    script.log_reaches(0, 50)
+    assert script.asked(api.Fetch).partitions[0].offset == 20
+
+
 def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
     script = Doubting()
     script.nodes = ()

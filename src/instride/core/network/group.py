@@ -692,6 +692,10 @@ class Joining:
 
     def _join_answered(self, response: api.JoinGroupResponse, now: float) -> None:
         member = self._membership
+        if response.generation < 0 or not response.member_id:
+            # It would be no member: without heartbeats, and so without a record, for ever.
+            self._group.fail(ProtocolError(f"JoinGroup was answered with generation {response.generation}"), now)
+            return
         self._mixed = member.rejoin_requested and response.generation == member.generation
         member.joined(response)
         self._protocol = response.protocol or ""

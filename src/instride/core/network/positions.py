@@ -222,6 +222,8 @@ class Positions:
                 self._not_listed(assigned, found, now)
             elif found.offset < 0 and assigned.timestamp == BY_DURATION:
                 assigned.find_offset(LATEST)  # nothing was written since
+            elif found.offset < 0:
+                self._not_listed(assigned, None, now)  # no log begins or ends there
             else:
                 reset = assigned.timestamp != EARLIEST and not assigned.seek_number
                 self._found(assigned, found.offset, found.leader_epoch, reset=reset)
@@ -289,9 +291,9 @@ class Positions:
 
     def _end_of(self, assigned: AssignedPartition, response: api.ListOffsetsResponse, now: float) -> int | None:
         listed = response.offsets.get(assigned.partition)
-        if listed is not None and not listed.error:
+        if listed is not None and not listed.error and listed.offset >= 0:
             return listed.offset
-        self._not_listed(assigned, listed, now)
+        self._not_listed(assigned, listed if listed is not None and listed.error else None, now)
         return None
 
     def _judge_range(self, assigned: AssignedPartition, start: int, end: int, now: float) -> None:
