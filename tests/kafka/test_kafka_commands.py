@@ -163,4 +163,4 @@ def test_workers_share_the_topic_and_one_that_is_killed_is_replaced(
             running.communicate(timeout=PATIENCE)
         finally:
             running.kill()
-    assert running.returncode in (0, 1), "1 where a worker was killed while it stopped"
+    assert running.returncode == 0

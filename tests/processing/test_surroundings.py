@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
@@ -220,6 +221,29 @@ def test_a_lifespan_of_the_users_loop_is_one_task_and_its_early_end_ends_the_run
                 await asyncio.to_thread(running.wait, PATIENCE)
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's")
+def test_a_signal_that_another_thread_is_given_stops_a_run() -> None:
+    """The main thread sleeps on: also after a signal that came just before it fell asleep."""
+    up, before = threading.Event(), signal.getsignal(signal.SIGTERM)
+
+    @contextmanager
+    def lifespan() -> Iterator[None]:
+        up.set()
+        yield
+
+    def send() -> None:
+        assert up.wait(PATIENCE)
+        for _ in range(3):  # so that the main thread waits by then
+            threading.Event().wait(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    Processor(handle, topics=["t"], lifespan=lifespan).run(**NOWHERE)
+    sender.join()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 # -- threads, by hand

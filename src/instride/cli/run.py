@@ -24,6 +24,8 @@ News: TypeAlias = "SimpleQueue[tuple[int, int] | None]"
 """A worker's slot and its exit code; None for a signal to us."""
 
 _NOT_STARTED = 127
+_PULSE = 0.25
+"""Seconds. A signal that comes just before we fall asleep does not wake us; its handler is called when we wake up."""
 
 
 def run(
@@ -67,7 +69,7 @@ class _Processes:
 
     def _next(self, supervisor: Supervisor) -> list[Action]:
         due = supervisor.next_due()
-        timeout = None if due is None else min(max(0.0, due - time.monotonic()), 3600.0)
+        timeout = _PULSE if due is None else max(0.0, min(due - time.monotonic(), _PULSE))
         try:
             told = self._news.get(timeout=timeout)
         except Empty:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import signal
 import threading
@@ -36,6 +37,9 @@ from instride.wire.decoder import ConsumerRecord
 __all__ = ["RunningProcessor", "run_with_signals"]
 
 _logger = logging.getLogger("instride.processing")
+
+_PULSE: Final = 0.25
+"""Seconds."""
 
 _OURS: Final = {
     "enable_auto_commit": "the processor commits what is finished",
@@ -104,10 +108,19 @@ class RunningProcessor:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until it has ended, or the time-out (seconds): whether it has. Raises what ended it, if it failed."""
-        ended = self._ended.wait(timeout)
+        ended = self._wait(timeout)
         if ended and self._error is not None:
             raise self._error
         return ended
+
+    def _wait(self, timeout: float | None) -> bool:
+        """In pulses: a signal that comes just before the main thread falls asleep does not wake it (nor does one that
+        another thread was given): its handler is called at the next waking."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(max(0.0, min(_PULSE, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def health(self) -> Health:
         """For the probes of a container: ready, live, stalled."""
@@ -147,7 +160,7 @@ class RunningProcessor:
         """Stops. Raises what ended the processing, unless the context ends by an error anyway."""
         self.stop()
         try:
-            self._ended.wait()
+            self._wait(None)
         except BaseException:
             self.cancel()
             raise
