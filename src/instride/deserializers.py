@@ -41,12 +41,17 @@ class SerializationContext:
 class RecordReader:
     """The deserializers of one consumer. As thread-safe as they are."""
 
-    __slots__ = ("_key", "_value")
+    __slots__ = ("_given", "_key", "_value")
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         """Raises ConfigError where one cannot be called, or is asynchronous."""
+        self._given = key, value
         self._key = _caller("key_deserializer", key)
         self._value = _caller("value_deserializer", value)
+
+    def __reduce__(self) -> tuple[type[RecordReader], tuple[Deserializer | None, Deserializer | None]]:
+        """Another process makes its own of the same deserializers."""
+        return RecordReader, self._given
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""

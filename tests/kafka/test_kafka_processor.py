@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -13,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka_help import PATIENCE, QUICK, fill, tps
 
-from instride import Consumer, ConsumerRecord, Processor, Retry, SkipRecord, TopicPartition
+from instride import Consumer, ConsumerRecord, OutputRecord, Processor, Retry, SkipRecord, TopicPartition
 from instride.testing import LocalKafka
 
 PARTITIONS = 4
@@ -308,3 +310,27 @@ def test_batches_of_a_real_log(kafka: LocalKafka, kafka_topic: Callable[..., str
     assert max(sizes) <= 50
     assert running.tally().attempts == sizes.total()
     assert committed(kafka, group, *tps(topic, *range(PARTITIONS))) == dict.fromkeys(range(PARTITIONS), 205)
+
+
+def test_processes_share_the_work_of_one_member_and_one_that_is_killed_is_replaced(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    topic, outputs = kafka_topic(PARTITIONS), Handled()
+    written = fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100))
+
+    def produce(output: OutputRecord) -> None:
+        partition, offset, process = map(int, (output.value or b"").split())
+        outputs.add(ConsumerRecord(topic, partition, offset))
+        if offset == 50 and partition == 0:
+            os.kill(process, signal.SIGKILL)  # it has answered for this one
+
+    processor = Processor(tell, topics=[topic], processes=2, order="none", output="outputs", produce=produce)
+    with processor.running(**settings(kafka, group)) as running:
+        outputs.wait_for(len(written))
+        until(lambda: running.tally().finished == len(written))
+    assert sorted(outputs.records) == sorted(written)
+    assert committed(kafka, group, *tps(topic, *range(PARTITIONS))) == dict.fromkeys(range(PARTITIONS), 100)
+
+
+def tell(record: ConsumerRecord) -> OutputRecord:
+    return OutputRecord(value=f"{record.partition} {record.offset} {os.getpid()}".encode())

@@ -33,6 +33,7 @@
     ├── NoAssignorInCommonError                the group's members share no assignor or rebalance protocol
     ├── OffsetGapError                         a ledger was not told of records that the log has
     ├── DeserializationError                   a key or value deserializer raised; names the record
+    ├── HandlerDiedError                       the process in which a Processor's handler was called has died
     ├── SinkError                              the pipeline's output could not be written, committed or read
     │   ├── NotASinkError                      the folder holds something else, or a newer format
     │   ├── WrongTopicError                    the sink holds another topic of the same name
@@ -59,7 +60,18 @@ Laws
 
 from __future__ import annotations
 
-from instride.errors import base, broker, codes, commits, connection, deserialization, offsets, pipeline, testing
+from instride.errors import (
+    base,
+    broker,
+    codes,
+    commits,
+    connection,
+    deserialization,
+    offsets,
+    pipeline,
+    processing,
+    testing,
+)
 from instride.errors.base import *
 from instride.errors.broker import *
 from instride.errors.codes import *
@@ -68,6 +80,7 @@ from instride.errors.connection import *
 from instride.errors.deserialization import *
 from instride.errors.offsets import *
 from instride.errors.pipeline import *
+from instride.errors.processing import *
 from instride.errors.testing import *
 
 __all__: list[str] = []
@@ -79,4 +92,5 @@ __all__ += connection.__all__
 __all__ += deserialization.__all__
 __all__ += offsets.__all__
 __all__ += pipeline.__all__
+__all__ += processing.__all__
 __all__ += testing.__all__

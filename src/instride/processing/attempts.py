@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from instride.deserializers import RecordReader
 from instride.errors import IllegalStateError
@@ -22,10 +22,20 @@ from instride.processing.engine import Batch, Engine, Job, Task, Verdict
 from instride.processing.outputs import OutputRecord, outputs_of
 from instride.processing.policy import Step
 
-__all__ = ["Attempt", "Desk", "current_attempt"]
+__all__ = ["Attempt", "Desk", "current_attempt", "enter_attempt"]
 
 _logger = logging.getLogger("instride.processing")
 _current: Final[ContextVar[Attempt]] = ContextVar("instride_attempt")
+
+
+class Call(Protocol):
+    """What an attempt is told by: a job, or what a process knows of one."""
+
+    @property
+    def attempts(self) -> int: ...
+
+    @property
+    def over(self) -> bool: ...
 
 
 class Attempt:
@@ -37,7 +47,7 @@ class Attempt:
 
     __slots__ = ("_task",)
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Call) -> None:
         self._task = job
 
     @property
@@ -55,6 +65,11 @@ def current_attempt() -> Attempt:
     if found is None:
         raise IllegalStateError("current_attempt() is for handlers, while a Processor calls them")
     return found
+
+
+def enter_attempt(call: Call) -> None:
+    """From here on `current_attempt` tells of it, in this context."""
+    _current.set(Attempt(call))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +113,7 @@ class Desk:
 
     def read(self, job: Job) -> Any:
         """For its handler: a record, or the list of a batch. Raises DeserializationError. Sets `current_attempt`."""
-        _current.set(Attempt(job))
+        enter_attempt(job)
         read = self.reader.read if self.reader else None
         if isinstance(job, Batch):
             return [task.record if read is None else read(task.record) for task in job.tasks]

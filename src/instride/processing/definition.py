@@ -26,6 +26,7 @@ class ProcessorOptions(TypedDict, total=False):
     order: Order
     concurrency: int
     concurrency_per_partition: int
+    processes: int
     retry: Retry
     on_failure: AfterFailure
     dead_letters: str
@@ -57,7 +58,8 @@ AnyOptions: TypeAlias = ProcessorOptions | BatchOptions
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """name: the handler's, for threads and logs. handler: within its middleware. is_async: whether it is a coroutine
-    function. reader: of the deserializers. output: the topic of what it returns."""
+    function. reader: of the deserializers. output: the topic of what it returns.
+    processes: 0 for threads, or an event loop."""
 
     name: str
     handler: Callable[[Any], Any]
@@ -67,6 +69,7 @@ class Definition:
     plan: EnginePlan
     pace: Pace
     concurrency: int
+    processes: int
     dead_letters: str | None
     output: str | None
     produce: Produce | None
@@ -109,6 +112,7 @@ def definition(
             stuck_after=arguments.seconds(verb, options.get("stuck_after", 60.0), name="stuck_after"),
         ),
         concurrency=concurrency,
+        processes=_processes(verb, options, concurrency, is_async=is_async),
         dead_letters=options.get("dead_letters"),
         output=options.get("output"),
         produce=options.get("produce"),
@@ -170,12 +174,23 @@ def _timeout(verb: str, options: AnyOptions, *, is_async: bool) -> float | None:
     timeout = options.get("timeout")
     if timeout is None:
         return None
-    if not is_async:
+    if not (is_async or "processes" in options):
         raise ConfigError(
-            f"{verb}: timeout is for coroutine functions: a thread cannot be interrupted. Bound the calls that the "
-            "handler makes, or let it look at current_attempt().cancelled"
+            f"{verb}: timeout is for coroutine functions and processes: a thread cannot be interrupted. Bound the "
+            "calls that the handler makes, or let it look at current_attempt().cancelled"
         )
     return arguments.seconds(verb, timeout, name="timeout")
+
+
+def _processes(verb: str, options: AnyOptions, concurrency: int, *, is_async: bool) -> int:
+    if "processes" not in options:
+        return 0
+    if is_async:
+        raise ConfigError(f"{verb}: processes are for plain functions; for coroutines: instride run --workers")
+    found = _positive(verb, options, "processes", 1)
+    if found > concurrency:
+        raise ConfigError(f"{verb}: concurrency ({concurrency}) must not be below processes ({found})")
+    return found
 
 
 def _breaker(verb: str, options: AnyOptions) -> CircuitBreaker | None:

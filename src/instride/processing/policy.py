@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final, Literal, TypeAlias
 
 from instride import arguments
-from instride.errors import DeserializationError
+from instride.errors import DeserializationError, HandlerDiedError
 
 __all__ = [
     "AfterFailure",
@@ -116,6 +116,7 @@ class Retry:
 
 
 NO_RETRY: Final = Retry(attempts=1)
+_ATTEMPTS_THAT_DIE: Final = 3
 
 
 class Step(Enum):
@@ -142,7 +143,9 @@ class Failures:
             return Step.SKIP, 0.0
         if isinstance(error, DeadLetterRecord) and self.has_dead_letters:
             return Step.DEAD_LETTER, 0.0
-        asked = isinstance(error, RetryRecord)
+        if isinstance(error, HandlerDiedError) and attempts < _ATTEMPTS_THAT_DIE:
+            return Step.RETRY, self.retry.delay(attempts, chance)
+        asked = isinstance(error, RetryRecord | HandlerDiedError)
         retries = not isinstance(error, DeadLetterRecord) and (asked or self.retry.covers(error))
         if retries and not self.retry.is_last(attempts):
             after = error.after if isinstance(error, RetryRecord) else None

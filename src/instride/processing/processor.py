@@ -134,12 +134,14 @@ class Processor(Generic[K, V]):
         the first record, left after the last. worker_lifespan: the same for each thread. Handlers see the context
         variables that these set. middleware: functions of a record and of what comes next, which they call (or await);
         the first is the outermost.
-        timeout: seconds of one attempt, for coroutine functions. max_records (10,000), max_bytes (64 MiB): how much
-        may be queued or at work before partitions are paused. commit_interval (1): seconds between commits.
-        drain_timeout (30): seconds that a stop waits for what is at work. stuck_after (60): a record that is at work
-        for so many seconds is named in the log and in `RunningProcessor.health`. max_metadata (4,000): characters of a
-        commit's metadata, which remember what is finished out of order; the broker's offset.metadata.max.bytes bounds
-        them.
+        processes: then plain handlers are called in so many processes, not in threads, and concurrency bounds the
+        records in them; the handler must be a function of a module.
+        timeout: seconds of one attempt, for coroutine functions and processes. max_records (10,000), max_bytes (64
+        MiB): how much may be queued or at work before partitions are paused. commit_interval (1): seconds between
+        commits. drain_timeout (30): seconds that a stop waits for what is at work. stuck_after (60): a record that is
+        at work for so many seconds is named in the log and in `RunningProcessor.health`. max_metadata (4,000):
+        characters of a commit's metadata, which remember what is finished out of order; the broker's
+        offset.metadata.max.bytes bounds them.
 
         max_batch: then the handler takes a list of records instead, of one partition, in order, at most so many. It is
         called when there are so many, or when the first has waited for max_wait (1) seconds. concurrency counts calls.

@@ -30,6 +30,8 @@ from instride.processing.definition import Definition
 from instride.processing.engine import Engine, Tally, Task
 from instride.processing.health import Health, metrics, stuck_record
 from instride.processing.lifespan import AsyncLifespan, SyncLifespan
+from instride.processing.process_child import Spec
+from instride.processing.process_workers import ProcessWorkers, pickled
 from instride.processing.rounds import Rounds, Verb, Verbs
 from instride.processing.workers import LoopWorkers, ThreadWorkers
 from instride.wire.decoder import ConsumerRecord
@@ -66,6 +68,7 @@ class RunningProcessor:
         if not settings.get("group_id"):
             raise ConfigError('a Processor needs a group: group_id="billing"')
         self._what = what
+        self._spec = _spec(what) if what.processes else None
         self._produce: Produce | None = what.produce
         if what.produce is None and (what.dead_letters is not None or what.output is not None):
             self._produce = ConfluentProduce(settings)
@@ -212,9 +215,7 @@ class RunningProcessor:
         if not what.is_async:
             lifespan = SyncLifespan()
             lifespan.enter(what.lifespan)
-            self._workers.made = ThreadWorkers(
-                self._desk, what.handler, self._produce, what.concurrency, lifespan, what.worker_lifespan
-            )
+            self._workers.made = self._plain_workers(lifespan)
             return lifespan.leave
         assert loop is not None
         around = AsyncLifespan(self._desk.fail)
@@ -223,6 +224,13 @@ class RunningProcessor:
             self._desk, what.handler, self._produce, what.concurrency, loop, what.timeout, around
         )
         return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result(what.pace.close_timeout)
+
+    def _plain_workers(self, lifespan: SyncLifespan) -> ThreadWorkers | ProcessWorkers:
+        what = self._what
+        if self._spec is not None:
+            at_once = what.concurrency // what.processes
+            return ProcessWorkers(self._desk, self._spec, self._produce, what.processes, at_once, what.timeout)
+        return ThreadWorkers(self._desk, what.handler, self._produce, what.concurrency, lifespan, what.worker_lifespan)
 
     def _tear_down(self, leave: Callable[[], None]) -> None:
         """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""
@@ -291,7 +299,7 @@ class _Workers:
     __slots__ = ("made",)
 
     def __init__(self) -> None:
-        self.made: ThreadWorkers | LoopWorkers | None = None
+        self.made: ThreadWorkers | ProcessWorkers | LoopWorkers | None = None
 
     def wake(self) -> None:
         assert self.made is not None
@@ -304,6 +312,10 @@ class _Workers:
     def close(self, patience: float = 0.0) -> None:
         if self.made is not None:
             self.made.close(patience)
+
+
+def _spec(what: Definition) -> bytes:
+    return pickled(Spec(handler=what.handler, reader=what.reader, around=what.worker_lifespan, output=what.output))
 
 
 def run_with_signals(running: RunningProcessor) -> None:

@@ -26,7 +26,7 @@ from instride.processing.engine import Job, Task, Verdict
 from instride.processing.lifespan import AsyncLifespan, Lifespan, SyncLifespan
 from instride.processing.outputs import OutputRecord
 
-__all__ = ["LoopWorkers", "ThreadWorkers"]
+__all__ = ["LoopWorkers", "ThreadWorkers", "produce_all", "write_letter"]
 
 _logger = logging.getLogger("instride.processing")
 
@@ -34,6 +34,31 @@ _ACKNOWLEDGED = 30.0
 """Seconds in which a dead letter must be acknowledged; then it is tried again."""
 _OUTPUT_ACKNOWLEDGED = 120.0
 """Seconds in which an output must be; then the attempt has failed. The producer tries again for so long by itself."""
+
+
+def produce_all(
+    produce: Produce | None, records: Sequence[OutputRecord | DeadLetter], patience: float = _OUTPUT_ACKNOWLEDGED
+) -> None:
+    """In their order, for plain handlers. Raises what kept one from being acknowledged."""
+    if not records:
+        return
+    assert produce is not None
+    for found in [produce(each) for each in records]:
+        if isinstance(found, Future):
+            found.result(patience)
+        elif found is not None:
+            raise ConfigError("produce returned an awaitable to a plain handler; return None or a concurrent Future")
+
+
+def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
+    """For plain handlers. What is not acknowledged is tried again."""
+    error: BaseException | None = None
+    try:
+        produce_all(produce, [desk.letter(task)], _ACKNOWLEDGED)
+    except Exception as caught:  # noqa: BLE001 - it is tried again
+        error = caught
+    if desk.wrote(task, error):
+        desk.attention()
 
 
 class ThreadWorkers:
@@ -126,7 +151,7 @@ class ThreadWorkers:
                 if not told:
                     return
             elif isinstance(task, Task) and task.writes_dead_letter:
-                self._write(task)
+                write_letter(self._desk, self._produce, task)
                 task = None
             else:
                 error = self._error_of(task)
@@ -144,32 +169,10 @@ class ThreadWorkers:
     def _error_of(self, task: Job) -> BaseException | None:
         try:
             returned = self._handle(self._desk.read(task))
-            self._produce_all(self._desk.outputs(task, returned), _OUTPUT_ACKNOWLEDGED)
+            produce_all(self._produce, self._desk.outputs(task, returned))
         except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
             return error
         return None
-
-    def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
-        """In their order. Raises what kept one from being acknowledged."""
-        if not records:
-            return
-        assert self._produce is not None
-        for found in [self._produce(each) for each in records]:
-            if isinstance(found, Future):
-                found.result(patience)
-            elif found is not None:
-                raise ConfigError(
-                    "produce returned an awaitable to a plain handler; return None or a concurrent Future"
-                )
-
-    def _write(self, task: Task) -> None:
-        error: BaseException | None = None
-        try:
-            self._produce_all([self._desk.letter(task)], _ACKNOWLEDGED)
-        except Exception as caught:  # noqa: BLE001 - it is tried again
-            error = caught
-        if self._desk.wrote(task, error):
-            self._desk.attention()
 
 
 class LoopWorkers:

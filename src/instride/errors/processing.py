@@ -1,0 +1,17 @@
+"""What ends an attempt of a `Processor` from outside of its handler."""
+
+from __future__ import annotations
+
+from instride.errors.base import KafkaError
+
+__all__ = ["HandlerDiedError"]
+
+
+class HandlerDiedError(KafkaError):
+    """The process in which a handler was called has died: by a signal, for want of memory, or by its own end.
+
+    A `Processor` with processes replaces it and calls the handler again, whatever `Retry.on` says. It counts as an
+    attempt of that record alone, which has three in any case.
+    """
+
+    retriable = True

@@ -1,0 +1,208 @@
+"""Handlers in processes: what comes back, and what becomes of records whose process dies, hangs or forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import process_handlers as handlers
+import pytest
+from processing_help import P0
+
+from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
+from instride.deserializers import RecordReader
+from instride.errors import ConfigError, DeserializationError, HandlerDiedError
+from instride.processing.attempts import Desk
+from instride.processing.engine import Engine, EnginePlan, Job, Verdict
+from instride.processing.policy import Failures
+from instride.processing.process_child import Spec
+from instride.processing.process_workers import ProcessWorkers, pickled
+
+PATIENCE = 120.0
+
+
+class Bench:
+    """`ProcessWorkers` with an engine and no consumer: one record of P0 for each value. errors: of each offset."""
+
+    def __init__(
+        self,
+        *values: str,
+        handler: Any = handlers.handle,
+        around: Any = handlers.around,
+        timeout: float | None = None,
+        processes: int = 1,
+        **plan: Any,
+    ) -> None:
+        failures = Failures(retry=Retry(attempts=2, on=OSError, backoff=0.0), after="skip")
+        self.engine = Engine(EnginePlan(order="none", failures=failures, **plan), lambda _: 1)
+        self.lock = threading.RLock()
+        self.errors: dict[int, list[BaseException]] = {}
+        self.outputs: list[str] = []
+        desk = Desk(
+            engine=self.engine,
+            lock=self.lock,
+            reader=RecordReader(None, None),
+            clock=lambda: 0.0,
+            chance=lambda: 0.5,
+            attention=lambda: None,
+            wants_attention=lambda: False,
+            dead_letters=None,
+            output="o",
+            group="g",
+        )
+        reader = RecordReader(None, bytes.decode)
+        spec = pickled(Spec(handler=handler, reader=reader, around=around, output="o"))
+        self.workers = ProcessWorkers(desk, spec, self._produce, processes, 8, timeout)
+        self._ended = threading.Condition(self.lock)
+        self._end = self.engine.end
+        self.engine.end = self._ends  # type: ignore[method-assign]
+        topic, number = P0
+        found = [
+            ConsumerRecord(topic, number, at, epoch=1, value=each.encode("latin-1"), headers=(("h", None),))
+            for at, each in enumerate(values)
+        ]
+        with self.lock:
+            self.engine.submit(found)
+            self.engine.locate(P0, OffsetAndMetadata(offset=0))
+        self.workers.wake()
+
+    def _ends(self, job: Job, error: BaseException | None, now: float, chance: float) -> Verdict | None:
+        if error is not None:
+            self.errors.setdefault(job.offset, []).append(error)
+        verdict = self._end(job, error, now, chance)
+        self._ended.notify_all()
+        return verdict
+
+    def _produce(self, output: OutputRecord) -> None:
+        assert output.value is not None
+        self.outputs.append(output.value.decode())
+
+    def until(self, done: Callable[[], object]) -> None:
+        with self._ended:
+            assert self._ended.wait_for(done, PATIENCE), (self.engine.tally, self.errors)
+
+    def until_over(self, records: int) -> None:
+        tally = self.engine.tally
+        self.until(lambda: tally.finished + tally.skipped == records)
+
+    def close(self) -> None:
+        self.workers.close(PATIENCE)
+        assert not any(keeper.is_alive() for keeper in self.workers._keepers)
+
+
+def test_a_process_answers_for_each_record_as_a_thread_does() -> None:
+    bench = Bench("ok", "raise it", "ok", "\xff", "odd", "skip it", "retry", "ok", handler=wrapped())
+    bench.until_over(8)
+    bench.close()
+    assert sorted(bench.outputs) == ["0 1 open+", "2 1 open+", "6 2 open+", "7 1 open+"]
+    (error,) = bench.errors[1]
+    assert (type(error), str(error)) == (ValueError, "it")
+    assert "process_handlers.py" in error.__notes__[0]
+    (error,) = bench.errors[3]
+    assert isinstance(error, DeserializationError)
+    assert (error.part, error.record.offset, error.record.value) == ("value", 3, b"\xff")
+    (error,) = bench.errors[4]
+    assert "odd 5" in str(error), "in words, where it cannot be pickled"
+    assert bench.engine.tally.skipped == 4
+
+
+def wrapped() -> Any:
+    return Processor(handlers.handle, topics=["t"], middleware=[handlers.middleware])._definition.handler
+
+
+def test_batches() -> None:
+    bench = Bench("ok", "ok", "\xff", "ok", handler=handlers.handle_all, max_batch=4)
+    bench.until_over(4)
+    bench.close()
+    assert sorted(bench.outputs) == ["0 1 open", "1 1 open", "3 1 open"]
+
+
+def test_a_record_that_kills_its_process_is_tried_three_times_and_its_neighbours_lose_nothing() -> None:
+    bench = Bench("ok", "kill", "ok", "kill-once", "fork", "ok", processes=2)
+    bench.until_over(6)
+    bench.close()
+    assert {at: len(found) for at, found in bench.errors.items()} == {1: 3, 3: 1, 4: 3}
+    assert {type(error) for found in bench.errors.values() for error in found} == {HandlerDiedError}
+    assert sorted(bench.outputs) == ["0 1 open", "2 1 open", "3 2 open", "5 1 open"]
+
+
+def test_a_handler_that_leaves_ends_the_run_as_in_a_thread() -> None:
+    bench = Bench("leave")
+    bench.until(lambda: bench.engine.failure is not None)
+    bench.close()
+    assert isinstance(bench.engine.failure, SystemExit)
+
+
+def test_what_a_handler_forks_and_returns_answers_once() -> None:
+    bench = Bench("fork-and-return", "ok", "fork-and-return", "ok")
+    bench.until_over(4)
+    bench.close()
+    assert sorted(bench.outputs) == [f"{number} 1 open" for number in range(4)]
+
+
+def test_a_time_out_kills_its_process_and_the_others_go_on(tmp_path: Path) -> None:
+    bench = Bench(f"hang {tmp_path / 'a'}", timeout=1.0)
+    bench.until_over(1)
+    assert {type(error) for error in bench.errors[0]} == {TimeoutError}
+    assert len(bench.errors[0]) == 2, "TimeoutError is an OSError: tried again as the policy says"
+    bench.close()
+
+
+def test_a_close_kills_what_hangs(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    bench = Bench(f"hang {begun}")
+    while not begun.exists():
+        threading.Event().wait(0.01)
+    with bench.lock:
+        assert [task.offset for task in bench.engine.give_up()] == [0]
+    bench.close()
+
+
+def test_what_is_killed_from_outside_is_replaced() -> None:
+    bench = Bench("ok")
+    bench.until_over(1)
+    (process,) = [each for each in bench.workers._keepers.values() if each is not None]
+    pid = process._process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)  # it ignores that
+    os.kill(pid, signal.SIGKILL)
+    process._process.join(PATIENCE)
+    with bench.lock:
+        bench.engine.submit([ConsumerRecord(*P0, 1, epoch=1, value=b"ok")])
+    bench.workers.wake()
+    bench.until_over(2)
+    bench.close()
+
+
+@pytest.mark.parametrize(("around", "error"), [(handlers.refuses, LookupError), (handlers.dies, HandlerDiedError)])
+def test_a_process_that_cannot_begin_ends_the_run(around: Any, error: type[BaseException]) -> None:
+    bench = Bench("ok", around=around)
+    while bench.engine.failure is None:
+        threading.Event().wait(0.01)
+    assert isinstance(bench.engine.failure, error)
+    bench.close()
+    assert (bench.engine.started, bench.engine.tally.attempts) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "error", "told"),
+    [
+        (lambda record: None, {"processes": 2}, ConfigError, "functions of a module"),
+        (handlers.handle, {"processes": 0}, ValueError, "processes"),
+        (handlers.handle, {"processes": 4, "concurrency": 2}, ConfigError, "below processes"),
+    ],
+)
+def test_wrong_processes_are_refused(handler: Any, options: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        Processor(handler, topics=["t"], **options).running(bootstrap_servers="localhost:1", group_id="g")
+
+
+def test_processes_are_not_for_coroutines() -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None: ...
+
+    with pytest.raises(ConfigError, match="plain functions"):
+        Processor(handle, topics=["t"], processes=2)
