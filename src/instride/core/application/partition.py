@@ -288,10 +288,8 @@ class OwnedPartition:
 
     @property
     def buffered(self) -> int:
-        if self._taken is None and self._buffer:  # each poll asks it of all that have something; most are like this
-            left = self._buffer[-1].records - self._place.records
-            if left > 0:
-                return left
+        if self._taken is None and self._buffer and self._buffer[-1].records > self._place.records:
+            return self._buffer[-1].records - self._place.records  # most are like this, of those that each poll asks
         place = self._next()
         return self._buffer[-1].records - place.records if self._buffer else 0
 
