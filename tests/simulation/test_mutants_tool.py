@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conformance.markers import proofs_in
 from conformance.requirements import Requirement, read_documents
-from mutants.__main__ import of_rows, sampled, status
+from mutants.__main__ import named, of_rows, sampled, status
 from mutants.catalogue import load
 from mutants.mutant import Edit, Mutant, StaleMutantError, apply, check_fresh
 from mutants.table import page
@@ -70,16 +71,30 @@ def test_each_row_of_kip_983_names_a_mutant_and_a_fast_test_that_is_marked_with_
 
 
 def test_each_named_test_exists() -> None:
-    named = {each.test for each in load() if each.test}
+    tests = {each.test for each in named(load())}
     assert [
-        each for each in named if f"def {each.split('::')[1]}(" not in (PROJECT / each.split("::")[0]).read_text()
+        each for each in tests if f"def {each.split('::')[1]}(" not in (PROJECT / each.split("::")[0]).read_text()
     ] == []
 
 
-def test_a_sample_is_about_a_third_and_of_the_same_seed_the_same() -> None:
+def test_a_sample_has_an_order_that_is_the_same_of_the_same_seed() -> None:
     everything = load()
     assert sampled(everything, "a") == sampled(everything, "a") != sampled(everything, "b")
-    assert len(everything) // 5 < len(sampled(everything, "a")) < len(everything) // 2
+    assert {each.name for each in sampled(everything, "a")} == {each.name for each in everything}
+
+
+def test_most_name_a_test_and_are_tried_by_it_alone() -> None:
+    everything = load()
+    assert len(named(everything)) > len(everything) / 2
+    one = mutant(missed="it costs time only")
+    assert named([one]) == []
+    shown = replace(one, shown_by="tests/test_it.py::test_it")
+    assert named([shown]) == [replace(one, test="tests/test_it.py::test_it", missed="")]
+
+
+def test_ten_at_least_are_bugs_beyond_the_core() -> None:
+    beyond = [each for each in named(load()) if not any(edit.path.startswith("core/") for edit in each.edits)]
+    assert len({each.name for each in beyond}) >= 10
 
 
 def test_a_mutant_is_its_replacements(package: Path) -> None:
@@ -119,7 +134,7 @@ def test_the_exit_status(each: Outcome, product: str, expected: int) -> None:
 
 def test_the_table_says_what_found_it() -> None:
     text = page([outcome(histories=7), outcome(test="test_rules.py::test_it", missed="it costs time only")], 1500)
-    assert "| a bug | a loss | 7 | one owner |" in text
-    assert "| a bug | a loss | none | `test_rules.py::test_it` |" in text
+    assert "| a bug | a loss | 7 | one owner * |" in text
+    assert "| a bug | a loss | none | `test_rules.py::test_it` * |" in text
     assert "- **a bug**: it costs time only" in text
     assert "2 mutants: 1 found by histories, 1 by unit tests alone." in text

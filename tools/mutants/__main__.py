@@ -4,7 +4,8 @@ The exit status is 1 where one is stale, is found by nothing, or is found by uni
 does not say why; and where what finds the mutants finds something in the product as well.
 
 With ``--rows``: of each row of KIP-983 that names a mutant (`tests/conformance/requirements`), the mutant is tried by
-the test that the row names, and by nothing else. With ``--sample SEED``: a third of the mutants, chosen by the seed.
+the test that the row names, and by nothing else. With ``--named``: each that names a test (`test`, `shown_by`) by that
+one alone. With ``--sample SEED``: in an order that the seed says. With ``--within SECONDS``: none begins later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +25,7 @@ from mutants.mutant import Mutant, StaleMutantError, check_fresh
 from mutants.table import page, row, summary
 from mutants.trial import Outcome, Snapshot, judge, snapshot, verify
 
-__all__ = ["main", "of_rows", "sampled", "status"]
+__all__ = ["main", "named", "of_rows", "sampled", "status"]
 
 _FOR_THE_MISSED = 100
 """Histories for a mutant of which its definition says that none shows it; more would only take time."""
@@ -35,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (all)")
     parser.add_argument("--rows", action="store_true", help="of each row of KIP-983, by the test that the row names")
-    parser.add_argument("--sample", metavar="SEED", help="a third of them, chosen by this seed")
+    parser.add_argument("--named", action="store_true", help="those that name a test, each by that test alone")
+    parser.add_argument("--sample", metavar="SEED", help="in an order that this seed says")
+    parser.add_argument("--within", type=float, default=float("inf"), metavar="S", help="seconds in which they begin")
     parser.add_argument("--histories", type=int, default=1500, metavar="N", help="most for each mutant (1500)")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="mutants at once (2)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the table there, too")
@@ -43,13 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with snapshot(_PROJECT) as original:
         try:
             mutants = of_rows(_PROJECT, load()) if chosen.rows else _chosen(chosen.names, original)
+            mutants = named(mutants) if chosen.named else mutants
             mutants = sampled(mutants, chosen.sample) if chosen.sample else mutants
         except (StaleMutantError, LookupError) as error:
             _say(str(error))
             return 1
-        outcomes = _judge_all(original, mutants, chosen.jobs, chosen.histories)
+        until = time.monotonic() + chosen.within
+        outcomes = _judge_all(original, mutants, chosen.jobs, chosen.histories, until)
         found_in_the_product = verify(original, outcomes)
-    _say(summary(outcomes))
+    _say(summary(outcomes) + (f" {left} were left out." if (left := len(mutants) - len(outcomes)) else ""))
     if chosen.write is not None:
         chosen.write.write_text(page(outcomes, chosen.histories), encoding="utf-8")
     return status(outcomes, found_in_the_product)
@@ -76,21 +82,30 @@ def of_rows(project: Path, mutants: Sequence[Mutant]) -> list[Mutant]:
     return [replace(known[name], test=test) for name, test in pairs]
 
 
+def named(mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Those that name a test, to be tried by that one alone."""
+    tests = ((mutant, mutant.test or mutant.shown_by) for mutant in mutants)
+    return [replace(mutant, test=test, missed="", shown_by="") for mutant, test in tests if test]
+
+
 def sampled(mutants: Sequence[Mutant], seed: str) -> list[Mutant]:
-    """A third, in their order; of the same seed always the same."""
-    draw = random.Random(seed)  # noqa: S311 - nothing secret
-    return [mutant for mutant in mutants if draw.randrange(3) == 0]
+    """All, in an order that is always the same of the same seed: where time ends, the others were left out."""
+    return random.Random(seed).sample(mutants, len(mutants))  # noqa: S311 - nothing secret
 
 
-def _judge_all(original: Snapshot, mutants: Sequence[Mutant], jobs: int, histories: int) -> list[Outcome]:
-    def trial(mutant: Mutant) -> Outcome:
+def _judge_all(original: Snapshot, mutants: Sequence[Mutant], jobs: int, histories: int, until: float) -> list[Outcome]:
+    """until: by the monotonic clock; none begins later."""
+
+    def trial(mutant: Mutant) -> Outcome | None:
+        if time.monotonic() > until:
+            return None
         most = min(histories, _FOR_THE_MISSED) if mutant.missed else histories
         outcome = judge(original, mutant, histories=most)
         _say(row(outcome))
         return outcome
 
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        return list(pool.map(trial, mutants))
+        return [outcome for outcome in pool.map(trial, mutants) if outcome is not None]
 
 
 def status(outcomes: Sequence[Outcome], found_in_the_product: str) -> int:

@@ -33,6 +33,7 @@ class Mutant:
 
     missed: why no history can show it, for one that only the unit tests are to find; "" for all others.
     test: as `tests/...py::test_...`, the one test that is asked, and nothing else is; "" for all others.
+    shown_by: a test that shows it besides the histories, which is faster; "" where none is known.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Mutant:
     edits: tuple[Edit, ...]
     missed: str = ""
     test: str = ""
+    shown_by: str = ""
 
 
 def apply(mutant: Mutant, package: Path) -> None:

@@ -17,6 +17,9 @@ simulated, one after the other, until the checker finds one wrong; where it find
 `make mutants` fails when a bug is found by neither, when it is found by the unit tests alone and its definition does
 not say why, and when its text is not in the code any more. A bug that names its test is tried by that test alone.
 
+CI runs `make mutants MUTANTS_ARGS="--named"`: all that name a test, also as `shown_by` besides the histories, each by
+that test alone; one that survives fails the run. No gate runs the others, which histories find: these are marked *.
+
 "Histories" is how many it took. "Found as" is the law of the checker that was broken, or the unit test.
 
 | mutant | what a user would suffer | histories | found as |
@@ -31,7 +34,10 @@ def row(outcome: Outcome) -> str:
 
 
 def page(outcomes: Sequence[Outcome], histories: int) -> str:
-    rows = [f"| {each.mutant.name} | {each.mutant.suffers} | {_count(each)} | {_found(each)} |" for each in outcomes]
+    rows = [
+        f"| {each.mutant.name} | {each.mutant.suffers} | {_count(each)} | {_found(each)}{_ungated(each)} |"
+        for each in outcomes
+    ]
     missed = [f"- **{each.mutant.name}**: {each.mutant.missed}" for each in outcomes if each.mutant.missed]
     why = ["\n## Not found by histories\n", *missed] if missed else []
     return _HEAD.format(histories=f"{histories:,}") + "\n".join([*rows, *why, "", summary(outcomes)]) + "\n"
@@ -41,6 +47,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     by_histories = sum(each.histories is not None for each in outcomes)
     by_tests = sum(each.histories is None and each.test is not None for each in outcomes)
     return f"{len(outcomes)} mutants: {by_histories} found by histories, {by_tests} by unit tests alone."
+
+
+def _ungated(outcome: Outcome) -> str:
+    return "" if outcome.mutant.test or outcome.mutant.shown_by else " *"
 
 
 def _count(outcome: Outcome) -> str:

@@ -33,6 +33,8 @@ _NOT_ASKED = "--ignore=tests/core/test_drawn_tables.py"
 _TOOLS = Path(__file__).resolve().parent.parent
 _PATIENCE = 900.0
 """Seconds for the histories, or the tests, of one mutant; they take a small part of that, also on a busy machine."""
+_PATIENCE_WITH_ONE = 120.0
+"""The same for one test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +137,11 @@ def _by_histories(copy: Snapshot, seeds: Sequence[str]) -> Found | None:
 
 def _by_tests(copy: Snapshot, *asked: str, collected: bool = False) -> Found | None:
     """collected: only a test that ran and failed counts (law 4)."""
+    patience = _PATIENCE_WITH_ONE if collected else _PATIENCE
     try:
-        ended = _python(copy, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *asked)
+        ended = _python(
+            copy, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *asked, patience=patience
+        )
     except subprocess.TimeoutExpired:
         return Found(by="a test hangs")
     named = re.search(r"^FAILED \S*?([\w.]+(?:::\w+)+)", ended.stdout, re.MULTILINE)
@@ -145,7 +150,7 @@ def _by_tests(copy: Snapshot, *asked: str, collected: bool = False) -> Found | N
     return Found(by=named[1] if named else f"pytest ended with {ended.returncode}: {_last_line(ended.stdout)}")
 
 
-def _python(copy: Snapshot, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _python(copy: Snapshot, *arguments: str, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(copy.root / "src"), str(_TOOLS)])
     return subprocess.run(
         [sys.executable, *arguments],
@@ -153,7 +158,7 @@ def _python(copy: Snapshot, *arguments: str) -> subprocess.CompletedProcess[str]
         cwd=copy.root,
         capture_output=True,
         text=True,
-        timeout=_PATIENCE,
+        timeout=patience,
         check=False,
     )
 

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from instride.commits import CommitResult
 from instride.core.events import (
     Assigned,
     BackgroundEvent,
+    CallCompleted,
+    CallsCompleted,
     CommitsSettled,
     DeadlineMoved,
     Epochs,
@@ -26,7 +29,7 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.errors import OffsetOutOfRangeError
+from instride.errors import CommitOvertakenError, OffsetOutOfRangeError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 from instride.telemetry import FetchBegan
@@ -85,8 +88,24 @@ class Tap:
                 self._say("settled", _pairs(event.partitions))
             case Positioned():
                 self._say("positioned", event.partition, event.epoch, event.offset)
+            case CallCompleted() | CallsCompleted():
+                self._completed(event)
             case PartitionFailed() if isinstance(event.error, OffsetOutOfRangeError):
                 self._say("out of range", event.partition)
+
+    def _completed(self, event: CallCompleted | CallsCompleted) -> None:
+        for each in event.calls if isinstance(event, CallsCompleted) else (event,):
+            if isinstance(each.result, CommitResult):
+                self._committed(each.result)
+
+    def _committed(self, result: CommitResult) -> None:
+        committed = tuple(sorted((tp, each.offset) for tp, each in result.committed.items()))
+        others = result.not_committed.items()
+        instead = tuple(
+            sorted((tp, error.committed) for tp, error in others if isinstance(error, CommitOvertakenError))
+        )
+        if committed or instead:
+            self._say("commit told", committed, instead)
 
     def _deadline(self, event: RevocationRequested | DeadlineMoved) -> None:
         if event.partitions:

@@ -281,6 +281,8 @@ BROKEN: list[Broken] = [
         [*READS, ("A", "seek", P), ("A", "positioned", P, 1, 2), ("A", "commit failed", "CommitFailedError")],
         {},
     ),
+    ("S5", "a commit's result is true", [*READS, *commits("A", 4), ("A", "commit told", ((P, 5),), ())], {}),
+    ("S5", "a commit's result is true", [*READS, *commits("A", 4), ("A", "commit told", (), ((P, 3),))], {}),
     ("P5", "epochs rise", [*READS, ("A", "revoked", ((P, 1),)), ("A", "assigned", 2, ((P, 1),))], {}),
 ]
 
@@ -630,6 +632,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {"kind": "faults"},
     ),
+    "results of commits": ([*READS, *commits("A", 4), ("A", "commit told", ((P, 4),), ((P, 4),))], {}),
     "who may not ask for its group": (refused_at_once(), {"kind": "faults"}),
     "who was fenced by its twin": ([*refused(82)], {"kind": "faults"}),
     "who missed a barrier cannot know": (

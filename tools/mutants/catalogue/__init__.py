@@ -1,6 +1,6 @@
 """All mutants, from the files of this folder, in the order of the table.
 
-A file has the shape [[mutant]] name, suffers, perhaps missed or test; [[mutant.edit]] path, old, new: the
+A file has the shape [[mutant]] name, suffers, perhaps missed, test or shown_by; [[mutant.edit]] path, old, new: the
 fields of `Mutant` and `Edit`. Add a mutant whenever a bug is found that the histories should have shown.
 """
 

@@ -50,6 +50,7 @@ def _commit(state: HistoryState, event: Event) -> None:
 def _take(state: HistoryState, commit: Commit) -> None:
     state.ask("commit", commit)
     state.committed[commit.partition] = commit.offset
+    state.taken[commit.event.who, commit.partition] = commit.offset
     state.sent[commit.partition] = max(commit.offset, state.sent.get(commit.partition, 0))
     if commit.each is not None:
         commit.each.failed_at = None
@@ -62,6 +63,10 @@ def _commit_failed(state: HistoryState, event: Event) -> None:
     state.ask("commit failed", event)
     for each in state.of_member[event.who]:
         each.excused = True
+
+
+def _told(state: HistoryState, event: Event) -> None:
+    state.ask("commit told", event)
 
 
 def _group_refused(state: HistoryState, event: Event) -> None:
@@ -83,6 +88,7 @@ FOLDS: Folds = {
     "commit answered": _answered,
     "commit": _commit,
     "commit failed": _commit_failed,
+    "commit told": _told,
     "group refused": _group_refused,
     "own offsets": _own_offsets,
     "stored": _stored,

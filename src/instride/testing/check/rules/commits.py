@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from instride.testing.check.events import Event
 from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Commit
@@ -51,6 +52,22 @@ def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
         return None
     told = f"leader epoch {commit.leader_epoch}; that of its last record is {last.leader_epoch}"
     return f"{each.who} commits {commit.partition} at {commit.offset} with {told}"
+
+
+def _coordinator_is_seen(_event: Event, state: HistoryState) -> bool:
+    return state.judged_by.view == "broker"
+
+
+@rule("S5", "a commit's result is true", "commit told", when=_coordinator_is_seen)
+def s5_result(event: Event, state: HistoryState) -> str | None:
+    """What a commit's result says is committed, the coordinator took from this member, and nothing of the partition
+    since; what it names instead of an offset that was overtaken or lay behind, the group has (rule 15)."""
+    committed, instead = event.detail
+    for partition, offset in (*committed, *instead):
+        taken = state.taken.get((event.who, partition))
+        if offset != taken and ((partition, offset) in committed or offset != state.committed.get(partition)):
+            return f"{event.who} was told that {partition} is committed at {offset}; the group took {taken} from it"
+    return None
 
 
 @rule("S6", "no commit of an older epoch", "commit")

@@ -1,0 +1,162 @@
+"""`OffsetLedger` with another thread between any two steps of a call: every interleaving of two calls, by a scheduler.
+
+The first call runs under a trace. At one of its steps, which is chosen by its number, the second call runs in a thread
+of its own, until it has ended or waits for the ledger's lock; then the first goes on. So nothing depends on chance or
+time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import permutations
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from instride.ledger import OffsetLedger
+from instride.records import ConsumerRecord, TopicPartition
+
+PARTITIONS = (0, 1)
+HERE = ("/instride/ledger.py", "/instride/_run.py")
+Call = Callable[["Scene"], object]
+
+
+class Lock:
+    """A lock that tells when somebody has to wait for it."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._lock = threading.RLock()
+        self._told = told
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._told()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def record(partition: int, offset: int, epoch: int = 1) -> ConsumerRecord:
+    return ConsumerRecord("t", partition, offset, epoch=epoch)
+
+
+class Scene:
+    """Two partitions with four records each, the first of which is finished; a commit of it is on its way."""
+
+    def __init__(self) -> None:
+        self.ledger = OffsetLedger()
+        self.records = self.ledger.track([record(tp, offset) for tp in PARTITIONS for offset in range(4)])
+        for tp in PARTITIONS:
+            self.ledger.done(record(tp, 0))
+        self.snapshot = self.ledger.committable()
+
+    def end(self) -> tuple[Any, ...]:
+        """What the ledger knows, and whether its parts agree once all that is left is finished."""
+        ledger, partitions = self.ledger, [TopicPartition("t", tp) for tp in PARTITIONS]
+        known = (
+            ledger.in_flight(),
+            tuple(ledger.in_flight(tp) for tp in partitions),
+            {tp: entry.offset for tp, entry in ledger.committable().items()},
+        )
+        assert known[0] == sum(known[1]), "the sum is not that of its parts"
+        for epoch in (1, 2):
+            for tp in PARTITIONS:
+                for offset in range(8):
+                    ledger.done(record(tp, offset, epoch))
+        rest = ledger.committable()
+        for partition, entry in rest.entries.items():
+            rest.settle(partition, entry, committed=True)
+        assert (ledger.in_flight(), ledger.uncommitted(partitions)) == (0, set()), "something is never committed"
+        return (*known, {tp: entry.offset for tp, entry in rest.items()})
+
+
+def _settle(scene: Scene) -> None:
+    for tp, entry in scene.snapshot.entries.items():
+        scene.snapshot.settle(tp, entry, committed=True)
+
+
+CALLS: dict[str, Call] = {
+    "done": lambda scene: scene.ledger.done(record(0, 1)),
+    "done of the next": lambda scene: scene.ledger.done(record(0, 2)),
+    "fail": lambda scene: scene.ledger.fail(record(0, 3), LookupError("a handler")),
+    "track": lambda scene: scene.ledger.track([record(tp, 4) for tp in PARTITIONS]),
+    "track in a new epoch": lambda scene: scene.ledger.track([record(0, 1, epoch=2)]),
+    "forget": lambda scene: scene.ledger.forget([TopicPartition("t", 0)]),
+    "settle": _settle,
+}
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Runs `second` in another thread at step `at` of `first`. steps: how many the first had."""
+
+    scene: Scene
+    second: Call
+    at: int
+    steps: int = 0
+    turn: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    def run(self, first: Call) -> None:
+        self.scene.ledger._lock = Lock(self.turn.set)  # type: ignore[assignment]  # scripted
+        before = sys.gettrace()
+        sys.settrace(self._called)
+        try:
+            first(self.scene)
+        finally:
+            sys.settrace(before)
+        if self.thread is not None:
+            self.thread.join()
+
+    def _called(self, frame: FrameType, _what: str, _argument: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(HERE):
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return self._step
+
+    def _step(self, _frame: FrameType, what: str, _argument: Any) -> Any:
+        if what == "opcode":
+            if self.steps == self.at:
+                self.thread = threading.Thread(target=self._other, daemon=True)
+                self.thread.start()
+                self.turn.wait()
+            self.steps += 1
+        return self._step
+
+    def _other(self) -> None:
+        try:
+            self.second(self.scene)
+        finally:
+            self.turn.set()
+
+
+def interleaved(first: Call, second: Call) -> Iterator[tuple[Any, ...]]:
+    """What each interleaving of the two comes to."""
+    at = 0
+    while True:
+        scene = Scene()
+        scheduler = Scheduler(scene, second, at)
+        scheduler.run(first)
+        if scheduler.thread is None:
+            return
+        yield scene.end()
+        at += 1
+
+
+def in_a_row(*calls: Call) -> tuple[Any, ...]:
+    scene = Scene()
+    for call in calls:
+        call(scene)
+    return scene.end()
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(CALLS, 2)))
+def test_wherever_two_calls_meet_it_is_as_if_one_had_come_after_the_other(first: str, second: str) -> None:
+    one, other = CALLS[first], CALLS[second]
+    allowed = [in_a_row(one, other), in_a_row(other, one)]
+    assert [found for found in interleaved(one, other) if found not in allowed] == []
