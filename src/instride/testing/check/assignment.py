@@ -95,11 +95,14 @@ class Assignment:
             return False
         return all(at in holes for at in range(self.start + self.done, offset))
 
-    def reads_elsewhere(self) -> None:
-        """Its user reads on from elsewhere; nothing of it counts as finished then."""
+    def reads_elsewhere(self, holes: Set[int]) -> None:
+        """Its user reads on from elsewhere; nothing of it counts as finished then. holes: it had passed over them."""
         if self.start is not None:
             low, high = self.earlier or (self.committed, self.committed)
-            self.earlier = min(low, self.committed), max(high, self.start + self.done)
+            reached = self.start + self.done
+            while reached in holes:
+                reached += 1
+            self.earlier = min(low, self.committed), max(high, reached)
         self.reset, self.start, self.next = "seek", None, None
         self.finished.clear()
 

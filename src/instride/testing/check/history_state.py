@@ -47,7 +47,7 @@ class HistoryState:
     ended after they had been delayed.
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
     group's. interrupted: who ever was.
-    taken: what the coordinator took of each partition last, by member.
+    taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -81,7 +81,7 @@ class HistoryState:
     taken_for_done: set[str] = field(default_factory=set)
     commits_unseen: bool = False
     alive: dict[str, float] = field(default_factory=dict)
-    taken: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    taken: defaultdict[tuple[str, TopicPartition], list[int]] = field(default_factory=lambda: defaultdict(list))
     in_flight: defaultdict[str, dict[int, dict[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(dict))
     own: defaultdict[str, set[tuple[TopicPartition, int]]] = field(default_factory=lambda: defaultdict(set))
     evicted: dict[str, tuple[float, str]] = field(default_factory=dict)

@@ -61,11 +61,18 @@ class _User(RebalanceListener):
         return self._member.behaviour.is_quiet()
 
     def _some(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Some of them, one at least where there is one; often all."""
+        """Some of them, one at least where there is one; often all, or of those in a rare state."""
         found = sorted(partitions)
+        if (rare := sorted(self._rare().intersection(found))) and self._random.random() < 0.5:
+            found = rare
         if self._random.random() < 0.4:
             return found
         return self._random.sample(found, self._random.randint(1, len(found))) if found else []
+
+    def _rare(self) -> frozenset[TopicPartition]:
+        """Those in a state that lasts for a moment: their revocation is requested, or their loss is not told yet."""
+        lost = (tp for tp in self._consumer.held() if self._member.process.has_lost(tp))
+        return self._consumer.revoking().union(lost)
 
     # -- his loop
 
@@ -81,11 +88,16 @@ class _User(RebalanceListener):
         self._follow()
         records = yield from self._poll()
         self._finish(records)
-        yield from self._calls(self._random.choice((0, 1, 2, 2, 3, 5)) if self._may(self._plan.verbs) else 0)
+        yield from self._calls(self._how_many())
         if self._consumer.revoking():
             self._consumer.commit_async()
         if self._is_quiet():
             yield from self._settle()
+
+    def _how_many(self) -> int:
+        if not self._may(self._plan.verbs):
+            return 0
+        return self._random.choice((2, 3, 5, 8) if self._rare() else (0, 1, 2, 2, 3, 5))
 
     def _settle(self) -> Verb:
         """Law 3."""
@@ -161,7 +173,7 @@ class _User(RebalanceListener):
             yield from self._call(name)
 
     def _call(self, name: str) -> Verb:
-        if not self._subscribed:
+        if not self._subscribed and self._random.random() < 0.5:
             self._follow()
         match name:
             case "commit" if self._may(0.3):
@@ -224,7 +236,7 @@ class _User(RebalanceListener):
                 self._commit()
             case "delay":
                 with suppress(ValueError):  # what completes was not asked for, where it is he who goes
-                    consumer.delay_revoke(self._some(consumer.revoking()))
+                    consumer.delay_revoke(self._some(consumer.held() if self._may(0.1) else consumer.revoking()))
             case "subscribe" if self._subscribed:
                 consumer.subscribe(self._member.subscribed, listener=self if self._plan.listens else None)
 

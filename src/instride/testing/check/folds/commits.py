@@ -31,6 +31,9 @@ def _answered(state: HistoryState, event: Event) -> None:
             fenced.excused = True
     state.in_flight[event.who].pop(number, None)
     for partition, offset, code in offsets:
+        taken = state.taken[event.who, partition]
+        if not code and offset in taken:
+            del taken[: taken.index(offset)]
         refused = state.last.get((event.who, partition))
         if code in _REFUSED_FOR_GOOD and refused is not None:
             refused.excused = True
@@ -50,7 +53,7 @@ def _commit(state: HistoryState, event: Event) -> None:
 def _take(state: HistoryState, commit: Commit) -> None:
     state.ask("commit", commit)
     state.committed[commit.partition] = commit.offset
-    state.taken[commit.event.who, commit.partition] = commit.offset
+    state.taken[commit.event.who, commit.partition].append(commit.offset)
     state.sent[commit.partition] = max(commit.offset, state.sent.get(commit.partition, 0))
     if commit.each is not None:
         commit.each.failed_at = None

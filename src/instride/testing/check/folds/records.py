@@ -63,7 +63,7 @@ def _seek(state: HistoryState, event: Event) -> None:
             before.reset = event.what
     each = state.live[event.who].get(partition)
     if each is not None:
-        each.reads_elsewhere()
+        each.reads_elsewhere(state.holes.get(partition, frozenset()))
         each.waiting_since, each.passed = None, 0
         each.lines.append(state.line)
 

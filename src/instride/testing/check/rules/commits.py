@@ -61,12 +61,14 @@ def _coordinator_is_seen(_event: Event, state: HistoryState) -> bool:
 @rule("S5", "a commit's result is true", "commit told", when=_coordinator_is_seen)
 def s5_result(event: Event, state: HistoryState) -> str | None:
     """What a commit's result says is committed, the coordinator took from this member, and nothing of the partition
-    since; what it names instead of an offset that was overtaken or lay behind, the group has (rule 15)."""
+    since that the member knows of; what it names instead of an offset that was overtaken or lay behind, the group has
+    (rule 15)."""
     committed, instead = event.detail
     for partition, offset in (*committed, *instead):
-        taken = state.taken.get((event.who, partition))
-        if offset != taken and ((partition, offset) in committed or offset != state.committed.get(partition)):
-            return f"{event.who} was told that {partition} is committed at {offset}; the group took {taken} from it"
+        taken = state.taken[event.who, partition]
+        if offset not in taken and ((partition, offset) in committed or offset != state.committed.get(partition)):
+            last = taken[-1] if taken else "nothing"
+            return f"{event.who} was told that {partition} is committed at {offset}; the group took {last} from it"
     return None
 
 
