@@ -230,7 +230,9 @@ class Member(Verbs):
             clean = self._driver.run(self._application.close(now(), timeout, leave=leave_group))
             self._observers.each(lambda observer: observer.on_close(clean=clean))
             if not clean:
-                _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
+                _logger.warning(
+                    "%s: not everything was sent, or had a response, when it closed", self._config.client_id
+                )
         except NetworkThreadDiedError as error:
             _logger.warning("%s: closing without the network thread: %s", self._config.client_id, error)
         self._driver.join(1.0)

@@ -295,7 +295,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
             return
         self._observers.each(lambda observer: observer.on_close(clean=clean))
         if not clean:
-            _logger.warning("%s: not everything was sent or answered when it closed", self._config.client_id)
+            _logger.warning("%s: not everything was sent, or had a response, when it closed", self._config.client_id)
         await driver.joined(1.0)
 
     async def __aenter__(self) -> Self:

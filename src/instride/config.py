@@ -360,7 +360,7 @@ def _check_together(config: ConsumerConfig) -> None:
     if config.fetch_max_wait > config.request_timeout:
         raise ConfigError(
             f"fetch_max_wait ({config.fetch_max_wait:g} s) must not be above request_timeout "
-            f"({config.request_timeout:g} s), or fetches would be given up before the broker answers"
+            f"({config.request_timeout:g} s), or fetches would be abandoned before the broker responds"
         )
     if config.group_instance_id is not None and config.group_id is None:
         raise ConfigError("group_instance_id needs a group_id: it names a member of a group")

@@ -38,7 +38,7 @@ def beats(member: Member) -> int:
 
 
 def live_on(*members: Member, until_beats: int) -> None:
-    """The members poll until each has had so many heartbeats answered from now on."""
+    """The members poll until each has had so many heartbeat responses received from now on."""
     ends = {id(each): beats(each) + until_beats for each in members}
     drive(*members, until=lambda: all(beats(each) >= ends[id(each)] for each in members), timeout=120.0)
 

@@ -81,7 +81,7 @@ def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> No
 
 
 def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AssignedPartition, "stamp", property(lambda held: (held.epoch, 0)))
+    patch.setattr(AssignedPartition, "fence", property(lambda held: (held.epoch, 0)))
 
 
 def _given_back_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from told_check import disagreements
+from telemetry_check import disagreements
 
 from instride.telemetry import DelayAtRisk, HandedOver, OwnershipChange, RebalanceEnded, TelemetryEvent
 from instride.testing.simulation import SimulatedCluster, plan_for

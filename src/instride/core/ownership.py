@@ -65,9 +65,9 @@ class OwnershipInput(Enum):
     REVOCATION_REQUESTED = "the group requests its revocation"
     DELAYED = "delay_revoke"
     POLL_STARTED = "start of a poll"
-    LET_GO = "close, unsubscribe or immediate mode"
+    RELEASED = "close, unsubscribe or immediate mode"
     REASSIGNED = "the group assigns it again"
-    COMPLETED = "commits answered, listener done"
+    COMPLETED = "the commits have their results, the listener has returned"
     LOST = "membership or deadline lost"
 
 
@@ -82,17 +82,17 @@ _I = OwnershipInput
 _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
     (_S.OWNED, _I.REVOCATION_REQUESTED): _S.REVOKE_NEXT,
     (_S.OWNED, _I.DELAYED): _S.OWNED,  # it was reassigned: nothing to delay
-    (_S.OWNED, _I.LET_GO): _S.COMPLETING,
+    (_S.OWNED, _I.RELEASED): _S.COMPLETING,
     (_S.OWNED, _I.REASSIGNED): _S.OWNED,
     (_S.OWNED, _I.LOST): _S.LOST,
     (_S.REVOKE_NEXT, _I.REVOCATION_REQUESTED): _S.REVOKE_NEXT,
     (_S.REVOKE_NEXT, _I.DELAYED): _S.REVOKE_THEREAFTER,
     (_S.REVOKE_NEXT, _I.POLL_STARTED): _S.COMPLETING,
-    (_S.REVOKE_NEXT, _I.LET_GO): _S.COMPLETING,
+    (_S.REVOKE_NEXT, _I.RELEASED): _S.COMPLETING,
     (_S.REVOKE_NEXT, _I.LOST): _S.LOST,
     (_S.REVOKE_THEREAFTER, _I.DELAYED): _S.REVOKE_THEREAFTER,
     (_S.REVOKE_THEREAFTER, _I.POLL_STARTED): _S.REVOKE_NEXT,
-    (_S.REVOKE_THEREAFTER, _I.LET_GO): _S.COMPLETING,
+    (_S.REVOKE_THEREAFTER, _I.RELEASED): _S.COMPLETING,
     (_S.REVOKE_THEREAFTER, _I.LOST): _S.LOST,
     (_S.COMPLETING, _I.REVOCATION_REQUESTED): _S.COMPLETING,
     (_S.COMPLETING, _I.REASSIGNED): _S.COMPLETING,  # the revoke finishes; assigned anew in a new epoch

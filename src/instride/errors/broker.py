@@ -325,4 +325,4 @@ def error_for_code(code: int, message: str = "") -> BrokerResponseError:
     if kind is not None:
         text = message or name_of_code(code)
         return kind(f"{text}. {kind.advice}" if kind.advice else text)
-    return BrokerResponseError(message or f"the broker answered with error code {code}", code=code)
+    return BrokerResponseError(message or f"the broker responded with error code {code}", code=code)

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 from urllib.parse import SplitResult, quote_plus, urlencode, urlsplit
 
 from instride.errors import AuthenticationError, ConfigError, TlsError, TransportError
-from instride.errors.told import quoted_from
+from instride.errors.quoting import quoted_from
 from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = ["OAuthClientCredentials"]
@@ -101,7 +101,7 @@ class OAuthClientCredentials:
         except ssl.SSLError as error:
             raise TlsError(f"{self._url}: its certificate or TLS is not good: {self._shown(str(error))}") from None
         except (OSError, http.client.HTTPException) as error:
-            text = f"{self._url} did not answer within {self._timeout:g} s or as HTTP: {type(error).__name__}"
+            text = f"{self._url} did not respond within {self._timeout:g} s or as HTTP: {type(error).__name__}"
             raise TransportError(text) from None
         return self._token(status, body)
 
@@ -132,11 +132,11 @@ class OAuthClientCredentials:
             raise AuthenticationError(f"{self._url} gave no token but HTTP status {status}: {self._shown(told) or '-'}")
         kind, value = response.get("token_type", "Bearer"), response.get("access_token")
         if not isinstance(kind, str) or kind.lower() != "bearer" or not isinstance(value, str):
-            raise AuthenticationError(f"{self._url} answered without a bearer token in access_token")
+            raise AuthenticationError(f"{self._url} responded without a bearer token in access_token")
         try:
             return OAuthToken(value=value, expires_in=_seconds(response), extensions=self._extensions)
         except (ValueError, TypeError, OverflowError):
-            raise AuthenticationError(f"{self._url} answered with a token or an expires_in that cannot be") from None
+            raise AuthenticationError(f"{self._url} responded with a token or an expires_in that cannot be") from None
 
     def _shown(self, text: str) -> str:
         """Law 3."""
@@ -162,7 +162,7 @@ class _Bounded(io.RawIOBase):
         count = self._socket.recv_into(buffer)
         self._left -= count
         if self._left < 0:
-            raise http.client.HTTPException("the answer is too long")
+            raise http.client.HTTPException("the response is too long")
         return count
 
     def makefile(self, _mode: str) -> io.BufferedReader:

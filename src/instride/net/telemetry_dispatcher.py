@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from instride.config import ConsumerConfig
 from instride.core.network.context import Lines
 from instride.core.telemetry_lines import words
-from instride.errors.told import one_line
+from instride.errors.quoting import one_line
 from instride.observers import Observers
 from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
 

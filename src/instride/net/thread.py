@@ -37,7 +37,7 @@ from instride.core.network.actions import (
 )
 from instride.core.network.machine import NetworkMachine
 from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
-from instride.errors.told import one_line
+from instride.errors.quoting import one_line
 from instride.net.authentication import authenticator
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
@@ -449,7 +449,7 @@ class NetworkThread:
             future.set_exception(error)
 
     def _clean_up(self) -> None:
-        self._fail_futures(ConsumerClosedError("the consumer was closed before this was answered"))
+        self._fail_futures(ConsumerClosedError("the consumer was closed before this was done"))
         self._resolver.close()
         for key in list(self._transports):
             self._close(key)

@@ -93,7 +93,7 @@ class Tls:
             return self.closed(error)
         if error.reason in _NO_TLS:
             return NotKafkaError(
-                f"what answers at {self.where} does not speak TLS: use the port of a TLS listener, or change"
+                f"what listens at {self.where} does not speak TLS: use the port of a TLS listener, or change"
                 " security_protocol"
             )
         return TlsError(f"TLS with {self.where} failed: {error.reason or error}.{_hint(error.reason or '')}")

@@ -35,7 +35,7 @@ _GREETINGS: Final[tuple[tuple[bytes, str], ...]] = (
 def not_kafka(start: bytes) -> NotKafkaError:
     """The error for a connection whose first bytes are `start`."""
     return NotKafkaError(
-        f"what answers does not speak Kafka's protocol: it looks like {_guess(start)}"
+        f"what responds does not speak Kafka's protocol: it looks like {_guess(start)}"
         f" Its first bytes were {start[:_SHOWN_BYTES]!r}."
     )
 

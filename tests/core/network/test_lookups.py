@@ -189,7 +189,7 @@ def test_the_deadline_names_what_is_not_there(script: NetworkScript, wanted: Top
     script.pass_time(5.0)
     error = the_answer(script).error
     assert isinstance(error, KafkaTimeoutError)
-    assert str(error) == f"no answer within the timeout; last obstacle: {obstacle}"
+    assert str(error) == f"no response within the timeout; last obstacle: {obstacle}"
 
 
 # --- topics -------------------------------------------------------------------------------------------------
@@ -350,4 +350,4 @@ def test_where_the_network_swallows_everything_a_question_says_that_nobody_answe
     error = the_answer(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert isinstance(error.__cause__, TransportError)
-    assert "no broker of bootstrap_servers answers" in str(error)
+    assert "no broker of bootstrap_servers responds" in str(error)

@@ -244,7 +244,7 @@ def test_a_partition_of_which_no_fetch_was_ever_answered_stalls(reading: Monitor
     reading.live_for(14)
     (stalled,) = reading.noticed(PartitionStalled)
     assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.UNANSWERED, 0, -1)
-    assert stalled.error == "no fetch of it was answered yet"
+    assert stalled.error == "no fetch of it has had a response yet"
     reading.fetched(0, 5, high_watermark=5)
     reading.consumed(5)
     reading.live_for(3)

@@ -81,7 +81,7 @@ def test_that_nobody_answers_is_told_after_two_seconds_and_again() -> None:
     script.pass_time(1.5)
     (error,) = told(script)
     assert type(error) is TransportError
-    assert any("after 2 s: no broker of bootstrap_servers answers" in line for line in script.logs)
+    assert any("after 2 s: no broker of bootstrap_servers responds" in line for line in script.logs)
     script.do(Polled())
     script.pass_time(5.5)
     assert len(told(script)) == 1
@@ -99,7 +99,7 @@ def test_that_a_server_swallows_packets_is_logged_after_two_seconds() -> None:
     script.pass_time(1.9)
     assert not any("after 2 s" in line for line in script.logs)
     script.pass_time(0.2)
-    assert any("after 2 s: no broker of bootstrap_servers answers" in line for line in script.logs)
+    assert any("after 2 s: no broker of bootstrap_servers responds" in line for line in script.logs)
     assert told(script) == [], "an attempt is under way: nothing has failed yet"
     script.pass_time(script.config.connection_setup_timeout)
     assert len(told(script)) == 1

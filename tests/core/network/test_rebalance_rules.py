@@ -650,7 +650,7 @@ def test_close_ends_at_its_deadline(script: NetworkScript) -> None:
     script.pass_time(5.1)
     assert script.stopped
     response = next(each for each in script.take(CallCompleted) if each.call == 1)
-    assert "commits were not answered" in str(response.error)
+    assert "commits had no response" in str(response.error)
 
 
 @pytest.mark.rule("full-speed")

@@ -79,7 +79,7 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
     if state.assigned_by_hand:
         commit_before_release(state, now, state.lists.owned)
         return True
-    completing, writes = state.lists.let_go(state.lists.owned)
+    completing, writes = state.lists.release(state.lists.owned)
     commit_before_release(state, now, completing)
     if completing:
         state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
@@ -91,7 +91,7 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
         state.inbox.changes.clear()
         if not state.lists.owned or now >= deadline:
             break
-        now = state.holdings.now = yield Wait(until=deadline)
+        now = state.ownership_view.now = yield Wait(until=deadline)
     return (yield from _nothing_is_left(state, errors))
 
 
@@ -138,14 +138,14 @@ def _await_quietly(state: ApplicationState, call: int, now: float, deadline: flo
         if completion is not None or now >= deadline + GRACE:
             state.awaited.discard(call)
             return completion
-        now = state.holdings.now = yield Wait(until=deadline + GRACE)
+        now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
 
 
 def _settle_the_rest(state: ApplicationState) -> None:
     """Whoever handed a snapshot over hears of it, also where no answer came in time."""
     while state.on_completion:
         call, hook = state.on_completion.popitem()
-        hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was answered")))
+        hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was done")))
 
 
 def _forgetting(state: ApplicationState) -> list[Write]:

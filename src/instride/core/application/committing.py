@@ -93,7 +93,7 @@ def start_commit(
     _hear(state, call, entries, snapshot)
     if on_call is not None:
         on_call(call)
-    state.holdings.commit_sent(call, entries)
+    state.ownership_view.commit_sent(call, entries)
     state.post(
         Commit(
             call=call,
@@ -123,8 +123,8 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
                 state.inbox.woken = False
                 raise WakeupError(f"wakeup() was called during {what}")
             if now >= deadline + GRACE:
-                raise KafkaTimeoutError(f"{what} had no answer within its timeout")
-            now = state.holdings.now = yield Wait(until=deadline + GRACE)
+                raise KafkaTimeoutError(f"{what} had no response within its timeout")
+            now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
     finally:
         state.awaited.discard(call)  # a later answer is kept by nobody
 
@@ -178,7 +178,7 @@ def _commit_unasked(
     if entries:
         call, deadline = state.next_call(), now + state.config.default_api_timeout
         _hear(state, call, entries)
-        state.holdings.commit_sent(call, entries)
+        state.ownership_view.commit_sent(call, entries)
         state.post(Commit(call=call, deadline=deadline, entries=entries, starts=starts))
 
 

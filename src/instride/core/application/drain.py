@@ -76,7 +76,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
         case Wakeup():
             return [(setattr, inbox, "woken", True)]
         case Noticed():
-            state.holdings.noticed(event.event)
+            state.ownership_view.noticed(event.event)
         case CallCompleted():
             return [(inbox.completed.append, event)]
         case CallsCompleted():
@@ -91,7 +91,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
 def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> Write:
     """For the poll that takes it. Telemetry hears now when the network side knew of it."""
     if not isinstance(event, CommitsSettled):
-        state.holdings.arrived(event)
+        state.ownership_view.arrived(event)
     match event:
         case Lost():
             return (state.inbox.losses.append, event)
@@ -167,7 +167,7 @@ def _settle_all(state: ApplicationState) -> None:
 def _settle(state: ApplicationState, event: CallCompleted) -> None:
     if event.call in state.awaited:
         state.answers[event.call] = event
-    state.holdings.response_received(event)
+    state.ownership_view.response_received(event)
     hook = state.on_completion.pop(event.call, None)
     if hook is not None:
         hook(event)

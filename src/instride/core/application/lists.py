@@ -66,18 +66,18 @@ class RevokeLists:
         "_revocation_requested",
         "failing",
         "filled",
-        "holdings",
         "newest",
         "newest_epoch",
         "owned",
+        "ownership_view",
         "pending",
         "polls",
         "protocol",
     )
 
-    def __init__(self, protocol: RebalanceProtocol, holdings: OwnershipView) -> None:
+    def __init__(self, protocol: RebalanceProtocol, ownership_view: OwnershipView) -> None:
         self.protocol = protocol
-        self.holdings = holdings
+        self.ownership_view = ownership_view
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         # Those whose revocation is requested; of which something is buffered; that failed.
@@ -122,7 +122,7 @@ class RevokeLists:
             else:
                 at_once(self._move(owned, OwnershipInput.DELAYED))
                 accepted &= now < owned.deadline
-        self.holdings.catch_up()
+        self.ownership_view.catch_up()
         return accepted
 
     # -- what a poll does: each says what is to be written, and whoever takes an event does all of it at once
@@ -145,7 +145,7 @@ class RevokeLists:
             writes += [
                 (self.owned.__setitem__, tp, owned),
                 (self.newest.__setitem__, tp, epoch),
-                self.holdings.moving(owned, None, owned.state),
+                self.ownership_view.moving(owned, None, owned.state),
             ]
         newest = max((self.newest_epoch, *partitions.values()))
         return [*writes, (setattr, self, "newest_epoch", newest)]
@@ -178,7 +178,7 @@ class RevokeLists:
             writes += self._move(owned, OwnershipInput.REASSIGNED)
         return back, writes
 
-    def let_go(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[Write]]:
+    def release(self, partitions: Iterable[TopicPartition]) -> tuple[dict[TopicPartition, int], list[Write]]:
         """Rule 12 and immediate mode: complete the revoke of these now."""
         completing = {}
         writes: list[Write] = []
@@ -186,7 +186,7 @@ class RevokeLists:
             owned = self.owned[tp]
             if owned.state is not Ownership.COMPLETING:
                 dropped = owned.dropping() if owned.buffered else ()
-                writes += [*dropped, *self._move(owned, OwnershipInput.LET_GO)]
+                writes += [*dropped, *self._move(owned, OwnershipInput.RELEASED)]
                 completing[tp] = owned.epoch
         return completing, writes
 
@@ -214,7 +214,7 @@ class RevokeLists:
     def clearing(self, *, lost: bool) -> list[Write]:
         """Nothing is held any more. lost: what still was is given up without a hand-over."""
         owned = [self.owned[tp] for tp in sorted(self.owned)]
-        moves = self.holdings.dropping(owned, lost=lost)
+        moves = self.ownership_view.dropping(owned, lost=lost)
         return [*moves, (self.owned.clear,), (setattr, self, "_lost", set()), (self._revocation_requested.clear,)]
 
     def _matching(self, partitions: Epochs) -> list[OwnedPartition]:
@@ -228,7 +228,7 @@ class RevokeLists:
 
     def _move(self, owned: OwnedPartition, event: OwnershipInput) -> list[Write]:
         after = next_ownership(self.protocol, owned.state, event)
-        moves: list[Write] = [(setattr, owned, "state", after), self.holdings.moving(owned, owned.state, after)]
+        moves: list[Write] = [(setattr, owned, "state", after), self.ownership_view.moving(owned, owned.state, after)]
         return [self.pending.marking(owned), *moves] if after in _PENDING else moves
 
     def _is_held(self, owned: OwnedPartition) -> bool:

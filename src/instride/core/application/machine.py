@@ -96,14 +96,14 @@ class ApplicationMachine:
         owned = state.lists.owned
         gone = [tp for tp in owned if tp not in wanted]
         committing.commit_before_release(
-            state, state.holdings.now, gone
+            state, state.ownership_view.now, gone
         )  # no revoke and no later poll will (as in Java)
         kept = {tp: each.epoch for tp, each in owned.items() if tp in wanted}
         new = [tp for tp in wanted if tp not in kept]
         epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
         state.write(
             [
-                *state.holdings.dropping([owned[tp] for tp in sorted(gone)], lost=False),
+                *state.ownership_view.dropping([owned[tp] for tp in sorted(gone)], lost=False),
                 *[(owned.pop, tp) for tp in gone],
                 *state.lists.assigned(epochs),
                 (setattr, state, "assigned_by_hand", True),
@@ -160,12 +160,12 @@ class ApplicationMachine:
         return result.deliveries
 
     def _measured(self, now: float, poll: Call[PollResult]) -> Call[PollResult]:
-        holdings = self._state.holdings
-        holdings.meter.poll_began(now)
+        view = self._state.ownership_view
+        view.meter.poll_began(now)
         try:
             return (yield from poll)
         finally:
-            holdings.meter.poll_ended(holdings.now)
+            view.meter.poll_ended(view.now)
 
     def to_be_revoked(self) -> frozenset[TopicPartition]:
         return self._state.lists.to_be_revoked()
@@ -185,12 +185,12 @@ class ApplicationMachine:
             )
         drain(self._state)
         self._at(now)
-        accepted = self._state.lists.delay(wanted, self._state.inbox.losses, now=self._state.holdings.now)
+        accepted = self._state.lists.delay(wanted, self._state.inbox.losses, now=self._state.ownership_view.now)
         self._explain(wanted, reason)
         return accepted
 
     def _explain(self, wanted: list[TopicPartition], reason: Reason) -> None:
-        blockers = self._state.holdings.because(wanted, reason)
+        blockers = self._state.ownership_view.because(wanted, reason)
         if blockers:
             epochs = {tp: self._state.lists.owned[tp].epoch for tp in blockers}
             self._state.post(DelayExplained(partitions=epochs, blockers=blockers))
@@ -211,28 +211,28 @@ class ApplicationMachine:
 
     def telemetry(self) -> Sequence[TelemetryEvent]:
         """What is to be told, in order; each event once."""
-        return self._state.holdings.take()
+        return self._state.ownership_view.take()
 
     def holdings(self) -> dict[TopicPartition, Hold]:
         """Any thread may ask."""
-        return self._state.holdings.holds()
+        return self._state.ownership_view.holds()
 
     def metrics(self, network: NetworkMeter, now: float) -> dict[MetricName, float]:
         """Any thread may ask."""
-        holdings = self._state.holdings
+        view = self._state.ownership_view
         return metrics(
             network,
-            holdings.meter,
+            view.meter,
             client_id=self._config.client_id,
-            holds=holdings.holds(),
-            lags=holdings.lags(),
-            failed=holdings.failed(),
+            holds=view.holds(),
+            lags=view.lags(),
+            failed=view.failed(),
             now=now,
         )
 
     def _at(self, now: float | None) -> None:
         if now is not None:
-            self._state.holdings.now = now
+            self._state.ownership_view.now = now
 
     # -- positions
 
@@ -309,7 +309,7 @@ class ApplicationMachine:
                 )
             )
         finally:
-            self._state.holdings.meter.commit_seconds += self._state.holdings.now - now
+            self._state.ownership_view.meter.commit_seconds += self._state.ownership_view.now - now
 
     def commit_async(
         self,
@@ -330,7 +330,7 @@ class ApplicationMachine:
         try:
             return (yield from lookup_calls.committed(self._state, now, partitions, timeout))
         finally:
-            self._state.holdings.meter.committed_seconds += self._state.holdings.now - now
+            self._state.ownership_view.meter.committed_seconds += self._state.ownership_view.now - now
 
     def offsets_for(
         self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float

@@ -134,7 +134,7 @@ class Poller:
         """At the lease, then at the queue (law 6). Whether the lease holds."""
         state = self._state
         holds = state.lease.holds(now)
-        state.holdings.now = now
+        state.ownership_view.now = now
         drain(state)
         return holds
 
@@ -253,7 +253,7 @@ class Poller:
             self._complete_now(asked, now)
 
     def _complete_now(self, asked: frozenset[TopicPartition], now: float) -> None:
-        completing, writes = self._state.lists.let_go(asked)
+        completing, writes = self._state.lists.release(asked)
         commit_before_release(self._state, now, completing)
         awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
         self._state.write([*writes, (self._state.send, CompleteRevoke(partitions=completing)), awaited])
@@ -305,8 +305,8 @@ class Poller:
         state = self._state
         owned = {each.partition: state.lists.owned[each.partition] for each in deliveries}
         metered = {tp: each.unmetered() for tp, each in owned.items()}
-        state.holdings.returned(deliveries)
-        state.holdings.meter.returned({tp: taken for tp, (taken, _) in metered.items()}, state.holdings.now)
+        state.ownership_view.returned(deliveries)
+        state.ownership_view.meter.returned({tp: taken for tp, (taken, _) in metered.items()}, state.ownership_view.now)
         self._untold.update(owned)
         self._untold_bytes += sum(nbytes for (_, nbytes), _ in metered.values())
         writes = [noted for _, noted in metered.values()]
@@ -342,7 +342,7 @@ def run_callbacks(state: ApplicationState) -> Call[bool]:
             # What interrupts it comes before it, or is the listener's own.
             result = at_once([*begins, (callback.call,)])
             if isinstance(result, Awaitable):
-                yield Wait(until=state.holdings.now, awaited=result)
+                yield Wait(until=state.ownership_view.now, awaited=result)
         finally:
             finish_callback(state)
     return heard

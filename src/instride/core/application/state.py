@@ -61,8 +61,8 @@ class ApplicationState:
         self.send = send
         self._wake = wake
         self.lease = lease
-        self.holdings = OwnershipView()
-        self.lists = RevokeLists(protocol, self.holdings)
+        self.ownership_view = OwnershipView()
+        self.lists = RevokeLists(protocol, self.ownership_view)
         self.inbox = Inbox()
         self.fairness = _fairness(config)
         self.listener: AsyncRebalanceListener | None = None
@@ -101,7 +101,7 @@ class ApplicationState:
     def write(self, writes: Iterable[Write]) -> None:
         """All of it, or nothing where a signal's exception comes first (rule 13). `(state.send, event)` is one too."""
         at_once(writes)
-        self.holdings.catch_up()
+        self.ownership_view.catch_up()
         self._wake()
 
     def change_settings(self, config: ConsumerConfig) -> None:

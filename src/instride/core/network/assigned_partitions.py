@@ -205,7 +205,7 @@ class AssignedPartition:
         return self.offset < self.known_end
 
     @property
-    def stamp(self) -> tuple[int, int, int]:
+    def fence(self) -> tuple[int, int, int]:
         """What an answer must still agree with: (epoch, fetch_number, topic_number)."""
         return self.epoch, self.fetch_number, self.topic_number
 
@@ -308,7 +308,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("reset_number", 0),
     ("corrupt_at", -1),
     ("known_end", -1),
-    ("fetch_error", "no fetch of it was answered yet"),
+    ("fetch_error", "no fetch of it has had a response yet"),
     ("reset_cause", ResetCause.OUT_OF_RANGE),
     ("reset_from", None),
     ("replica", None),

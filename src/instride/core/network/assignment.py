@@ -174,7 +174,7 @@ class MemberAssignment:
     def complete(self, partitions: Epochs) -> None:
         """The step of the lists, or close: let go of these."""
         for assigned in self._matching(partitions):
-            self._move(assigned, OwnershipInput.LET_GO)
+            self._move(assigned, OwnershipInput.RELEASED)
 
     def listener_done(self, partitions: Epochs) -> None:
         for assigned in self._matching(partitions):

@@ -336,7 +336,7 @@ class Cluster:
     def _works_again(self, address: Address, now: float) -> None:
         if self._failed_since is not None:
             where, since = f"{address[0]}:{address[1]}", now - self._failed_since
-            self._context.log(logging.INFO, f"metadata is answered again, by {where}, after {since:.1f} s")
+            self._context.log(logging.INFO, f"metadata is available again, from {where}, after {since:.1f} s")
         self._failed_since = None
         self._failures.clear()
         self._context.standing.passed("cluster")
@@ -451,7 +451,7 @@ class Cluster:
     def unreachable(self) -> TransportError:
         """The error that tells why no broker was reached."""
         failures = "; ".join(f"{host}:{port}: {error}" for (host, port), error in self._failures.items())
-        text = f"no broker of bootstrap_servers answers ({failures or 'none was tried yet'})"
+        text = f"no broker of bootstrap_servers responds ({failures or 'none was tried yet'})"
         if self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values()):
             return NotKafkaError(text)
         return TransportError(text)
@@ -464,7 +464,7 @@ def _topic_error(name: str, error: int) -> Exception:
         )
     if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicAuthorizationFailedError(f"not authorised for topic {name!r}: it needs Read and Describe")
-    return error_for_code(error, f"topic {name!r}: the broker answered with error code {error}")
+    return error_for_code(error, f"topic {name!r}: the broker responded with error code {error}")
 
 
 # -- requests to leaders

@@ -611,7 +611,7 @@ class Commits:
             if self._membership.sync_pending or self.deferred():
                 self._refuse(waiter, "the rebalance did not end within the commit's timeout", late=True)
             else:
-                error = KafkaTimeoutError("the commit was not answered within its timeout")
+                error = KafkaTimeoutError("the commit had no response within its timeout")
                 self._give_up(waiter, error, late=True)
 
     def _refuse_the_impatient(self) -> None:

@@ -316,7 +316,7 @@ class Connections:
             if link.state is _State.OPENING and now >= link.opening_deadline:
                 self._give_up(key, link, f"no connection to {_name(link)} within connection_setup_timeout", now)
             elif any(each.request_id in link.in_flight for each in late):
-                self._give_up(key, link, f"no answer from {_name(link)} within request_timeout", now)
+                self._give_up(key, link, f"no response from {_name(link)} within request_timeout", now)
             else:
                 self._expire_waiting(link, late, now)
                 self._advance(key, link, now)

@@ -38,7 +38,7 @@ class CoordinatorState(Enum):
 class CoordinatorInput(Enum):
     STARTED = "the machine starts"
     NEEDED = "an event needs the coordinator"
-    FOUND = "FindCoordinator answered"
+    FOUND = "the FindCoordinator response names a broker"
     FAILED = "FindCoordinator failed or timed out"
     LOST = "not the coordinator any more, or disconnected"
     CLOSED = "the consumer closes"

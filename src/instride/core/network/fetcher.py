@@ -88,14 +88,14 @@ from instride.wire.chunk import RecordChunk
 
 __all__ = [
     "Capacity",
-    "DecodingRoom",
+    "DecodingCapacity",
     "FetchSession",
     "FetchSessionState",
     "Fetcher",
     "SESSION_ERRORS",
     "alone",
     "capacity",
-    "decoding_room",
+    "decoding_capacity",
     "most_bytes",
     "next_epoch",
     "response_bytes",
@@ -146,7 +146,7 @@ def response_bytes(config: ConsumerConfig) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class DecodingRoom:
+class DecodingCapacity:
     """C3. share: of a partition. left: of the half. waiting: decoded, and a poll may take it."""
 
     share: int
@@ -163,9 +163,9 @@ class DecodingRoom:
         self.waiting += nbytes
 
 
-def decoding_room(config: ConsumerConfig, held: AssignedPartitions) -> DecodingRoom:
+def decoding_capacity(config: ConsumerConfig, held: AssignedPartitions) -> DecodingCapacity:
     left = config.fetch_buffer_bytes // 2 - held.kept_bytes
-    return DecodingRoom(share=share(config, held.sharers), left=left, waiting=held.flowing_kept_bytes)
+    return DecodingCapacity(share=share(config, held.sharers), left=left, waiting=held.flowing_kept_bytes)
 
 
 def share(config: ConsumerConfig, partitions: int) -> int:
@@ -334,7 +334,7 @@ class _Lane:
     """One fetch after another to one broker. Its session changes between two of them only.
 
     in_flight: the fences of the fetch that is under way, or None.
-    stamps: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
+    fences: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
     unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
     suspects: each is fetched alone, without the session (law 4).
     named_at: when its session last named everything.
@@ -344,13 +344,13 @@ class _Lane:
 
     __slots__ = (
         "again",
+        "fences",
         "in_flight",
         "key",
         "left",
         "named_at",
         "own",
         "session",
-        "stamps",
         "suspects",
         "unproven",
         "unsure",
@@ -360,7 +360,7 @@ class _Lane:
         self.key = key
         self.session = FetchSession()
         self.in_flight: Fences | None = None
-        self.stamps: Fences = {}
+        self.fences: Fences = {}
         self.own: dict[TopicPartition, None] = {}
         self.unsure: dict[TopicPartition, None] = {}
         self.unproven: dict[TopicPartition, None] = {}
@@ -371,14 +371,14 @@ class _Lane:
 
     def asks_for(self, assigned: AssignedPartition) -> bool:
         """Whether a fetch of it, as it is now, is under way."""
-        return self.in_flight is not None and self.in_flight.get(assigned.partition) == assigned.stamp
+        return self.in_flight is not None and self.in_flight.get(assigned.partition) == assigned.fence
 
     def leave(self, partition: TopicPartition) -> None:
         if self.in_flight is not None:
             self.left[partition] = None
             return
         self.session.drop(partition)
-        self.stamps.pop(partition, None)
+        self.fences.pop(partition, None)
         self.own.pop(partition, None)
         self.unsure.pop(partition, None)
         self.unproven.pop(partition, None)
@@ -566,7 +566,7 @@ class Fetcher:
             lane.suspects[assigned] = None
             return
         lane.session.put(self._partition(assigned))
-        lane.stamps[tp] = assigned.stamp
+        lane.fences[tp] = assigned.fence
         keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
 
     def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
@@ -588,11 +588,11 @@ class Fetcher:
         self._turn += 1
         if lane.suspects:  # law 4; the others of its broker wait for this answer
             suspect = next(iter(lane.suspects))
-            lane.in_flight = {suspect.partition: suspect.stamp}
+            lane.in_flight = {suspect.partition: suspect.fence}
             named = self._partition(suspect)
             state, wait = alone(named), 0.0
         else:
-            lane.in_flight, state, wait = lane.stamps, self._ask_session(lane, now), self._wait(lane)
+            lane.in_flight, state, wait = lane.fences, self._ask_session(lane, now), self._wait(lane)
         fences = lane.in_flight
         self._context.connections.send(
             ConnectionKey(role, node_id),
@@ -658,7 +658,7 @@ class Fetcher:
             else:
                 self._failed(lane.key, fences, error, now)
             return
-        if fences is lane.stamps:
+        if fences is lane.fences:
             lane.session.response_received(result)
         self._node_backoff[node_id].succeeded()
         self._unreadable.discard(lane.key)
@@ -672,7 +672,7 @@ class Fetcher:
             lane.unproven.pop(partition, None)
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
-            if assigned is not None and fences.get(assigned.partition) == assigned.stamp and assigned.awaits_records:
+            if assigned is not None and fences.get(assigned.partition) == assigned.fence and assigned.awaits_records:
                 table.changed[assigned] = None
                 self._take(node_id, assigned, fetched, arrival, now)
                 if assigned.undecoded is not None:
@@ -795,7 +795,7 @@ class Fetcher:
 
     def _decode_some(self, partitions: Sequence[AssignedPartition], now: float) -> bool:
         """Whether the turn is over before these are."""
-        room, left = decoding_room(self._context.config, self._held()), _TURN_BYTES
+        room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
         todo = deque([*partitions[start:], *partitions[:start]])
@@ -809,7 +809,9 @@ class Fetcher:
                 todo.append(assigned)
         return bool(todo)
 
-    def _decode_piece(self, assigned: AssignedPartition, undecoded: Undecoded, room: DecodingRoom, now: float) -> int:
+    def _decode_piece(
+        self, assigned: AssignedPartition, undecoded: Undecoded, room: DecodingCapacity, now: float
+    ) -> int:
         """Returns what the work counts for, or 0: there is no room."""
         free, alone = room.of(assigned)
         target = min(room.share - assigned.nbytes, _TURN_BYTES)
@@ -856,7 +858,7 @@ class Fetcher:
 
     def _partition_failed(self, assigned: AssignedPartition, code: int, now: float) -> None:
         where = f"{assigned.partition} at offset {assigned.offset}"
-        error = error_for_code(code, f"fetching {where}: the broker answered with error code {code}")
+        error = error_for_code(code, f"fetching {where}: the broker responded with error code {code}")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.called_out_of_range(assigned)
         elif code in _STALE_METADATA:

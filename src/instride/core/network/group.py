@@ -404,7 +404,7 @@ class Group:
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._membership.stable:
                 self._joining.commit_refused(now)
-                self._membership.told_to_rejoin("a commit was answered with REBALANCE_IN_PROGRESS")
+                self._membership.told_to_rejoin("a commit's response was REBALANCE_IN_PROGRESS")
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
         elif code == ErrorCode.ILLEGAL_GENERATION:
@@ -858,7 +858,7 @@ class Joining:
     # -- what goes wrong
 
     def _request_failed(self, result: object, now: float) -> None:
-        error = result if isinstance(result, Exception) else TypeError(f"unexpected answer {type(result)}")
+        error = result if isinstance(result, Exception) else TypeError(f"unexpected response {type(result)}")
         if not isinstance(error, KafkaError) or not error.retriable:
             self._group.fail(error, now)
             return
@@ -1134,10 +1134,10 @@ class Heartbeats:
             member_id=member.member_id,
             group_instance_id=self._config.group_instance_id,
         )
-        stamp = (member.number, member.generation)
+        fence = (member.number, member.generation)
         # One that is stuck must leave time for another before the session ends.
         timeout = min(self._config.request_timeout, self._config.session_timeout / 2)
-        self._coordinator.send(request, lambda result, then: self._beat(stamp, now, result, then), now, timeout=timeout)
+        self._coordinator.send(request, lambda result, then: self._beat(fence, now, result, then), now, timeout=timeout)
         return float("inf")
 
     def _next(self, now: float) -> float:
@@ -1148,19 +1148,19 @@ class Heartbeats:
         kept = self._due + interval
         return kept if kept > now else now + interval
 
-    def _beat(self, stamp: tuple[int, int], sent: float, result: api.Response | Exception, now: float) -> None:
+    def _beat(self, fence: tuple[int, int], sent: float, result: api.Response | Exception, now: float) -> None:
         member = self._membership
         self._in_flight = False
         self._context.touch()
         if isinstance(result, Exception):
-            member.unheard = stamp[0] == member.number
+            member.unheard = fence[0] == member.number
             self._coordinator.lost(result)
             return
-        if not isinstance(result, api.HeartbeatResponse) or stamp[0] != member.number:
+        if not isinstance(result, api.HeartbeatResponse) or fence[0] != member.number:
             return
         self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
         error = result.error
-        overtaken = stamp[1] != member.generation
+        overtaken = fence[1] != member.generation
         harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.rebalancing or overtaken)
         member.unheard = not (error in (0, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
         if not member.unheard:
@@ -1184,7 +1184,7 @@ class Heartbeats:
             why = f"a heartbeat of group {self._config.group_id!r}: {name_of_code(error)}"
             self._group.fail(error_for_code(error, why), now)
         else:
-            told = f"a heartbeat was answered with {name_of_code(error)}; it is tried again"
+            told = f"a heartbeat's response was {name_of_code(error)}; it is tried again"
             self._context.log(logging.WARNING, told)
 
 

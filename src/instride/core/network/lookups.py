@@ -234,7 +234,7 @@ class Lookups:
         obstacle = lookup.obstacle or self._context.connections.last_error
         if obstacle is None and not self._context.connections.ever_connected:
             obstacle = self._cluster.unreachable()
-        error = KafkaTimeoutError(f"no answer within the timeout; last obstacle: {obstacle or 'none'}")
+        error = KafkaTimeoutError(f"no response within the timeout; last obstacle: {obstacle or 'none'}")
         error.__cause__ = obstacle
         self._end(lookup, error=error)
 

@@ -106,7 +106,7 @@ class Closing:
         if isinstance(event, Unsubscribe) and self._stage is _Stage.COMMITTING:
             self._leave(event, now)
         if isinstance(event, Unsubscribe) and self._stage is _Stage.LEAVING:
-            self._done(KafkaTimeoutError("a new subscription did not wait for the group's answer to leaving"), now)
+            self._done(KafkaTimeoutError("a new subscription did not wait for the group's response to LeaveGroup"), now)
 
     def begin(self, event: Close | Unsubscribe) -> None:
         self._event = event
@@ -121,7 +121,7 @@ class Closing:
         if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
             self._leave(event, now)
         elif self._stage is _Stage.LEAVING and late:
-            unanswered = KafkaTimeoutError("the group's answer to leaving did not come within the timeout")
+            unanswered = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
             self._done(self._failed or unanswered, now)
         return event.deadline
 
@@ -129,7 +129,7 @@ class Closing:
         self._stage = _Stage.LEAVING
         late = now >= event.deadline
         outstanding = self._commits.anything_outstanding()
-        error = KafkaTimeoutError("commits were not answered within the timeout") if late and outstanding else None
+        error = KafkaTimeoutError("commits had no response within the timeout") if late and outstanding else None
         self._failed = error
         leave = None if isinstance(event, Unsubscribe) else event.leave
         if leave is False:
@@ -159,7 +159,7 @@ class Closing:
         if isinstance(event, Close):
             self._coordinator.move(CoordinatorInput.CLOSED)
             self._context.connections.close_all(now)
-            unanswered = ConsumerClosedError("the consumer was closed before this was answered")
+            unanswered = ConsumerClosedError("the consumer was closed before this was done")
             self._commits.close(unanswered)
             self._lookups.close(unanswered)
         self._context.deliver(CallCompleted(call=event.call, error=error))

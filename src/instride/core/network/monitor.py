@@ -66,15 +66,15 @@ __all__ = ["Monitor", "Phase", "Phases", "STEPS", "Step", "WatchedGroup"]
 
 class Phase(Enum):
     QUIET = "no rebalance is under way, as far as this member knows"
-    JOINING = "until Join is answered"
-    SYNCING = "until Sync is answered"
+    JOINING = "until the Join response"
+    SYNCING = "until the Sync response"
     TAKING = "until a poll takes the assignment"
 
 
 class Step(Enum):
     STARTED = "the first join"
-    JOINED = "Join was answered"
-    SYNCED = "Sync was answered"
+    JOINED = "the Join response came"
+    SYNCED = "the Sync response came"
     AGAIN = "the sync was refused"
     TAKEN = "a poll took the assignment"
     SUPERSEDED = "the next join began before"

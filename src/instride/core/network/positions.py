@@ -551,7 +551,7 @@ def _is_passing(error: object) -> bool:
 
 def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:
     """The partitions that have not changed since the request."""
-    return [table[tp] for tp, stamp in fences.items() if tp in table and table[tp].stamp == stamp]
+    return [table[tp] for tp, fence in fences.items() if tp in table and table[tp].fence == fence]
 
 
 def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences, error: str) -> None:
@@ -564,7 +564,7 @@ def _asked(partitions: list[AssignedPartition]) -> Fences:
     """They are asked for now, as they are."""
     for assigned in partitions:
         assigned.asking = True
-    return {assigned.partition: assigned.stamp for assigned in partitions}
+    return {assigned.partition: assigned.fence for assigned in partitions}
 
 
 def _reset_position(config: ConsumerConfig) -> int | None:

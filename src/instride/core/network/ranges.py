@@ -108,7 +108,7 @@ class LogEnds:
         return min(wake, self._requests.poll(ready, self._ask, now))
 
     def _ask(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
-        fences = {assigned.partition: assigned.stamp for assigned in partitions}
+        fences = {assigned.partition: assigned.fence for assigned in partitions}
         timestamps = dict.fromkeys(fences, LATEST)
         request = list_offsets(self._context, timestamps, self._requests.leader_epochs(partitions))
         self._requests.send(node_id, request, partial(self._on_response, node_id, fences), now)
@@ -123,7 +123,7 @@ class LogEnds:
         table = self._held()
         for tp, listed in result.offsets.items():
             assigned = table.get(TopicPartition(*tp))
-            if assigned is None or fences.get(assigned.partition) != assigned.stamp or not assigned.awaits_records:
+            if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
                 continue
             assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
             if listed.error:

@@ -18,7 +18,7 @@ from instride.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
-from instride.errors.told import quoted_from
+from instride.errors.quoting import quoted_from
 from instride.wire.sasl.messages import (
     SaslAuthenticate,
     SaslAuthenticateResponse,

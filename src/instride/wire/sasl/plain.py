@@ -27,5 +27,5 @@ class Plain:
 
     def response(self, challenge: bytes) -> bytes | None:
         if challenge:
-            raise AuthenticationError("the broker answered PLAIN with a challenge, which PLAIN does not have")
+            raise AuthenticationError("the broker responded to PLAIN with a challenge, which PLAIN does not have")
         return None
