@@ -22,8 +22,8 @@ from instride.config import (
     config_from_settings,
 )
 from instride.core.application.committing import Offsets
+from instride.core.application.deserializing import Read
 from instride.core.application.partition import PollResult
-from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors

@@ -15,10 +15,10 @@ from instride.commits import CommitResult
 from instride.config import ConsumerConfig, RunningSettings, changed_while_running
 from instride.core.application.calls import Call
 from instride.core.application.committing import Offsets
+from instride.core.application.deserializing import Read
 from instride.core.application.machine import ApplicationMachine
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import PollResult
-from instride.core.application.reading import Read
 from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, KafkaError, WakeupError
 from instride.interceptors import Interceptors

@@ -11,9 +11,9 @@ import pytest
 from instride.commits import CommitSnapshot
 from instride.core.application import committing
 from instride.core.application.calls import Write
-from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import OwnedPartition
 from instride.core.application.polling import Poller
+from instride.core.application.revoke_lists import RevokeLists
 from instride.core.lease import Lease
 from instride.core.network import commits as commits_module
 from instride.core.network.assigned_partitions import AssignedPartition

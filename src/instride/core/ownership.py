@@ -4,9 +4,9 @@ There is one machine for each partition and assignment epoch. The story, and the
 
 1. The group assigns the partition: OWNED. Polls return its records. (`core/network/assignment.py`)
 2. The group requests the revocation, or an eager member is to join: REVOKE_NEXT. Polls return no more records of it.
-   (`core/network/assignment.py` sends the event, `core/application/lists.py` takes it)
-3. The application delays it (`delay_revoke`): REVOKE_THEREAFTER, until the next poll. (`core/application/lists.py`)
-4. The next poll starts, and nobody delayed it: COMPLETING. (`core/application/lists.py`)
+   (`core/network/assignment.py` sends the event, `core/application/revoke_lists.py` takes it)
+3. The application delays it (`delay_revoke`): REVOKE_THEREAFTER, until the next poll. (the same file)
+4. The next poll starts, and nobody delayed it: COMPLETING. (`core/application/revoke_lists.py`)
 5. The last commits have their results, and the listener has returned: REVOKED. The member joins without the partition.
    (`core/network/assignment.py`, `core/network/group.py`)
 6. The group assigns it again before step 4: OWNED, as if nothing had happened. (`core/network/assignment.py`)

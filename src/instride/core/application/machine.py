@@ -18,11 +18,11 @@ from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.core.application import closing, committing, lookup_calls, seeking, subscribing
 from instride.core.application.calls import Call, Wait
+from instride.core.application.deserializing import Read
 from instride.core.application.drain import drain
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery, OwnedPartition, PollResult
 from instride.core.application.polling import Poller
-from instride.core.application.reading import Read
 from instride.core.application.state import ApplicationState, OnCommit
 from instride.core.events import (
     ApplicationEvent,

@@ -32,10 +32,10 @@ from typing import assert_never
 
 from instride.core.application.calls import Call, Wait, Write, at_once
 from instride.core.application.committing import auto_commit_due, commit_before_release, next_auto_commit
+from instride.core.application.deserializing import Read, next_retry, read_taken, retry_unreadable
 from instride.core.application.drain import apply_early, drain
 from instride.core.application.inbox import Change, Completion
 from instride.core.application.partition import Delivery, OwnedPartition, PollResult
-from instride.core.application.reading import Read, next_retry, read_taken, retry_unreadable
 from instride.core.application.seeking import reset_due, restarted
 from instride.core.application.state import ApplicationState, Callback
 from instride.core.events import (

@@ -12,9 +12,9 @@ from instride.config import ConsumerConfig
 from instride.core.application.calls import Write, at_once
 from instride.core.application.fairness import Greedy, Proportional
 from instride.core.application.inbox import Inbox
-from instride.core.application.lists import RevokeLists
 from instride.core.application.ownership_view import OwnershipView
 from instride.core.application.partition import OwnedPartition
+from instride.core.application.revoke_lists import RevokeLists
 from instride.core.events import ApplicationEvent, BackgroundEvent, CallCompleted
 from instride.core.lease import Lease
 from instride.core.ownership import RebalanceProtocol

@@ -14,9 +14,9 @@ from instride.commits import CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.core.application.calls import Call, Wait
+from instride.core.application.deserializing import Read
 from instride.core.application.ownership_view import Reason
 from instride.core.application.partition import Delivery
-from instride.core.application.reading import Read
 from instride.core.ownership import Ownership
 from instride.listeners import RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition

@@ -16,8 +16,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from instride.core.application.lists import RevokeLists
 from instride.core.application.partition import Delivery, OwnedPartition, Unreadable
+from instride.core.application.revoke_lists import RevokeLists
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord, TopicPartition
 
