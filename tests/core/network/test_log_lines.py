@@ -34,7 +34,7 @@ def test_an_outage_is_a_line_in_half_a_minute_and_its_end_another() -> None:
     assert 1 <= len(warnings) <= 2, "of the broker, and of the bootstrap server"
     script.reachable = True
     script.pass_time(5.0)
-    (again,) = [text for text in lines(script, logging.INFO) if text.startswith("metadata is answered again")]
+    (again,) = [text for text in lines(script, logging.INFO) if text.startswith("metadata is available again")]
     assert again.endswith(" s")
 
 
