@@ -23,6 +23,7 @@ from instride import ConsumerRecord, OffsetAndMetadata, Processor, TopicPartitio
 from instride.deserializers import RecordReader
 from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan, Order
+from instride.processing.lifespan import AsyncLifespan, SyncLifespan
 from instride.processing.workers import LoopWorkers, ThreadWorkers
 
 PARTITIONS, KEYS, HANDLER = 12, 10_000, 0.005
@@ -158,15 +159,16 @@ def own_cost(form: str, order: Order, count: int) -> float:
         attention=lambda: None,
         wants_attention=lambda: False,
         dead_letters=None,
+        output=None,
         group="g",
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     workers: ThreadWorkers | LoopWorkers = (
-        ThreadWorkers(desk, lambda record: None, None, 32)
+        ThreadWorkers(desk, lambda record: None, None, 32, SyncLifespan())
         if form == "threads"
-        else LoopWorkers(desk, _nothing, None, 32, loop, None)
+        else LoopWorkers(desk, _nothing, None, 32, loop, None, AsyncLifespan(lambda _: None))
     )
     for number in range(PARTITIONS):
         engine.locate(TopicPartition("t", number), OffsetAndMetadata(offset=0))
