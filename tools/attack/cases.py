@@ -37,8 +37,9 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
-    any_error: of ours may be raised. damages: of the network between, which `damaged` of all suffers. good_after:
-    seconds after which there are none any more; then all that was `written` of each partition that flows is read from
+    any_error: of ours may be raised. returned: bytes of one poll's records: they are the user's, and not counted.
+    damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
+    more; then all that was `written` of each partition that flows is read from
     its beginning. Until then each value is one that was written, where `written` says how many.
     """
 
@@ -69,6 +70,7 @@ class Case:
     damaged: float = 0.1
     topic: str = "t"
     any_error: bool = False
+    returned: int = 0
     written: int = 0
     good_after: float = 0.0
     known: str = ""
@@ -211,7 +213,8 @@ class HeaderBombs(Broker):
     values=False,
     seconds=4.0,
     most_seconds=60.0,
-    settings={"max_poll_records": 1},
+    settings={"max_poll_records": 20},
+    returned=60_000_000,
 )
 class LargeValues(Broker):
     partitions, end = 50, 1_000_000_000
