@@ -213,8 +213,10 @@ def test_what_is_cancelled_leaves_no_thread_and_no_member(
         task = asyncio.create_task(getattr(consumer, cancelled)())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:  # on a busy machine it may have ended in these two turns of the loop
             await task
         if cancelled == "close":
             with pytest.raises(ConsumerClosedError):

@@ -25,13 +25,18 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture(scope="module", params=list(VERSIONS))
-def kafka(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
-    """In place of the run's broker: one of each version."""
+def instride_kafka(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
+    """In place of the run's broker, and so where topics are made: one of each version."""
     if request.param == KAFKA_VERSION:
-        yield request.getfixturevalue("kafka")
+        yield request.getfixturevalue("instride_kafka")
         return
     with LocalKafka(version=request.param) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def kafka(instride_kafka: LocalKafka) -> LocalKafka:
+    return instride_kafka
 
 
 @pytest.mark.requirement("surface/versions")
