@@ -84,7 +84,9 @@ def test_members_come_and_go_and_every_record_is_handled_once(
         handled.wait_for(100)
         with processor.running(**settings(kafka, group, client_id="b")) as second:
             until(second.consumer.holdings)
-            written += fill(kafka, topic, dict.fromkeys(range(PARTITIONS), 100), start=300)  # work for both, however fast
+            written += fill(
+                kafka, topic, dict.fromkeys(range(PARTITIONS), 100), start=300
+            )  # work for both, however fast
             handled.wait_for(len(written) - 100)
         handled.wait_for(len(written))
     assert sorted(handled.records) == sorted(written)

@@ -79,8 +79,9 @@ def attack(apps: Apps, kafka: LocalKafka, topic: str, out: Path, kind: str, faul
     assert (out.parent / "gate").with_suffix(".failed").exists(), "the function never failed"
 
 
-# The one that is killed comes last: else its Spark would have to be started again.
-@pytest.mark.parametrize(("kind", "fault"), [("iceberg", "SIGSTOP"), ("delta", "SIGKILL")])
+# The one that is killed comes last: else its Spark would have to be started again. A driver that is stopped within a
+# transaction of SQLite, Iceberg's catalogue here, locks the catalogue for the others: there the driver is killed.
+@pytest.mark.parametrize(("kind", "fault"), [("delta", "SIGSTOP"), ("iceberg", "SIGKILL")])
 def test_two_drivers_one_of_which_is_gone_between_data_and_commit(
     apps: Apps, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, kind: str, fault: str
 ) -> None:
