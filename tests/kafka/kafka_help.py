@@ -28,8 +28,10 @@ __all__ = [
     "ids",
     "poll_until",
     "ranges_until",
+    "settings",
     "told_of_writes",
     "tps",
+    "until",
 ]
 
 PATIENCE: Final = 60.0
@@ -90,6 +92,19 @@ def ids(records: Iterable[ConsumerRecord]) -> list[tuple[int, int]]:
         assert record.value == f"{record.partition}:{record.offset}".encode()
         found.append((record.partition, record.offset))
     return found
+
+
+def settings(kafka: LocalKafka, group: str, **more: Any) -> Any:
+    """Of a member of the group that hears of a rebalance soon."""
+    return {"bootstrap_servers": kafka.bootstrap_servers, "group_id": group, **QUICK, **more}
+
+
+def until(done: Callable[[], object]) -> None:
+    """Until that is true, which others bring about."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)
 
 
 def poll_until(consumer: Consumer, count: int, *, timeout: float = PATIENCE) -> list[ConsumerRecord]:

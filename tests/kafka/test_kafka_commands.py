@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sysconfig
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_help import PATIENCE, QUICK, fill, tps
+from kafka_help import PATIENCE, fill, settings, tps, until
 from typer.testing import CliRunner
 
 from instride import Consumer, ConsumerRecord, OutputRecord, Processor
@@ -20,17 +19,6 @@ from instride.cli._app import app
 from instride.testing import LocalKafka
 
 INSTRIDE = Path(sysconfig.get_path("scripts")) / "instride"
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
-
-
-def settings(kafka: LocalKafka, group: str, **more: Any) -> Any:
-    return {"bootstrap_servers": kafka.bootstrap_servers, "group_id": group, **QUICK, **more}
 
 
 def read(kafka: LocalKafka, topic: str, partitions: int, count: int) -> list[ConsumerRecord[Any, Any]]:

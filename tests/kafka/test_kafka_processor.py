@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kafka_help import PATIENCE, QUICK, fill, tps
+from kafka_help import PATIENCE, fill, settings, tps, until
 
 from instride import Consumer, ConsumerRecord, OutputRecord, Processor, Retry, SkipRecord, TopicPartition
 from instride.testing import LocalKafka
@@ -36,17 +36,6 @@ class Handled:
     def wait_for(self, count: int) -> None:
         with self._news:
             assert self._news.wait_for(lambda: len(self.records) >= count, PATIENCE), f"only {len(self.records)} came"
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.01)
-
-
-def settings(kafka: LocalKafka, group: str, **more: Any) -> Any:
-    return {"bootstrap_servers": kafka.bootstrap_servers, "group_id": group, **QUICK, **more}
 
 
 def committed(kafka: LocalKafka, group: str, *partitions: TopicPartition) -> dict[int, int | None]:

@@ -39,7 +39,7 @@ _LONGEST_FRAME = 64 << 20
 
 
 class _Silent(Broker):
-    """Its answers are asked for one by one; nothing listens."""
+    """Each response is made when the test calls for it; no socket listens."""
 
     port = 9092
 

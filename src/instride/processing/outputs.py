@@ -1,8 +1,8 @@
 """What a handler returns for the output topic.
 
 Laws
-1. Nothing is written before the handler has returned. The attempt ends well when all of it is acknowledged; what is not
-   fails the attempt, so that the handler is called again.
+1. Nothing is written before the handler has returned. The attempt ends well when every output is acknowledged. One
+   that is not fails the attempt, so that the handler is called again.
 2. Whoever produces it says when it is acknowledged: by returning, or by a future or an awaitable that ends.
 """
 

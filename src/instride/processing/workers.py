@@ -51,7 +51,7 @@ def produce_all(
 
 
 def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
-    """For plain handlers. What is not acknowledged is tried again."""
+    """For plain handlers. An attempt with an output that is not acknowledged is tried again."""
     error: BaseException | None = None
     try:
         produce_all(produce, [desk.letter(task)], _ACKNOWLEDGED)
