@@ -35,7 +35,11 @@ public class Peer {
                 public void onPartitionsAssigned(Collection<TopicPartition> partitions) { }
 
                 public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
-                    consumer.commitSync();
+                    try {
+                        consumer.commitSync();
+                    } catch (RebalanceInProgressException e) {
+                        // It closes amid a rebalance. What the last turn returned was committed by that turn.
+                    }
                 }
 
                 public void onPartitionsLost(Collection<TopicPartition> partitions) {

@@ -3,9 +3,13 @@
 import json
 import os
 import sys
-from typing import Any
+import time
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+REVOKE_SECONDS: Final = 5.0
+"""For as long a revoke tries to commit: between a member's join and its sync, the broker refuses each commit."""
 
 
 def main(servers: str, group: str, topic: str, name: str, settings: str) -> None:
@@ -24,7 +28,9 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
             consumer.unassign()
 
     def on_revoke(consumer: Any, partitions: list[Any]) -> None:
-        commit(consumer)
+        deadline = time.monotonic() + REVOKE_SECONDS
+        while not committed(consumer) and time.monotonic() < deadline:
+            time.sleep(0.05)
         let_go(consumer, partitions)
 
     def on_lost(consumer: Any, partitions: list[Any]) -> None:
@@ -44,25 +50,28 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
     }
     consumer = Consumer({key: value for key, value in chosen.items() if value is not None})
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+    uncommitted = False
     for command in sys.stdin:
         if command.split() == ["close"]:
             consumer.close()
             return
         messages = [each for each in consumer.consume(100, 0.05) if each.error() is None]
-        if messages:
-            commit(consumer)
+        if messages or uncommitted:
+            uncommitted = not committed(consumer)
         seen = ",".join(f"{each.partition()}:{each.offset()}" for each in messages)
         owned = ",".join(str(each.partition) for each in consumer.assignment())
         print(f"{seen}|{owned}|{','.join(map(str, lost))}", flush=True)
         lost.clear()
 
 
-def commit(consumer: Any) -> None:
-    """A commit that a rebalance refuses is made up for by the next, or by that of the revoke."""
+def committed(consumer: Any) -> bool:
+    """False where a rebalance refuses the commit: the next turn tries again."""
     try:
         consumer.commit(asynchronous=False)
     except KafkaException as error:
         print("commit:", error, file=sys.stderr, flush=True)
+        return bool(error.args[0].code() != KafkaError.REBALANCE_IN_PROGRESS)
+    return True
 
 
 main(*sys.argv[1:])

@@ -8,14 +8,15 @@ import json
 import logging
 import os
 import sys
+import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, Final
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, RebalanceInProgressError
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 
@@ -27,8 +28,10 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-POLL_MS = 3000
-TURN_SECONDS = 0.1
+POLL_MS: Final = 3000
+TURN_SECONDS: Final = 0.1
+CLOSE_SECONDS: Final = 5.0
+"""For as long a close tries to commit: between a member's join and its sync, the broker refuses each commit."""
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -77,22 +80,30 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
             seen = ",".join(f"{each.partition}:{each.offset}" for each in records)
             owned = ",".join(str(each.partition) for each in listener.owned)
             print(f"{seen}|{owned}|{','.join(map(str, lost))}", flush=True)
-        pool.submit(consumer.close).result()
+        pool.submit(close, consumer).result()
 
 
 def poll(consumer: KafkaConsumer) -> list[Any]:
     records = [each for batch in consumer.poll(timeout_ms=POLL_MS).values() for each in batch]
-    if records:
-        commit(consumer)
+    committed(consumer)  # also where nothing came: a rebalance may have refused the last commit
     return records
 
 
-def commit(consumer: KafkaConsumer) -> None:
-    """A commit that a rebalance refuses is made up for by the next."""
+def close(consumer: KafkaConsumer) -> None:
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while not committed(consumer) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    consumer.close()
+
+
+def committed(consumer: KafkaConsumer) -> bool:
+    """False where a rebalance refuses the commit."""
     try:
         consumer.commit()
     except KafkaError as error:
         logging.warning("commit: %s", error)
+        return not isinstance(error, RebalanceInProgressError)
+    return True
 
 
 main(*sys.argv[1:])

@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sort"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -20,6 +22,8 @@ type member struct {
 	sync.Mutex
 	owned map[int32]bool
 	lost  []string
+
+	uncommitted bool // only of the turns: the last commit is to be tried again
 }
 
 func (m *member) assigned(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
@@ -80,12 +84,21 @@ func balancers(names string) []kgo.GroupBalancer {
 }
 
 // A commit behind a join that is under way is answered when that ends, which may wait for another's turn: so it is
-// given up soon, and made up for when its partition is revoked, or by the next.
-func commit(send func(context.Context) error) {
+// given up soon, and the next turn tries again, or the revoke of its partition. False where it is to be tried again.
+func committed(client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	if err := send(ctx); err != nil {
+	err := client.CommitUncommittedOffsets(ctx)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "commit:", err)
+	}
+	return !errors.Is(err, kerr.RebalanceInProgress) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// Between a member's join and its sync, the broker refuses each commit: a revoke tries ten times.
+func revoked(client *kgo.Client) {
+	for tries := 0; !committed(client) && tries < 10; tries++ {
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -97,8 +110,8 @@ func turn(client *kgo.Client, m *member) string {
 	for _, record := range records {
 		seen = append(seen, fmt.Sprintf("%d:%d", record.Partition, record.Offset))
 	}
-	if len(records) > 0 { // no rebalance is let through before AllowRebalance
-		commit(func(ctx context.Context) error { return client.CommitRecords(ctx, records...) })
+	if len(records) > 0 || m.uncommitted { // no rebalance is let through before AllowRebalance
+		m.uncommitted = !committed(client)
 	}
 	client.AllowRebalance()
 	return m.answer(seen)
@@ -125,7 +138,7 @@ func main() {
 		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.OnPartitionsAssigned(m.assigned),
 		kgo.OnPartitionsRevoked(func(_ context.Context, c *kgo.Client, p map[string][]int32) {
-			commit(c.CommitUncommittedOffsets)
+			revoked(c)
 			m.gone(p, false)
 		}),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { m.gone(p, true) }),
