@@ -15,7 +15,7 @@ from instride.core.events import (
     Polled,
     Unsubscribe,
 )
-from instride.errors import FencedInstanceIdError
+from instride.errors import FencedInstanceIdError, TransportError
 from instride.wire import api
 
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID = 25, 22, 27, 82
@@ -102,6 +102,82 @@ def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type
     script.pass_time(60.0)
     assert "JoinGroup" not in script.waits(), "its successor would be fenced in turn"
     assert "LeaveGroup" not in script.waits()
+
+
+def joining_again(script: NetworkScript) -> None:
+    """Its first Join, which names no member id, is given up before its response: it may arrive after the second."""
+    script.subscribe()
+    assert script.asked(api.JoinGroup).member_id == ""
+    script.do(Unsubscribe(call=1, deadline=script.now + 30))
+    script.subscribe()
+    assert script.asked(api.JoinGroup).member_id == ""
+
+
+def fence(script: NetworkScript, where: type[api.Request]) -> None:
+    """The broker says to this request that another one has the instance id."""
+    if where is not api.JoinGroup:
+        script.join(1)
+    if where in (api.Heartbeat, api.OffsetCommit):
+        script.sync(0)
+        script.do(PartitionsAssigned(generation=1))
+    if where is api.OffsetCommit:
+        script.commit({0: 3})
+        script.committed(FENCED_INSTANCE_ID)
+    elif where is api.Heartbeat:
+        script.heartbeat(FENCED_INSTANCE_ID)
+    elif where is api.SyncGroup:
+        script.response(api.SyncGroup, api.SyncGroupResponse(error=FENCED_INSTANCE_ID))
+    else:
+        script.response(api.JoinGroup, api.JoinGroupResponse(error=FENCED_INSTANCE_ID))
+
+
+@pytest.mark.requirement("surface/static-membership")
+@pytest.mark.parametrize("where", [api.JoinGroup, api.SyncGroup, api.Heartbeat, api.OffsetCommit])
+def test_a_member_that_its_own_late_join_fences_joins_again(where: type[api.Request]) -> None:
+    """The first Join arrives after the second, and takes its place: no other process has the instance id."""
+    script = NetworkScript(group_instance_id="one", assignors=["range"], heartbeat_interval=1.0)
+    joining_again(script)
+    fence(script, where)
+    assert script.take(ErrorRaised) == []
+    assert all(not isinstance(each, FencedInstanceIdError) for each in commit_errors(script))
+    assert script.asked(api.JoinGroup).member_id == "", "the last one to join without a member id takes the place"
+    assert script.asked(api.JoinGroup).group_instance_id == "one"
+
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=FENCED_INSTANCE_ID))
+    (raised,) = script.take(ErrorRaised)
+    assert isinstance(raised.error, FencedInstanceIdError), "one late Join fences once: now it was another consumer"
+    assert "JoinGroup" not in script.waits()
+
+
+def commit_errors(script: NetworkScript) -> list[Exception | None]:
+    return [error for each in script.take(CallCompleted) for error in (each.error, *each.committed.values())]
+
+
+def test_a_join_whose_connection_broke_may_fence_the_next_one_as_well(script: NetworkScript) -> None:
+    script.subscribe()
+    script.asked(api.JoinGroup)
+    script.response(api.JoinGroup, TransportError("the connection broke"))
+    script.pass_time(script.config.retry_backoff * 2)
+    fence(script, api.JoinGroup)
+    assert script.take(ErrorRaised) == []
+    assert script.asked(api.JoinGroup).member_id == ""
+
+
+def test_a_join_that_cannot_arrive_any_more_excuses_no_fence(script: NetworkScript) -> None:
+    joining_again(script)
+    script.pass_time(script.config.request_timeout + 1.0)
+    fence(script, api.JoinGroup)
+    assert isinstance(script.take(ErrorRaised)[-1].error, FencedInstanceIdError)
+
+
+def test_a_join_that_named_its_member_id_fences_nobody(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.heartbeat(ILLEGAL_GENERATION)
+    assert script.asked(api.JoinGroup).member_id == "me"
+    script.response(api.JoinGroup, TransportError("the connection broke"))
+    script.pass_time(script.config.retry_backoff * 2)
+    script.response(api.JoinGroup, api.JoinGroupResponse(error=FENCED_INSTANCE_ID))
+    assert isinstance(script.take(ErrorRaised)[-1].error, FencedInstanceIdError)
 
 
 def test_a_fenced_answer_to_a_commit_of_an_older_generation_says_nothing_of_this_membership() -> None:

@@ -255,7 +255,8 @@ class Commits:
 
     holds: whether what speaks of this partition, epoch and seek number may be committed.
     completes: whether the revoke of this partition is completing.
-    group_refused: hears of an error code by which the group's coordinator refused a commit, and when.
+    group_refused: hears of an error code by which the group's coordinator refused a commit, and when; returns the code
+    that it takes it for.
     """
 
     def __init__(
@@ -267,7 +268,7 @@ class Commits:
         membership: Membership,
         holds: Callable[[TopicPartition, int, int], bool],
         completes: Callable[[TopicPartition], bool],
-        group_refused: Callable[[int, float], None],
+        group_refused: Callable[[int, float], int],
     ) -> None:
         self._context = context
         self._cluster = cluster
@@ -505,8 +506,8 @@ class Commits:
             self._backoff.failed(now)
         else:
             self._backoff.succeeded()
-        for code in {code for code in codes.values() if code}:
-            self._react(code, sent, now)
+        meant = {code: self._react(code, sent, now) for code in set(codes.values()) if code}
+        codes = {tp: meant.get(code, code) for tp, code in codes.items()}
         # All marks move before anybody is told: who waits for several partitions is told of all of them.
         taken = {tp: sent.entries[tp] for tp, code in codes.items() if not code}
         self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
@@ -527,8 +528,8 @@ class Commits:
         for tp, entry in sent.entries.items():
             self._settle(tp, entry, error)
 
-    def _react(self, code: int, sent: _InFlightCommit, now: float) -> None:
-        """What an error code says of the group or its coordinator."""
+    def _react(self, code: int, sent: _InFlightCommit, now: float) -> int:
+        """What an error code says of the group or its coordinator. Returns the code that it is taken for."""
         if code in _REDISCOVER:
             self._coordinator.lost(error_for_code(code))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID:
@@ -538,7 +539,8 @@ class Commits:
             if self._same(sent):
                 self._group_refused(ErrorCode.REBALANCE_IN_PROGRESS, now)
         elif code in _FENCED and self._same(sent):
-            self._group_refused(code, now)
+            return self._group_refused(code, now)
+        return code
 
     def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
         entry, gone = sent.entries[tp], self._is_gone(tp, code, now)

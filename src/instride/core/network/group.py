@@ -397,10 +397,15 @@ class Group:
         if self.subscribed and self.failed is None:
             self.rejoin(reason)
 
-    def commit_refused(self, code: int, now: float) -> None:
-        """A commit's answer told of the group before a heartbeat did."""
+    def meaning(self, code: int, now: float) -> int:
+        """`Joining`, law 8."""
+        return self._joining.meaning(code, now)
+
+    def commit_refused(self, code: int, now: float) -> int:
+        """A commit's answer told of the group before a heartbeat did. Returns the code that it is taken for."""
         if not self.subscribed:
-            return  # assign(): there is no membership to lose
+            return code  # assign(): there is no membership to lose
+        code = self.meaning(code, now)
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._membership.stable:
                 self._joining.commit_refused(now)
@@ -411,6 +416,7 @@ class Group:
             self.lost("ILLEGAL_GENERATION on a commit", now)
         else:
             self.fail(error_for_code(code, f"a commit of group {self._config.group_id!r}: error code {code}"), now)
+        return code
 
     # -- time
 
@@ -525,6 +531,10 @@ class Joining:
     6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told.
     7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
        `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
+    8. A static member's Join without a member id fences whoever has its instance id when the Join arrives. One that was
+       given up before its response was there may arrive after a later one, and fence this very member. So for each
+       such Join, for request_timeout, one FENCED_INSTANCE_ID is taken for UNKNOWN_MEMBER_ID: it joins again, and the
+       last Join takes the place. Any other one tells of another consumer, and is fatal (KIP-345).
     """
 
     def __init__(
@@ -565,6 +575,8 @@ class Joining:
         self._commit_backoff = context.backoff()
         self._commit_refused_at = float("-inf")
         self._succeeds_itself = False
+        # Until when each Join without a member id that was given up may still arrive.
+        self._late_until: list[float] = []
         self._mixed = False
         cluster.on_update.append(self._metadata_changed)
 
@@ -675,6 +687,8 @@ class Joining:
 
     def _joined(self, number: int, result: api.Response | Exception, now: float) -> None:
         member = self._membership
+        if self._succeeds_itself and isinstance(result, Exception):
+            self._late_until.append(now + self._config.request_timeout)
         if number != member.number:
             return
         member.requesting = False
@@ -869,6 +883,7 @@ class Joining:
     def _refused(self, what: str, code: int, now: float) -> None:
         """An error code on Join or Sync (Java's table)."""
         self._context.log(logging.INFO, f"{what} was answered with {name_of_code(code)}")
+        code = self.meaning(code, now)
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._follow("id", now)
             self._group.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
@@ -884,6 +899,16 @@ class Joining:
             self._learn_what_the_group_uses(now)
         else:
             self._group.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
+
+    def meaning(self, code: int, now: float) -> int:
+        """The error code that one on any request of the group is taken for (law 8)."""
+        self._late_until = [until for until in self._late_until if until > now]
+        if code != ErrorCode.FENCED_INSTANCE_ID or not self._late_until:
+            return code
+        self._late_until.pop(0)
+        told = "FENCED_INSTANCE_ID: an earlier Join of this member may have arrived late; joining again"
+        self._context.log(logging.INFO, told)
+        return ErrorCode.UNKNOWN_MEMBER_ID
 
     def _learn_what_the_group_uses(self, now: float) -> None:
         """Until that is answered no other join is sent, as if this one were still under way."""
@@ -1171,6 +1196,7 @@ class Heartbeats:
             self._refused(error, now, overtaken=overtaken)
 
     def _refused(self, error: int, now: float, *, overtaken: bool) -> None:
+        error = error if overtaken else self._group.meaning(error, now)
         if error in COORDINATOR_MOVED:
             self._coordinator.lost(error_for_code(error))
         elif overtaken:

@@ -342,8 +342,8 @@ class NetworkMachine:
     def _completes(self, partition: TopicPartition) -> bool:
         return self._assignment.completes(partition)
 
-    def _group_refused(self, code: int, now: float) -> None:
-        self._group.commit_refused(code, now)
+    def _group_refused(self, code: int, now: float) -> int:
+        return self._group.commit_refused(code, now)
 
     def _assigned_partitions(self) -> AssignedPartitions:
         return self._assignment.partitions
