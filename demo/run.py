@@ -21,22 +21,45 @@ from typing import Final
 
 from rich.console import Console
 
-from demo.contenders import CONTENDERS
-from demo.events import read_events
 from demo.flights import SCHEMA, source_table
-from demo.history import history
-from demo.page import page
-from demo.recorded import finish, ownerless
-from demo.report import Result, print_report
+from demo.history import History, history_files
+from demo.picture import draw, save
+from demo.report import Result, page, print_report
 from demo.scenario import Contender, Plan, Stage, play
-from demo.timeline import draw, save_png, to_svg
 from demo.verdict import judge, read_written
 from demo.view import View
 from instride.errors import KafkaError
+from instride.spark.parquet import read_files
 from instride.testing import LocalKafka
+from instride.testing.check import check, read_histories, without_owner
 from instride.testing.processes import Processes
 
 __all__ = ["main"]
+
+
+def _plain_files(output: Path) -> list[Path]:
+    """Every finished file; one that is being written has a name that starts with a dot."""
+    return sorted(path for path in output.glob("*.parquet") if not path.name.startswith("."))
+
+
+CONTENDERS: Final = (
+    Contender(
+        name="instride",
+        slug="instride",
+        module="demo.pipeline_member",
+        slow_partition=6,
+        written=read_files,
+        ours=True,
+    ),
+    Contender(
+        name="confluent-kafka",
+        slug="confluent",
+        module="demo.confluent_member",
+        slow_partition=3,
+        written=_plain_files,
+    ),
+)
+"""In the order in which they stand side by side."""
 
 PLAIN_WIDTH: Final = 150
 INTERRUPTED: Final = 130
@@ -124,22 +147,22 @@ def _keeper() -> Iterator[Processes]:
 
 def _result(plan: Plan, contender: Contender, stage: Stage) -> Result:
     written = read_written(contender.written(stage.output), SCHEMA)
-    run = history(read_events(stage.events))
+    events = [each.event for each in read_histories(history_files(stage.histories))]
     return Result(
         name=contender.name,
-        run=run,
-        violations=tuple(finish(stage.events, stage.topic, run.ends)),
-        ownerless=tuple(ownerless(stage.events)),
+        run=History(events),
+        violations=tuple(check(events)),
+        ownerless=tuple(without_owner(events)),
         verdict=judge(written, source_table().slice(0, plan.rows)),
         ours=contender.ours,
     )
 
 
 def _save(results: Sequence[Result], stages: Sequence[Stage], folder: Path) -> None:
-    """The page, the picture, and the event logs that they were made from."""
+    """The page, the picture, and the histories that they were made from."""
     folder.mkdir(parents=True, exist_ok=True)
     figure = draw(results)
-    save_png(figure, folder / "demo.png")
-    (folder / "demo.html").write_text(page(results, to_svg(figure)), encoding="utf-8")
+    (folder / "demo.png").write_bytes(save(figure, "png"))
+    (folder / "demo.html").write_text(page(results, save(figure, "svg")), encoding="utf-8")
     for stage in stages:
-        shutil.copytree(stage.events, folder / stage.folder.name, dirs_exist_ok=True)
+        shutil.copytree(stage.histories, folder / stage.folder.name, dirs_exist_ok=True)

@@ -6,15 +6,17 @@
     all flights have been sent and worked on -> A leaves
 
 Laws
-1. The scenario waits for what the event logs say, never for a time alone; each wait has an end, and then an
-   error.
+1. The scenario waits for what the history says, never for a time alone; each wait has an end, and then an error.
 2. Both kinds get the same flights at the same pace, and the same flight takes long. The last tenth of the flights waits
    until B owns something, and B stays until it has worked on some, however slow the machine is.
-3. However it ends, the source has stopped and every member has left or was asked to when `play` returns.
+3. However it ends, the source has stopped and every member has left or was asked to when `play` returns. A member that
+   ends before it was asked to is an error that shows the end of its log.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,17 +24,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from demo.board import Board
-from demo.events import EventLog, EventTail, now
-from demo.flights import FLIGHTS, Flight, flights
+from demo.flights import FLIGHTS, Flight, flights, partition_of, send
+from demo.history import History, HistoryTail, Note, recorder
 from demo.member import MemberSettings
-from demo.members import DemoError, Members
-from demo.partitioner import partition_of
-from demo.produce import produce
 from demo.view import View
+from instride.errors import KafkaError
+from instride.net.clock import now
+from instride.records import TopicPartition
 from instride.testing.processes import Processes
+from instride.testing.recording import Recorder
 
-__all__ = ["Contender", "Plan", "Stage", "play", "slow_flight"]
+__all__ = ["Contender", "DemoError", "Plan", "Stage", "play", "slow_flight"]
 
 TICK_SECONDS: Final = 0.2
 START_SECONDS: Final = 240.0  # two Sparks beside each other on a busy machine
@@ -40,6 +42,11 @@ STEP_SECONDS: Final = 60.0
 LEAVE_SECONDS: Final = 4.0
 LAST_PART: Final = 0.9
 """The flights after this part of all wait for B."""
+LOG_LINES: Final = 25
+
+
+class DemoError(KafkaError):
+    """The demo cannot go on: a member ended, or did not come to where it should be in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +89,8 @@ class Stage:
     folder: Path
 
     @property
-    def events(self) -> Path:
-        return self.folder / "events"
+    def histories(self) -> Path:
+        return self.folder / "histories"
 
     @property
     def output(self) -> Path:
@@ -94,19 +101,17 @@ def slow_flight(plan: Plan, partition: int) -> tuple[int, int]:
     """Row and offset of the first flight of the partition after `slow_after` of all. DemoError if there is none."""
     start, offset = round(plan.rows * plan.slow_after), 0
     for flight in flights(plan.rows):
-        if partition_of(flight.key, plan.partitions) != partition:
-            continue
-        if flight.row >= start:
-            return flight.row, offset
-        offset += 1
+        if partition_of(flight.key, plan.partitions) == partition:
+            if flight.row >= start:
+                return flight.row, offset
+            offset += 1
     raise DemoError(f"no flight from row {start} to {plan.rows} is in partition {partition}")
 
 
 def play(plan: Plan, contender: Contender, stage: Stage, processes: Processes, view: View) -> None:
-    """Play the scenario to its end. DemoError if a member fails or a step does not come."""
-    members = Members(processes, contender.slug)
-    with EventLog(stage.events, "scenario") as log, _Source(plan, stage) as source:
-        run = _Run(plan, contender, stage, members, source, log, view)
+    """Play the scenario to its end, which ends its history too. DemoError if a member fails or a step does not come."""
+    with recorder(stage.histories, stage.topic, "scenario") as history, _Source(plan, stage, history) as source:
+        run = _Run(plan, contender, stage, processes, source, history, view)
         try:
             run.start_members()
             run.join("A")
@@ -118,24 +123,19 @@ def play(plan: Plan, contender: Contender, stage: Stage, processes: Processes, v
             run.leave("B")
             run.drain()
             run.leave("A")
+            run.end()
         except BaseException:
-            _all_leave(members)
+            run.all_leave()
             raise
-
-
-def _all_leave(members: Members) -> None:
-    members.ask_all_to_leave()
-    deadline = time.monotonic() + LEAVE_SECONDS
-    while members.running() and time.monotonic() < deadline:
-        time.sleep(TICK_SECONDS)
 
 
 class _Source:
     """Sends the flights from a thread of its own, at the plan's pace."""
 
-    def __init__(self, plan: Plan, stage: Stage) -> None:
+    def __init__(self, plan: Plan, stage: Stage, history: Recorder) -> None:
         self._plan = plan
         self._stage = stage
+        self._history = history
         self._stop = threading.Event()
         self._last_part = threading.Event()
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
@@ -160,22 +160,22 @@ class _Source:
     def _flights(self) -> Iterator[Flight]:
         last_part = round(LAST_PART * self._plan.rows)
         for flight in flights(self._plan.rows):
-            while flight.row >= last_part and not self._last_part.wait(TICK_SECONDS):
-                if self._stop.is_set():
-                    return
+            while flight.row >= last_part and not self._stop.is_set() and not self._last_part.wait(TICK_SECONDS):
+                pass
+            if self._stop.is_set():
+                return
             yield flight
 
     def _run(self) -> None:
         try:
-            with EventLog(self._stage.events, "source") as log:
-                self.sent = produce(
-                    self._flights(),
-                    bootstrap_servers=self._stage.bootstrap_servers,
-                    topic=self._stage.topic,
-                    rows_per_second=self._plan.rows / self._plan.seconds,
-                    delivered=log.produced,
-                    running=lambda: not self._stop.is_set(),
-                )
+            self.sent = send(
+                self._flights(),
+                bootstrap_servers=self._stage.bootstrap_servers,
+                topic=self._stage.topic,
+                partitions=self._plan.partitions,
+                rows_per_second=self._plan.rows / self._plan.seconds,
+                sent=lambda partition, end: self._history.add("source", Note.SENT, partition, end),
+            )
         except Exception as error:  # noqa: BLE001 - raised again where the scenario waits
             self.error = error
 
@@ -188,44 +188,48 @@ class _Run:
         plan: Plan,
         contender: Contender,
         stage: Stage,
-        members: Members,
+        processes: Processes,
         source: _Source,
-        log: EventLog,
+        history: Recorder,
         view: View,
     ) -> None:
         self._plan = plan
         self._contender = contender
         self._stage = stage
-        self._members = members
+        self._processes = processes
         self._source = source
-        self._log = log
+        self._recorder = history
         self._view = view
-        self._tail = EventTail(stage.events)
+        self._tail = HistoryTail(stage.histories)
         self._slow_offset = -1
-        self.board = Board(plan.partitions)
+        self._started: list[str] = []
+        self._asked: set[str] = set()
+        self._history = History()
+
+    # -- the steps
 
     def start_members(self) -> None:
         slow, self._slow_offset = slow_flight(self._plan, self._contender.slow_partition)
         for app in ("A", "B"):
-            self._members.start(self._contender.module, self._settings(app, slow))
-        self._until(
-            lambda: self.board.phases.keys() >= {"A", "B"}, "the start of both processes", seconds=START_SECONDS
-        )
+            command = [sys.executable, "-m", self._contender.module, self._settings(app, slow).argument()]
+            self._processes.start(self._name(app), command, self._log(app))
+            self._started.append(app)
+        self._until(lambda: self._history.ready >= {"A", "B"}, "the start of both processes", seconds=START_SECONDS)
 
     def join(self, app: str) -> None:
-        self._log.mark(f"{app} joins")
+        self._recorder.add("scenario", Note.MARK, f"{app} joins")
         self._join_file(app).touch()
-        if app == "A":
-            everything = list(range(self._plan.partitions))
-            self._until(lambda: self.board.owned_by("A") == everything, "A to own every partition")
-        else:
-            self._until(lambda: bool(self.board.owned_by(app)), f"{app} to own something")
+        wanted = self._plan.partitions if app == "A" else 1
+        self._until(lambda: len(self._history.owned_by(app)) >= wanted, f"{app} to own {wanted} partitions or more")
 
     def slow_flight(self) -> None:
         """Until A is at work for a second on the flight that takes long."""
         slow, offset = self._contender.slow_partition, self._slow_offset
         self._until(
-            lambda: any(job.t < now() - 1.0 for job in self.board.running_at(slow, offset)),
+            lambda: any(
+                each.partition == slow and each.first <= offset < each.last and each.start < now() - 1.0
+                for each in self._history.running.values()
+            ),
             "A to meet the flight that takes long",
             seconds=self._plan.seconds + STEP_SECONDS,
         )
@@ -234,38 +238,76 @@ class _Run:
         """B owns something; let it work for a while."""
         end = now() + self._plan.stay_seconds
         self._until(
-            lambda: now() >= end and self.board.rows_by["B"] > 0,
+            lambda: now() >= end and any(each.app == "B" for each in self._history.done),
             "B to work on flights",
             seconds=self._plan.stay_seconds + STEP_SECONDS,
         )
 
     def leave(self, app: str) -> None:
-        self._log.mark(f"{app} leaves")
-        self._members.ask_to_leave(app)
-        self._until(lambda: app not in self._members.running(), f"{app} to leave")
+        self._recorder.add("scenario", Note.MARK, f"{app} leaves")
+        self._ask_to_leave(app)
+        self._until(lambda: app not in self._running(), f"{app} to leave")
 
     def drain(self) -> None:
         """Until every flight has been sent, worked on and committed."""
-        self._until(
-            lambda: self._source.sent is not None and self.board.lag == 0 and not self.board.jobs,
-            "every flight to be worked on",
-            seconds=self._plan.seconds + 2 * STEP_SECONDS,
-        )
+        self._until(self._is_drained, "every flight to be worked on", seconds=self._plan.seconds + 2 * STEP_SECONDS)
         if self._source.sent != self._plan.rows:
             raise DemoError(f"{self._source.sent} flights were sent, not {self._plan.rows}")
+
+    def _is_drained(self) -> bool:
+        lag = sum(map(self._history.lag, range(self._plan.partitions)))
+        return self._source.sent is not None and not lag and not self._history.running
+
+    def end(self) -> None:
+        """Tell the checker what was to be done by now. It is told at the end, since the machine may be slow."""
+        for partition, end in sorted(self._history.ends.items()):
+            self._recorder.produced(TopicPartition(self._stage.topic, partition), end)
+        self._recorder.end(drained=True)
+
+    # -- waiting
 
     def _until(self, condition: Callable[[], bool], what: str, *, seconds: float = STEP_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while True:
-            self._view.show(self.board, self.board.apply(self._tail.new_events()), now())
+            self._view.show(self._history, self._history.apply(self._tail.new_events()), now())
             if self._source.error is not None:
                 raise self._source.error
-            self._members.check()
+            self._check_members()
             if condition():
                 return
             if time.monotonic() >= deadline:
                 raise DemoError(f"{self._contender.name}: waited {seconds:.0f} s in vain for {what}")
             time.sleep(TICK_SECONDS)
+
+    # -- the members
+
+    def all_leave(self) -> None:
+        for app in self._running():
+            self._ask_to_leave(app)
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while self._running() and time.monotonic() < deadline:
+            time.sleep(TICK_SECONDS)
+
+    def _ask_to_leave(self, app: str) -> None:
+        self._asked.add(app)
+        self._processes.signal(self._name(app), signal.SIGTERM)
+
+    def _running(self) -> list[str]:
+        return [app for app in self._started if self._processes.exit_code(self._name(app)) is None]
+
+    def _check_members(self) -> None:
+        for app in self._started:
+            code = self._processes.exit_code(self._name(app))
+            if code is not None and (code or app not in self._asked):
+                lines = self._log(app).read_text(encoding="utf-8", errors="replace").splitlines()
+                end = "\n".join(lines[-LOG_LINES:]) or "(it is empty)"
+                raise DemoError(f"{app} ended with status {code}; the end of its log:\n{end}")
+
+    def _name(self, app: str) -> str:
+        return f"{self._contender.slug}-{app}"
+
+    def _log(self, app: str) -> Path:
+        return self._processes.folder / f"{self._name(app)}.log"
 
     def _join_file(self, app: str) -> Path:
         return self._stage.folder / f"join-{app}"
@@ -277,7 +319,7 @@ class _Run:
             topic=self._stage.topic,
             group_id=f"demo-{self._contender.slug}",
             output=self._stage.output,
-            events=self._stage.events,
+            histories=self._stage.histories,
             join=self._join_file(app),
             slow_row=slow,
             slow_seconds=self._plan.slow_seconds,

@@ -6,8 +6,7 @@ from importlib import metadata
 import pyarrow as pa
 import pytest
 
-from demo.flights import FLIGHTS, SCHEMA, Flight, find_csv, flights, parse, source_table
-from demo.partitioner import murmur2, partition_of
+from demo.flights import FLIGHTS, SCHEMA, Flight, find_csv, flights, parse, partition_of, source_table
 from instride.errors import ConfigError
 
 
@@ -61,21 +60,6 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setattr(metadata, "files", missing)
     with pytest.raises(ConfigError, match=r'pip install "instride\[demo\]"'):
         find_csv()
-
-
-@pytest.mark.parametrize(
-    ("data", "hashed"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_murmur2_is_that_of_kafkas_own_tests(data: bytes, hashed: int) -> None:
-    assert murmur2(data) == hashed & 0xFFFFFFFF
 
 
 def test_the_flights_use_all_of_12_partitions(all_flights: list[Flight]) -> None:

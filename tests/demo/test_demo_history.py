@@ -1,202 +1,230 @@
-"""Runs as short stories, and what is made of them: states, hand-overs with their causes, gaps."""
+"""Runs as short stories, and what is made of them: states, hand-overs with causes, gaps; the files they are in."""
+
+from pathlib import Path
 
 import pytest
+from demo_stories import MOVED, began, change, delay, done, mark, note
 
-from demo.events import (
-    Change,
-    Event,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    Ownership,
-    Produced,
-    Progress,
-    Range,
-)
-from demo.gaps import longest_gap
-from demo.history import History, State, history
+from demo.history import History, HistoryTail, Note, State, history_files, recorder
+from instride import TopicPartition
+from instride.testing.check import check, read_histories, without_owner
 
-
-def change(t: float, app: str, what: Change, *partitions: int) -> Event:
-    return Ownership(t=t, app=app, change=what, partitions=partitions)
-
-
-def progress(t: float, app: str, partition: int, end: int = 10) -> Event:
-    return Progress(t=t, app=app, partition=partition, start=end - 10, end=end, rows=10)
+P = TopicPartition("flights", 0)
 
 
 def states(run: History, partition: int) -> list[tuple[str, State, float, float]]:
     return [(s.app, s.state, s.start, s.end) for s in run.spans if s.partition == partition]
 
 
-MOVED = [
-    change(0, "A", Change.ASSIGNED, 0, 1),
-    JobStarted(t=1, app="A", job="job 1", ranges=(Range(1, 0, 50),)),
-    JobStarted(t=1, app="A", job="job 2", ranges=(Range(0, 0, 70),)),
-    change(2, "A", Change.REVOKE_REQUESTED, 1),
-    change(3, "A", Change.DELAYED, 1),
-    progress(4, "A", 0),
-    change(8, "A", Change.COMPLETING, 1),
-    JobFinished(t=8, app="A", job="job 1"),
-    change(9, "A", Change.REVOKED, 1),
-    JobFinished(t=9, app="A", job="job 2"),
-    change(10, "B", Change.ASSIGNED, 1),
-    progress(12, "B", 1),
-    progress(15, "B", 1),
-]
+FOREVER = float("inf")
 
 
 def test_a_delayed_partition_passes_through_its_states() -> None:
-    assert states(history(MOVED), 1) == [
+    assert states(History(MOVED), 1) == [
         ("A", State.OWNED, 0, 2),
         ("A", State.TO_BE_REVOKED, 2, 3),
         ("A", State.DELAYED, 3, 8),
         ("A", State.COMPLETING, 8, 9),
-        ("B", State.OWNED, 10, 15),
+        ("B", State.OWNED, 10, FOREVER),
     ]
 
 
+def test_another_client_tells_by_notes_when_its_callback_was_called_and_what_it_waits_for() -> None:
+    run = History(
+        [
+            change(0, "A", "assigned", 0, 1),
+            note(1, "A", Note.REVOKE_CALLED, (0, 1)),
+            note(2, "A", Note.REVOKE_WAITS, (1,)),
+            change(3, "A", "revoked", 0, 1),
+        ]
+    )
+    assert states(run, 0) == [("A", State.OWNED, 0, 1), ("A", State.TO_BE_REVOKED, 1, 3)]
+    assert states(run, 1)[-1] == ("A", State.DELAYED, 2, 3)
+
+
+def test_a_delay_that_was_refused_changes_nothing() -> None:
+    run = History(
+        [
+            change(0, "A", "assigned", 1),
+            delay(1, "A", 1),
+            change(2, "A", "requested", 1),
+            delay(3, "A", 1, accepted=False),
+        ]
+    )
+    assert states(run, 1)[-1] == ("A", State.TO_BE_REVOKED, 2, FOREVER)
+
+
 @pytest.mark.requirement("surface/timeline")
-def test_a_hand_over_says_how_long_it_was_delayed_and_by_which_job_of_its_own_partition() -> None:
-    (handover,) = history(MOVED).handovers
+def test_a_hand_over_says_how_long_it_was_delayed_and_by_which_work_on_its_own_partition() -> None:
+    run = History(MOVED)
+    (handover,) = run.handovers
     assert (handover.before, handover.after, handover.delay, handover.resumed) == ("A", "B", 7, 10)
-    assert str(handover.cause) == "A's job 1 (partition 1 offsets 0-49)"
+    assert str(run.cause(handover)) == "A's work on partition 1 offsets 0-49"
 
 
-def test_partitions_that_go_only_together_have_the_last_job_among_them_as_their_cause() -> None:
-    run = history(
+def test_partitions_that_go_only_together_have_the_last_work_among_them_as_their_cause() -> None:
+    run = History(
         [
-            change(0, "A", Change.ASSIGNED, 0, 1, 2),
-            *(JobStarted(t=1, app="A", job=f"job {p}", ranges=(Range(p, 0, 9),)) for p in (0, 1, 2)),
-            change(2, "A", Change.REVOKE_REQUESTED, 0, 1),
-            JobFinished(t=3, app="A", job="job 0"),
-            JobFinished(t=8, app="A", job="job 1"),
-            JobFinished(t=8.5, app="A", job="job 2"),
-            change(9, "A", Change.REVOKED, 0, 1),
-            change(10, "B", Change.ASSIGNED, 0, 1),
+            change(0, "A", "assigned", 0, 1, 2),
+            *(began(1, "A", p) for p in (0, 1, 2)),
+            change(2, "A", "requested", 0, 1),
+            done(3, "A", 0),
+            done(8, "A", 1),
+            done(8.5, "A", 2),
+            change(9, "A", "revoked", 0, 1),
+            change(10, "B", "assigned", 0, 1),
         ]
     )
-    assert [str(handover.cause) for handover in run.handovers] == ["A's job 1 (partition 1 offsets 0-8)"] * 2
+    assert [str(run.cause(each)) for each in run.handovers] == ["A's work on partition 1 offsets 0-9"] * 2
 
 
-def test_a_partition_that_goes_by_itself_is_not_blamed_on_one_that_is_still_held() -> None:
-    run = history(
+def test_a_partition_that_goes_by_itself_is_not_blamed_on_one_that_is_still_delayed() -> None:
+    run = History(
         [
-            change(0, "A", Change.ASSIGNED, 0, 1),
-            *(JobStarted(t=1, app="A", job=f"job {p}", ranges=(Range(p, 0, 9),)) for p in (0, 1)),
-            change(2, "A", Change.REVOKE_REQUESTED, 0, 1),
-            JobFinished(t=3, app="A", job="job 0"),
-            change(4, "A", Change.REVOKED, 0),
-            JobFinished(t=8, app="A", job="job 1"),
-            change(9, "A", Change.REVOKED, 1),
+            change(0, "A", "assigned", 0, 1),
+            *(began(1, "A", p) for p in (0, 1)),
+            change(2, "A", "requested", 0, 1),
+            done(3, "A", 0),
+            change(4, "A", "revoked", 0),
+            done(8, "A", 1),
+            change(9, "A", "revoked", 1),
         ]
     )
-    assert [(str(handover.cause), handover.delay) for handover in run.handovers] == [
-        ("A's job 0 (partition 0 offsets 0-8)", 2),
-        ("A's job 1 (partition 1 offsets 0-8)", 7),
+    assert [(str(run.cause(each)), each.delay) for each in run.handovers] == [
+        ("A's work on partition 0 offsets 0-9", 2),
+        ("A's work on partition 1 offsets 0-9", 7),
     ]
 
 
 def test_a_hand_over_with_nothing_under_way_has_no_cause() -> None:
-    run = history([change(0, "A", Change.ASSIGNED, 1), change(2, "A", Change.REVOKE_REQUESTED, 1)])
+    run = History([change(0, "A", "assigned", 1), change(2, "A", "requested", 1)])
     (handover,) = run.handovers
-    assert (handover.cause, handover.delay, handover.after) == (None, None, None)
+    assert (run.cause(handover), handover.released, handover.after) == (None, None, None)
 
 
-def test_a_partition_moves_until_its_first_progress_with_the_next_owner() -> None:
-    run = history(MOVED)
-    assert run.moving == {1: ((2, 12),)}
-    assert [run.was_moving(1, at) for at in (1.9, 5, 11.9, 12.1)] == [False, True, True, False]
-    assert not run.was_moving(0, 5)
+def test_a_partition_moves_until_work_on_it_is_finished_with_the_next_owner() -> None:
+    run = History(MOVED)
+    assert [run.was_moving(1, at, at) for at in (1.9, 5, 11.9, 12.1)] == [False, True, True, False]
+    assert not run.was_moving(0, 0, 20)
 
 
-def test_given_back_ends_the_hand_over_where_it_began() -> None:
-    run = history(
-        [
-            change(0, "A", Change.ASSIGNED, 1),
-            change(2, "A", Change.REVOKE_REQUESTED, 1),
-            change(5, "A", Change.REASSIGNED, 1),
-            progress(6, "A", 1),
-        ]
+def test_a_partition_that_was_released_without_a_request_moves_too() -> None:
+    run = History([change(0, "A", "assigned", 1), change(2, "A", "revoked", 1), change(3, "B", "assigned", 1)])
+    (handover,) = run.handovers
+    assert (handover.delay, handover.after, run.was_moving(1, 2.5, 2.5)) == (0, "B", True)
+
+
+def test_reassigned_ends_the_hand_over_where_it_began() -> None:
+    run = History(
+        [change(0, "A", "assigned", 1), change(2, "A", "requested", 1), change(5, "A", "reassigned", 1)],
     )
     (handover,) = run.handovers
-    assert (handover.reassigned, handover.after, handover.resumed) == (True, "A", 5)
-    assert states(run, 1)[-1] == ("A", State.OWNED, 5, 6)
+    assert (handover.how, handover.after, handover.resumed) == ("reassigned", "A", 5)
+    assert states(run, 1)[-1] == ("A", State.OWNED, 5, FOREVER)
 
 
 def test_lost_is_a_hand_over_and_a_state_until_the_next_owner() -> None:
-    run = history(
-        [
-            change(0, "A", Change.ASSIGNED, 1),
-            change(2, "A", Change.LOST, 1),
-            change(5, "B", Change.ASSIGNED, 1),
-            progress(6, "B", 1),
-        ]
-    )
+    run = History([change(0, "A", "assigned", 1), change(2, "A", "lost", 1), change(5, "B", "assigned", 1)])
     (handover,) = run.handovers
-    assert (handover.lost, handover.delay, handover.after) == (True, 0, "B")
+    assert (handover.how, handover.delay, handover.after) == ("lost", 0, "B")
     assert states(run, 1)[1] == ("A", State.LOST, 2, 5)
 
 
 def test_a_killed_owner_ends_with_the_next_assignment_and_its_late_words_change_nothing() -> None:
-    run = history(
-        [
-            change(0, "A", Change.ASSIGNED, 1),
-            change(5, "B", Change.ASSIGNED, 1),
-            change(6, "A", Change.REVOKED, 1),
-            progress(7, "B", 1),
-        ]
-    )
-    assert states(run, 1) == [("A", State.OWNED, 0, 5), ("B", State.OWNED, 5, 7)]
+    run = History([change(0, "A", "assigned", 1), change(5, "B", "assigned", 1), change(6, "A", "revoked", 1)])
+    assert states(run, 1) == [("A", State.OWNED, 0, 5), ("B", State.OWNED, 5, FOREVER)]
 
 
-def test_a_job_that_failed_keeps_its_reason_and_one_whose_process_died_has_no_end() -> None:
-    run = history(
-        [
-            JobStarted(t=1, app="A", job="1", ranges=(Range(0, 0, 1),)),
-            JobStarted(t=1, app="A", job="2", ranges=(Range(0, 0, 1),)),
-            JobFailed(t=2, app="A", job="1", reason="no disk"),
-        ]
-    )
-    assert [(job.name, job.end, job.failed) for job in run.jobs] == [("1", 2, "no disk"), ("2", None, None)]
+def test_work_that_failed_has_an_end_and_is_not_done_and_that_of_a_process_that_died_has_none() -> None:
+    run = History([began(1, "A", 0), began(1, "A", 1), note(2, "A", Note.WORK_FAILED, 0, 0, "no disk")])
+    assert [(each.partition, each.end) for each in run.failed] == [(0, 2)]
+    assert ([each.partition for each in run.running.values()], run.done) == ([1], [])
 
 
 def test_the_longest_gap_is_of_a_partition_that_was_not_moving() -> None:
-    stalled = [progress(t, "A", 0) for t in (1, 2, 6.5, 7)]
-    gap = longest_gap(history([*MOVED, *stalled]))
+    gap = History(MOVED).longest_gap()
     assert gap is not None
-    assert (gap.partition, gap.length) == (1, 3)  # 12 to 15, after its hand-over; its 0 to 12 is the hand-over's
-    gap = longest_gap(history([*MOVED, progress(12.5, "B", 1), *(progress(t, "A", 0) for t in (20, 26))]))
+    assert (gap.partition, gap.start, gap.length) == (0, 4, 5)  # that of partition 1 until 12 is the hand-over's
+    gap = History([*MOVED, *(done(t, "A", 0) for t in (11, 21))]).longest_gap()
     assert gap is not None
-    assert (gap.partition, gap.start, gap.end) == (0, 4, 20)
+    assert (gap.partition, gap.start, gap.end) == (0, 11, 21)
 
 
 def test_a_gap_says_how_much_of_it_was_its_own_work() -> None:
-    gap = longest_gap(
-        history(
-            [
-                progress(1, "A", 0),
-                JobStarted(t=2, app="A", job="1", ranges=(Range(0, 0, 1),)),
-                JobStarted(t=3, app="A", job="of another", ranges=(Range(9, 0, 1),)),
-                JobFinished(t=6, app="A", job="1"),
-                progress(9, "A", 0),
-            ]
-        )
-    )
+    run = History([done(1, "A", 0), began(2, "A", 0, 10, 20), began(3, "A", 9), done(6, "A", 0, 10, 20)])
+    gap = run.longest_gap()
     assert gap is not None
-    assert (gap.length, gap.own_work) == (8, 4)
+    assert (gap.length, gap.own_work) == (5, 4)
 
 
 def test_an_empty_run_has_an_empty_history() -> None:
-    run = history([])
-    assert (run.partitions, run.apps, run.handovers, longest_gap(run)) == ((), (), (), None)
+    run = History()
+    assert (run.partitions, run.apps, run.handovers, run.longest_gap()) == ([], [], [], None)
 
 
-def test_the_last_end_of_each_partition_is_kept() -> None:
-    produced = [Produced(t=t, app="source", partition=p, end=end) for t, p, end in ((1, 0, 5), (2, 0, 9), (1, 1, 3))]
-    assert history(produced).ends == {0: 9, 1: 3}
+def test_a_run_begins_with_what_the_scenario_does_first_not_with_its_processes() -> None:
+    run = History([note(5, "A", Note.READY), mark(90, "A joins"), change(91, "A", "assigned", 0)])
+    assert (run.start, run.end, run.marks, run.ready) == (90, 91, [(90, "A joins")], {"A"})
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_order_of_the_lines_does_not_matter_only_their_times(order: int) -> None:
-    assert history(MOVED[::order]).moving == history(MOVED).moving
+def test_while_it_runs_it_knows_owner_lag_what_is_recent_and_what_is_under_way() -> None:
+    run = History([change(1, "A", "assigned", 0, 1), note(1, "source", Note.SENT, 0, 500), began(2, "A", 0, 0, 400)])
+    assert (run.owned_by("A"), run.lag(0)) == ([0, 1], 500)
+    assert [each.first for each in run.running.values()] == [0]
+    run.apply([done(3, "A", 0, 0, 400)])
+    assert (run.lag(0), run.running) == (100, {})
+    assert [each.rows for each in run.recent(4)] == [400]
+    assert run.recent(60) == []
+
+
+def test_changes_are_told_in_sentences_and_what_changes_nothing_is_not() -> None:
+    run = History()
+    assert run.apply(
+        [
+            note(0, "A", Note.READY),
+            mark(1, "A joins"),
+            change(1, "A", "assigned", 0, 1),
+            change(3, "A", "requested", 1),
+            delay(3, "A", 1),
+        ]
+    ) == ["A is ready", "A joins", "A: assigned: 0, 1", "A: revocation requested: 1", "A: delayed: 1"]
+    assert run.apply([delay(4, "A", 1), change(4, "B", "revoked", 1)]) == []
+    assert run.apply([change(5, "B", "assigned", 1), change(6, "A", "revoked", 1)]) == ["B: assigned: 1"]
+    assert run.apply([began(6, "B", 1), note(7, "B", Note.WORK_FAILED, 1, 0, "no disk")]) == [
+        "B: work on partition 1 failed: no disk"
+    ]
+
+
+# -- its files
+
+
+def test_what_all_processes_wrote_is_judged_as_one_and_says_how_long_a_partition_had_no_owner(tmp_path: Path) -> None:
+    for name, first in (("A", 0), ("B", 5)):
+        with recorder(tmp_path, "flights", name) as history:
+            member = history.peer(name, finishes="told", commits=True)
+            member.turn({P: range(first, first + 5)}, [P])
+            history.add(name, Note.WORK_BEGAN, 0, first, first + 5)
+            member.done(P, first, first + 4)
+            member.committed({P: first + 5})
+            member.turn({}, [])
+            member.closed()
+    with recorder(tmp_path, "flights", "scenario") as last:
+        last.produced(P, 10)
+        last.end(drained=True)
+    events = [each.event for each in read_histories(history_files(tmp_path))]
+    assert check(events) == []
+    (found,) = without_owner(events)
+    assert (found.partition, found.released_by, found.taken_by) == (P, "A", "B")
+    assert [(each.app, each.first, each.last) for each in History(events).done] == [("A", 0, 5), ("B", 5, 10)]
+
+
+def test_a_tail_gives_each_event_once_and_waits_for_whole_lines(tmp_path: Path) -> None:
+    tail = HistoryTail(tmp_path)
+    assert tail.new_events() == []
+    lines = "".join(f"{mark(t, f'{t} é').line()}\n" for t in (1.0, 2.0)).encode()
+    cut = len(lines) // 2 + 9
+    for half, part in enumerate((lines[:cut], lines[cut:])):
+        with (tmp_path / "A.history.jsonl").open("ab") as file:
+            file.write(part)
+        assert [event.time for event in tail.new_events()] == [half + 1.0]
+    assert tail.new_events() == []

@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.events import read_events
-from demo.flights import flights
-from demo.history import history
-from demo.members import DemoError
-from demo.partitioner import partition_of
-from demo.scenario import Plan, slow_flight
+from demo.flights import flights, partition_of
+from demo.history import History, history_files
+from demo.scenario import DemoError, Plan, slow_flight
 from instride.testing.check import Event, check, read_histories, without_owner
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
@@ -96,14 +93,14 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_shows_t
     assert "every flight exactly once" in text
     assert (tmp_path / "out" / "demo.png").stat().st_size > 10_000
     assert "Hand-overs with confluent-kafka" in (tmp_path / "out" / "demo.html").read_text()
-    run = history(read_events(tmp_path / "out" / "confluent"))
-    assert sum(each.rows for each in run.progress) == 24_000
+    recorded = history_files(tmp_path / "out" / "confluent")
+    assert [each.name for each in recorded] == [f"{name}.history.jsonl" for name in ("A", "B", "scenario")]
+    events = [each.event for each in read_histories(recorded)]
+    run = History(events)
+    assert sum(each.rows for each in run.done) == 24_000
     taken = [each for each in run.handovers if each.after == "B"]
     assert 3 in {each.partition for each in taken}
-    assert {str(each.cause) for each in taken if each.cause and each.cause.works_on(3)}
-    recorded = sorted((tmp_path / "out" / "confluent").glob("*.history.jsonl"))
-    assert [each.name for each in recorded] == [f"{name}.history.jsonl" for name in ("A", "B", "end")]
-    events = [each.event for each in read_histories(recorded)]
+    assert {str(cause) for each in taken if (cause := run.cause(each)) is not None and cause.partition == 3}
     assert {"poll", "range done", "commit answered", "revoked", "closed"} <= {
         each.what for each in events if each.who == "A"
     }
@@ -123,10 +120,10 @@ def test_the_scenario_with_ours_has_every_flight_once_and_shows_its_gaps(tmp_pat
     assert "Hand-overs with instride" in (tmp_path / "out" / "demo.html").read_text()
     for figure in ("longest gap of a partition that was not moving", "longest time without an owner"):
         assert re.search(rf"{figure} +│ \d+\.\d+ s", text), text
-    run = history(read_events(tmp_path / "out" / "instride"))
-    assert sum(each.rows for each in run.progress) == 24_000
+    events = [each.event for each in read_histories(history_files(tmp_path / "out" / "instride"))]
+    run = History(events)
+    assert sum(each.rows for each in run.done) == 24_000
     assert [each for each in run.handovers if each.after == "B"]
-    events = [each.event for each in read_histories(sorted((tmp_path / "out" / "instride").glob("*.history.jsonl")))]
     assert check(events) == []
     assert {each.taken_by for each in without_owner(events)} >= {"B"}
     assert nothing_is_left(tmp_path)

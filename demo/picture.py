@@ -1,0 +1,218 @@
+"""The picture of a run: who owned each partition and what flowed through it, over the throughput; runs side by side.
+
+Laws
+1. All columns have the same axes, so that what looks longer was longer.
+2. Nothing is smoothed: every record stands in the second in which it was written.
+3. A lane's ground is its owner's colour, or that of its state where that is not just owned. The strong ridge on it is
+   its own throughput, cut at the lane's height: a lane without a ridge is owned and stands still.
+4. A colour means one thing in the whole picture: blue is A's, orange B's, yellow waits, green stays.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
+
+from demo.history import History, State, Work
+from demo.report import Result
+
+__all__ = ["draw", "rate", "save"]
+
+BIN: Final = 1.0
+TOP_FACTOR: Final = 3.0
+HEIGHT: Final = 0.86
+NOTE_SECONDS: Final = 2.0
+LEAST_WIDTH: Final = 0.05
+
+INK: Final = "#22272e"
+QUIET: Final = "#6b7480"
+GRID: Final = "#e6e9ed"
+STAYING: Final = "#12826f"
+MOVING: Final = "#b8860b"
+WAITING: Final = "#f7c531"
+STATES: Final = {
+    State.TO_BE_REVOKED: "#fff1b0",
+    State.DELAYED: WAITING,
+    State.COMPLETING: "#b9a3e3",
+    State.LOST: "#e5484d",
+}
+GROUNDS: Final = {"A": "#cfe3f5", "B": "#fbdcc3"}
+INKS: Final = {"A": "#1f6fb2", "B": "#d9661f"}
+LABELS: Final = ("partition", "records/s\nby application", "records/s of partitions\nthat stay and that move")
+
+
+def draw(results: Sequence[Result]) -> Figure:
+    """A figure with one column for each result. ValueError if there is none."""
+    if not results:
+        raise ValueError("there is no run to draw")
+    runs = [result.run for result in results]
+    layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.12)
+    figure = Figure(figsize=(2.2 + 7.4 * len(results), 10.4), layout=layout, facecolor="white")
+    axes = figure.subplots(3, len(results), height_ratios=(5.2, 1.5, 1.5), sharex=True, sharey="row", squeeze=False)
+    top = _usual_top([rate(run, lambda _: True) for run in runs])
+    for column, result in enumerate(results):
+        _lanes(axes[0][column], result)
+        _by_app(axes[1][column], result.run, top)
+        _by_motion(axes[2][column], result.run, top)
+        axes[2][column].set_xlabel("seconds", color=QUIET)
+    for row, label in enumerate(LABELS):
+        axes[row][0].set_ylabel(label, color=QUIET, fontsize=9.5)
+    axes[0][0].set_xlim(0, max(1.0, *(run.end - run.start for run in runs)))
+    handles = _legend(runs)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    return figure
+
+
+def save(figure: Figure, kind: str) -> bytes:
+    """The figure as "png" or "svg"."""
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, dpi=150)
+    return out.getvalue()
+
+
+def _legend(runs: Sequence[History]) -> list[Patch]:
+    apps = sorted({app for run in runs for app in run.apps})
+    seen = {span.state for run in runs for span in run.spans}
+    entries = [(f"{app} owns it", GROUNDS[app]) for app in apps] + [(f"{app} works", INKS[app]) for app in apps]
+    entries += [(str(state), colour) for state, colour in STATES.items() if state in seen]
+    entries += [("stays", STAYING), ("moves", MOVING)]
+    return [Patch(facecolor=colour, label=label) for label, colour in entries]
+
+
+# -- throughput
+
+
+def rate(run: History, chosen: Callable[[Work], bool]) -> np.ndarray:
+    """Records a second in each bin of BIN seconds from the run's start, of the finished work that is chosen."""
+    rows = np.zeros(int((run.end - run.start) / BIN) + 1)
+    for each in run.done:
+        if chosen(each):
+            rows[int((each.end - run.start) / BIN)] += each.rows
+    return rows / BIN
+
+
+def _usual_top(totals: Sequence[np.ndarray]) -> float:
+    """The upper end of the scale: three times what usually flows. Where more came, the number stands at the top."""
+    flowing = np.concatenate([total[total > 0] for total in totals])
+    return min(float(np.median(flowing)) * TOP_FACTOR, float(flowing.max()) * 1.1) if len(flowing) else 1.0
+
+
+def _times(values: np.ndarray) -> np.ndarray:
+    """The middle of each bin."""
+    return (np.arange(len(values)) + 0.5) * BIN
+
+
+def _by_app(axes: Axes, run: History, top: float) -> None:
+    """Records a second of each application, on top of each other."""
+    floor = np.zeros_like(rate(run, lambda _: False))
+    for app in run.apps:
+        ceiling = floor + rate(run, lambda each, app=app: each.app == app)  # type: ignore[misc]
+        axes.fill_between(_times(floor), floor, ceiling, step="mid", color=INKS[app], alpha=0.85, linewidth=0)
+        floor = ceiling
+    _frame(axes, floor, top)
+
+
+def _by_motion(axes: Axes, run: History, top: float) -> None:
+    """Records a second of the partitions that stay and of those that move; the ground shows who waits for whom."""
+    moving = rate(run, lambda each: run.was_moving(each.partition, each.end, each.end))
+    staying = rate(run, lambda _: True) - moving
+    for each in run.handovers:
+        if each.after is not None and each.released is not None:
+            axes.axvspan(each.requested - run.start, each.released - run.start, color=WAITING, alpha=0.07, linewidth=0)
+    axes.fill_between(_times(staying), 0, staying, step="mid", color=STAYING, alpha=0.18, linewidth=0)
+    axes.step(_times(staying), staying, where="mid", color=STAYING, linewidth=1.6)
+    axes.step(_times(moving), moving, where="mid", color=MOVING, linewidth=1.3, linestyle=(0, (2, 1)))
+    _frame(axes, np.maximum(staying, moving), top)
+
+
+def _frame(axes: Axes, values: np.ndarray, top: float) -> None:
+    _clean(axes)
+    axes.set_ylim(0, top)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    for at, value in zip(_times(values), values, strict=True):
+        if value > top:
+            axes.text(at + BIN / 2, top, f" ↑ {value:,.0f}", va="top", fontsize=8.5, color=INK)
+
+
+def _clean(axes: Axes) -> None:
+    """Leave only what helps to read."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(colors=QUIET, length=0, labelsize=9)
+    axes.margins(x=0.005)
+
+
+# -- lanes
+
+
+def _lanes(axes: Axes, result: Result) -> None:
+    """A result's lanes, with the scenario's marks and a word on what matters most."""
+    run = result.run
+    for span in run.spans:
+        width = max(min(span.end, run.end) - span.start, LEAST_WIDTH)
+        colour = STATES.get(span.state) or GROUNDS[span.app]
+        bottom = span.partition - HEIGHT / 2
+        axes.broken_barh([(span.start - run.start, width)], (bottom, HEIGHT), facecolor=colour, linewidth=0)
+    _ridges(axes, run)
+    _marks(axes, run)
+    _notes(axes, result)
+    axes.set_yticks(run.partitions)
+    axes.set_ylim(max(run.partitions, default=0) + 0.6, -0.6)
+    verdict = "every flight exactly once" if result.verdict.exactly_once else "NOT every flight exactly once"
+    gap = result.gap
+    longest = "" if gap is None else f"  ·  longest gap of a partition that was not moving: {gap.length:.1f} s"
+    axes.set_title(f"{result.name}: {verdict}{longest}", loc="left", fontsize=11.5, color=INK, pad=26)
+    _clean(axes)
+
+
+def _ridges(axes: Axes, run: History) -> None:
+    """All lanes have one scale. What was held back comes as a peak."""
+    lanes = {
+        (app, partition): rate(run, lambda each, lane=(app, partition): (each.app, each.partition) == lane)  # type: ignore[misc]
+        for app in run.apps
+        for partition in run.partitions
+    }
+    flowing = np.concatenate([values[values > 0] for values in lanes.values()] or [np.zeros(0)])
+    top = float(np.percentile(flowing, 90)) * 1.25 if len(flowing) else 1.0
+    for (app, partition), values in lanes.items():
+        heights = -np.clip(values / top, 0.0, 1.0) * HEIGHT
+        axes.bar(_times(values), heights, BIN, bottom=partition + HEIGHT / 2, color=INKS[app], alpha=0.85, linewidth=0)
+
+
+def _marks(axes: Axes, run: History) -> None:
+    for t, text in run.marks:
+        at = t - run.start
+        late = at > 0.9 * (run.end - run.start)
+        axes.axvline(at, color=INK, linewidth=0.9, linestyle=(0, (3, 3)))
+        axes.annotate(
+            text,
+            (at, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3 if late else 3, 4),
+            textcoords="offset points",
+            ha="right" if late else "left",
+            fontsize=9,
+            color=INK,
+        )
+
+
+def _notes(axes: Axes, result: Result) -> None:
+    """What a reader shall not miss, written where it happened: the longest gap, and the longest delay."""
+    notes = []
+    if (gap := result.gap) is not None:
+        notes.append((gap.partition, gap.start, gap.end, "{:.1f} s without progress"))
+    if (longest := result.longest_delay) is not None and longest.released is not None:
+        notes.append((longest.partition, longest.requested, longest.released, "its own work: {:.1f} s"))
+    for partition, start, end, text in notes:
+        if end - start >= NOTE_SECONDS:
+            at = (start + end) / 2 - result.run.start
+            axes.text(at, partition, text.format(end - start), ha="center", va="center", fontsize=9, color=INK)
