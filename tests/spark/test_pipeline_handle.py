@@ -11,7 +11,6 @@ from instride.records import OffsetRange, TopicPartition
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionChange,
     PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
@@ -19,6 +18,7 @@ from instride.spark.events import (
     RangeFailed,
 )
 from instride.spark.handle import PipelineQuery
+from instride.telemetry import OwnershipChange
 
 Hear = Callable[[PipelineEvent], None]
 
@@ -53,8 +53,8 @@ def span(partition: int) -> OffsetRange:
 def test_it_tells_of_its_jobs_and_of_what_became_of_their_ranges() -> None:
     ranges = (span(0), span(1), span(2))
     query = Played(
-        PartitionsChanged(change=PartitionChange.ASSIGNED, partitions=tuple(TopicPartition("t", n) for n in range(3))),
-        PartitionsChanged(change=PartitionChange.LOST, partitions=(TopicPartition("t", 2),)),
+        PartitionsChanged(change=OwnershipChange.ASSIGNED, partitions=tuple(TopicPartition("t", n) for n in range(3))),
+        PartitionsChanged(change=OwnershipChange.LOST, partitions=(TopicPartition("t", 2),)),
         JobStarted(job="one", ranges=ranges),
         RangeCommitted(job="one", range=ranges[0], rows=4, behind=9),
         RangeFailed(job="one", range=ranges[1], reason="ValueError: no flight", again=True),

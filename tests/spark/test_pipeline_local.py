@@ -25,13 +25,13 @@ from instride.net import transport
 from instride.spark import (
     JobStarted,
     ParquetSink,
-    PartitionChange,
     PartitionsChanged,
     Pipeline,
     RangeDropped,
     RangeFailed,
     recommended_conf,
 )
+from instride.telemetry import OwnershipChange
 from instride.testing import LocalKafka
 from instride.wire.connection import Connection, Received
 
@@ -284,7 +284,7 @@ def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_nothing_of_i
         first.until((tmp_path / "began").exists, "the slow record")
         with runner(topic, client_id="second", max_revoke_delay=3.0) as second:
             second.until(lambda: second.rows == 10, "the second to work on the lost partition")
-            assert PartitionChange.LOST in [event.change for event in first.of(PartitionsChanged)]
+            assert OwnershipChange.LOST in [event.change for event in first.of(PartitionsChanged)]
             wait_for(lambda: first.of(RangeDropped), "the first's job to be cancelled")
             (tmp_path / "go").touch()
             first.until(lambda: first.rows == 10, "the first to finish what it kept")

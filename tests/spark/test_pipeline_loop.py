@@ -22,16 +22,16 @@ from instride.records import TopicPartition
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionChange,
     PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
     RangeDropped,
     RangeFailed,
 )
+from instride.telemetry import OwnershipChange
 
 
-def changes(stage: Stage) -> list[tuple[PartitionChange, list[int]]]:
+def changes(stage: Stage) -> list[tuple[OwnershipChange, list[int]]]:
     return [(each.change, [p.partition for p in each.partitions]) for each in stage.of(PartitionsChanged)]
 
 
@@ -269,11 +269,11 @@ def test_a_revoke_is_delayed_until_the_jobs_result_is_committed() -> None:
     assert started(stage) == [[(0, 0, 5)], [(1, 0, 5)]]
     assert stage.consumer.committed == {tp(0): 5, tp(1): 5}
     assert changes(stage) == [
-        (PartitionChange.ASSIGNED, [0, 1]),
-        (PartitionChange.REVOKE_REQUESTED, [0]),
-        (PartitionChange.DELAYED, [0]),
-        (PartitionChange.COMPLETING, [0]),
-        (PartitionChange.REVOKED, [0]),
+        (OwnershipChange.ASSIGNED, [0, 1]),
+        (OwnershipChange.REVOKE_REQUESTED, [0]),
+        (OwnershipChange.DELAYED, [0]),
+        (OwnershipChange.COMPLETING, [0]),
+        (OwnershipChange.REVOKED, [0]),
     ]
     job = stage.of(JobStarted)[0].job
     assert reasons == [f"job {job} on offsets 0 to 4"]
@@ -309,7 +309,7 @@ def test_a_partition_that_is_given_back_goes_on_without_a_gap() -> None:
 
     stage.play(script())
     assert started(stage) == [[(0, 0, 5)], [(0, 5, 8)]]
-    assert PartitionChange.REASSIGNED in dict(changes(stage))
+    assert OwnershipChange.REASSIGNED in dict(changes(stage))
 
 
 def test_a_lost_partitions_job_is_cancelled_and_its_result_is_not_committed() -> None:
@@ -626,7 +626,7 @@ def test_a_hand_over_goes_on_while_the_pipeline_stops() -> None:
         return True
 
     stage.loop.run(stopping)
-    assert (PartitionChange.REVOKED, [0]) in changes(stage)
+    assert (OwnershipChange.REVOKED, [0]) in changes(stage)
     assert stage.consumer.committed == {tp(0): 5, tp(1): 5}
 
 

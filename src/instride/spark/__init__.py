@@ -9,7 +9,6 @@ from instride.spark.data_source.fused import source
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionChange,
     PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
@@ -33,7 +32,6 @@ __all__ = [
     "source",
     "PipelineEvent",
     "PartitionsChanged",
-    "PartitionChange",
     "JobStarted",
     "JobFinished",
     "RangeCommitted",

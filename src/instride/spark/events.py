@@ -9,14 +9,13 @@ Laws
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from instride.records import OffsetRange, TopicPartition
+from instride.telemetry import OwnershipChange
 
 __all__ = [
     "JobFinished",
     "JobStarted",
-    "PartitionChange",
     "PartitionsChanged",
     "PipelineEvent",
     "RangeCommitted",
@@ -25,28 +24,15 @@ __all__ = [
 ]
 
 
-class PartitionChange(StrEnum):
-    """What became of the ownership of partitions.
-
-    ASSIGNED: ours from now on. REVOKE_REQUESTED: the group asks for them; no new job gets them. DELAYED: kept until
-    the job under way is committed. COMPLETING: let go, the last commits are awaited. REVOKED: handed over.
-    LOST: gone without a hand-over; their jobs are cancelled. REASSIGNED: asked for, then left to us after all.
-    """
-
-    ASSIGNED = "assigned"
-    REVOKE_REQUESTED = "revoke_requested"
-    DELAYED = "delayed"
-    COMPLETING = "completing"
-    REVOKED = "revoked"
-    LOST = "lost"
-    REASSIGNED = "reassigned"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsChanged:
-    """The group, or the pipeline, did this with these partitions."""
+    """The group, or the pipeline, did this with these partitions.
 
-    change: PartitionChange
+    REVOKE_REQUESTED: no new job gets them. DELAYED: kept until the job under way is committed. LOST: their jobs are
+    cancelled.
+    """
+
+    change: OwnershipChange
     partitions: tuple[TopicPartition, ...]
 
 

@@ -18,13 +18,13 @@ from typing import Any, Final
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionChange,
     PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
     RangeDropped,
     RangeFailed,
 )
+from instride.telemetry import OwnershipChange
 
 __all__ = ["PipelineQuery"]
 
@@ -127,9 +127,9 @@ class PipelineQuery:
                         self._jobs[event.job].ranges.append(_of(event))
 
     def _changed(self, event: PartitionsChanged) -> None:
-        if event.change is PartitionChange.ASSIGNED:
+        if event.change is OwnershipChange.ASSIGNED:
             self._owned.update(event.partitions)
-        elif event.change in (PartitionChange.REVOKED, PartitionChange.LOST):
+        elif event.change in (OwnershipChange.REVOKED, OwnershipChange.LOST):
             self._owned.difference_update(event.partitions)
 
 

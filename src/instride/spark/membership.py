@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from instride import RebalanceListener
 from instride.consumer import RangeConsumer
 from instride.records import TopicPartition
-from instride.spark.events import PartitionChange, PartitionsChanged, PipelineEvent
+from instride.spark.events import PartitionsChanged, PipelineEvent
 from instride.spark.starting import Starts
+from instride.telemetry import OwnershipChange
 
 __all__ = ["Membership"]
 
@@ -48,18 +49,18 @@ class Membership(RebalanceListener):
     # -- the listener
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._tell(PartitionChange.ASSIGNED, partitions)
+        self._tell(OwnershipChange.ASSIGNED, partitions)
         self._starts.begin(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         # One that no poll was asked for is given up by close: asked for and handed over at once.
-        self._tell(PartitionChange.REVOKE_REQUESTED, set(partitions) - self._asked)
+        self._tell(OwnershipChange.REVOKE_REQUESTED, set(partitions) - self._asked)
         self._gone(partitions, lost=False)
-        self._tell(PartitionChange.REVOKED, partitions)
+        self._tell(OwnershipChange.REVOKED, partitions)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         self._gone(partitions, lost=True)
-        self._tell(PartitionChange.LOST, partitions)
+        self._tell(OwnershipChange.LOST, partitions)
 
     def _gone(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         for each in (self._asked, self._delayed, self._completing):
@@ -72,12 +73,12 @@ class Membership(RebalanceListener):
     def look(self) -> None:
         """Take note of what the poll said of revokes."""
         asked = self._consumer.to_be_revoked_partitions()
-        self._tell(PartitionChange.REVOKE_REQUESTED, asked - self._asked)
+        self._tell(OwnershipChange.REVOKE_REQUESTED, asked - self._asked)
         self._asked |= asked
         back = {each for each in self._asked if self._consumer.revoke_deadline(each) is None}
         for known in (self._asked, self._delayed, self._completing):
             known.difference_update(back)
-        self._tell(PartitionChange.REASSIGNED, back)
+        self._tell(OwnershipChange.REASSIGNED, back)
 
     def delay(
         self,
@@ -88,12 +89,12 @@ class Membership(RebalanceListener):
         asked = self._consumer.to_be_revoked_partitions()
         keep = uncommitted(asked)
         self._consumer.delay_revoke(keep, reason=reason)
-        self._tell(PartitionChange.DELAYED, keep - self._delayed)
+        self._tell(OwnershipChange.DELAYED, keep - self._delayed)
         self._delayed |= keep
-        self._tell(PartitionChange.COMPLETING, asked - keep - self._completing)
+        self._tell(OwnershipChange.COMPLETING, asked - keep - self._completing)
         self._completing |= asked - keep
 
-    def _tell(self, change: PartitionChange, partitions: Iterable[TopicPartition]) -> None:
+    def _tell(self, change: OwnershipChange, partitions: Iterable[TopicPartition]) -> None:
         chosen = tuple(sorted(partitions))
         if chosen:
             self._emit(PartitionsChanged(change=change, partitions=chosen))
