@@ -31,6 +31,7 @@ from instride.core.events import (
 )
 from instride.errors import CommitOvertakenError, OffsetOutOfRangeError
 from instride.errors.codes import ErrorCode
+from instride.observers import Observer
 from instride.records import TopicPartition
 from instride.telemetry import FetchBegan
 from instride.wire import api
@@ -50,7 +51,7 @@ _WATCHED = (
 )
 
 
-class Tap:
+class Tap(Observer):
     """say: takes an event's kind and detail. session_timeout: the member's. Not thread-safe.
 
     beats: how often the coordinator has said that the member is one; any thread may read it.
@@ -58,7 +59,7 @@ class Tap:
 
     def __init__(self, say: Callable[..., None], *, session_timeout: float) -> None:
         self._say = say
-        self._session = session_timeout
+        self.session_timeout = session_timeout
         self._sent: dict[int, tuple[Hashable, api.Request, float]] = {}
         self._pending = 0
         self.beats = 0
@@ -67,7 +68,7 @@ class Tap:
 
     # -- to the application
 
-    def delivered(self, event: BackgroundEvent) -> None:
+    def on_background_event(self, event: BackgroundEvent, at: float) -> None:
         match event:
             case Assigned():
                 self._say("assigned", event.generation, _pairs(event.partitions))
@@ -114,11 +115,11 @@ class Tap:
 
     # -- to the brokers
 
-    def sent(self, key: Hashable, number: int, request: api.Request, now: float) -> None:
+    def on_request(self, connection: Hashable, number: int, request: api.Request, at: float) -> None:
         """The request was put on the connection."""
         if not isinstance(request, _WATCHED):
             return
-        self._sent[number] = key, request, now
+        self._sent[number] = connection, request, at
         if isinstance(request, api.OffsetCommit):
             offsets = tuple(
                 (TopicPartition(*tp), each.offset, each.leader_epoch) for tp, each in sorted(request.offsets.items())
@@ -130,7 +131,7 @@ class Tap:
         elif isinstance(request, api.LeaveGroup):
             self._leaves()
 
-    def response_received(self, number: int, response: api.Response | Exception, now: float) -> None:
+    def on_response(self, number: int, response: api.Response | Exception, at: float) -> None:
         """Its answer came, or it is sure that none will."""
         found = self._sent.pop(number, None)
         if found is None:
@@ -153,16 +154,16 @@ class Tap:
             case api.Heartbeat(), api.HeartbeatResponse(
                 error=ErrorCode.NONE | ErrorCode.ILLEGAL_GENERATION | ErrorCode.REBALANCE_IN_PROGRESS
             ):
-                self._lives_until(sent_at + self._session)
+                self._lives_until(sent_at + self.session_timeout)
             case ((api.JoinGroup() | api.SyncGroup()), _):
                 self._pending -= 1
                 good = isinstance(response, api.JoinGroupResponse | api.SyncGroupResponse) and not response.error
-                self._lives_until(now + self._session if good else self._alive)
+                self._lives_until(at + self.session_timeout if good else self._alive)
 
-    def closed(self, key: Hashable, now: float) -> None:
+    def on_connection_closed(self, connection: Hashable, at: float) -> None:
         """Law 3."""
-        for number in [number for number, (on, _, _) in self._sent.items() if on == key]:
-            self.response_received(number, ConnectionError(), now)
+        for number in [number for number, (on, _, _) in self._sent.items() if on == connection]:
+            self.on_response(number, ConnectionError(), at)
 
     def _unanswered(self, number: int, request: api.OffsetCommit) -> None:
         codes = ((TopicPartition(*tp), each.offset, _NO_ANSWER) for tp, each in sorted(request.offsets.items()))

@@ -112,7 +112,7 @@ class Party:
 
     def response(self, key: ConnectionKey) -> None:
         number, response = self.channels[key].answers.popleft()
-        self._tap.response_received(number, response, self.now)
+        self._tap.on_response(number, response, self.now)
         self.machine.response_received(number, response, self.now)
         self.tick()
 
@@ -124,10 +124,10 @@ class Party:
             for action in self.machine.tick(self.now):
                 match action:
                     case Deliver():
-                        self._tap.delivered(action.event)
+                        self._tap.on_background_event(action.event, self.now)
                         self.queue.append(action.event)
                     case Transmit():
-                        self._tap.sent(action.key, action.request_id, action.request, self.now)
+                        self._tap.on_request(action.key, action.request_id, action.request, self.now)
                         self.channels[action.key].send(action.request_id, action.request)
                     case OpenConnection():
                         self._close(action.key)
@@ -143,7 +143,7 @@ class Party:
         gone = self.channels.pop(key, None)
         if gone is not None:
             gone.closed = True
-            self._tap.closed(key, self.now)
+            self._tap.on_connection_closed(key, self.now)
 
     def waiting(self) -> list[ConnectionKey]:
         """Connections with an answer that can be taken."""

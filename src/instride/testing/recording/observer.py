@@ -8,30 +8,28 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from instride._verbs import Verbs
 from instride.commits import CommitSnapshot
 from instride.config import ConsumerConfig
-from instride.core.events import ApplicationEvent, Assign, BackgroundEvent
-from instride.observers import Observer, Polled, Positions
+from instride.core.events import ApplicationEvent, Assign
+from instride.observers import Polled, Positions
 from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.testing.tap import Tap
-from instride.wire.api import Request, Response
 
 __all__ = ["Recording"]
 
 Stretch = tuple[TopicPartition, int, int, int, int, int]
 
 
-class Recording(Observer):
+class Recording(Tap):
     """say: takes an event's kind and detail; thread-safe."""
 
     def __init__(self, say: Callable[..., None], *, holes: bool) -> None:
-        self._say = say
+        super().__init__(say, session_timeout=0.0)
         self._holes = holes
-        self._tap = Tap(say, session_timeout=0.0)
         self.consumer: Verbs | None = None
         self._by_hand: dict[TopicPartition, int] = {}
         self._beats_told = 0
@@ -44,21 +42,9 @@ class Recording(Observer):
 
     def on_observed(self, consumer: Verbs, config: ConsumerConfig) -> None:
         self.consumer = consumer
-        self._tap = Tap(self._say, session_timeout=config.session_timeout)
+        self.session_timeout = config.session_timeout
 
     # -- on the network thread
-
-    def on_request(self, connection: Hashable, number: int, request: Request, at: float) -> None:
-        self._tap.sent(connection, number, request, at)
-
-    def on_response(self, number: int, response: Response | Exception, at: float) -> None:
-        self._tap.response_received(number, response, at)
-
-    def on_connection_closed(self, connection: Hashable, at: float) -> None:
-        self._tap.closed(connection, at)
-
-    def on_background_event(self, event: BackgroundEvent, at: float) -> None:
-        self._tap.delivered(event)
 
     def on_application_event(self, event: ApplicationEvent, at: float) -> None:
         """Partitions that are assigned by hand come and go without a group."""
@@ -76,9 +62,8 @@ class Recording(Observer):
     def on_poll(self, polled: Polled) -> None:
         stretches = self._stretches(polled.records())
         self._tell_passed(polled.positions)
-        beats = self._tap.beats
-        if stretches or polled.to_be_revoked or polled.lost or beats > self._beats_told:
-            self._beats_told = beats
+        if stretches or polled.to_be_revoked or polled.lost or self.beats > self._beats_told:
+            self._beats_told = self.beats
             if polled.paused:
                 self._say("still paused", tuple(sorted(polled.paused)))
             self._say("poll", tuple(stretches), tuple(sorted(polled.to_be_revoked)), tuple(sorted(polled.lost)))

@@ -256,10 +256,10 @@ class Process:
         elif what.closed:
             del self.links[key]
             what.link.close()
-            self._tap.closed(key, now)
+            self._tap.on_connection_closed(key, now)
             self.machine.closed(key, TransportError("the connection broke"), now)
         elif what.response is not None:
-            self._tap.response_received(what.request_id, what.response, now)
+            self._tap.on_response(what.request_id, what.response, now)
             self.machine.response_received(what.request_id, what.response, now)
 
     def _act(self, now: float) -> None:
@@ -271,7 +271,7 @@ class Process:
                 case Transmit():
                     link = self.links.get(action.key)
                     if link is not None:
-                        self._tap.sent(action.key, action.request_id, action.request, now)
+                        self._tap.on_request(action.key, action.request_id, action.request, now)
                         self._busiest.sent()
                         link.transmit(action.request_id, action.request)
                 case OpenConnection():
@@ -280,7 +280,7 @@ class Process:
                     gone = self.links.pop(action.key, None)
                     if gone is not None:
                         gone.close(abort=action.abort)
-                    self._tap.closed(action.key, now)
+                    self._tap.on_connection_closed(action.key, now)
                 case Log():
                     if self.history.keep_logs:
                         self.history.add(self.name, "log", action.level, action.message)
@@ -293,7 +293,7 @@ class Process:
         old = self.links.pop(action.key, None)
         if old is not None:
             old.close()
-            self._tap.closed(action.key, self.scheduler.now)
+            self._tap.on_connection_closed(action.key, self.scheduler.now)
         link = self._connect(self, action.key, action.host, action.port)
         if link is not None:
             self.links[action.key] = link
@@ -333,7 +333,7 @@ class Process:
     # -- between them
 
     def _deliver(self, event: BackgroundEvent) -> None:
-        self._tap.delivered(event)
+        self._tap.on_background_event(event, self.scheduler.now)
         self._queue.append(event)
         if self._waits:
             self._wake_application(self.scheduler.now + self.scheduler.jitter(_TURN))
