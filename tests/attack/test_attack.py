@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from attack.broker import Broker
 from attack.cases import CASES, Case
-from attack.judge import Outcome, run
+from attack.judge import MIB, Outcome, judged, run
 
 BY_NAME = {each.name: each for each in CASES}
 SEED = int(os.environ.get("ATTACK_SEED", "0"))
@@ -45,10 +47,60 @@ class Wrong(Broker):
 
 
 def test_the_judge_sees_what_is_wrong() -> None:
-    fair = replace(BY_NAME["evil host names"], broker=Wrong, lie="nothing")
-    assert any("not what was written" in each for each in run(fair).broken)
-    silent = replace(BY_NAME["silence"], flows=(0,), errors=("CorruptRecordError",), most_seconds=1.0, requests=-1000)
+    fair = run(replace(BY_NAME["evil host names"], broker=Wrong, lie="nothing"))
+    assert any("not what was written" in each for each in fair.broken)
+    assert fair.seen["returned"] >= 10 * len(b"0:0"), "the victim weighs what a poll returned"
+    silent = replace(
+        BY_NAME["silence"],
+        flows=(0,),
+        errors=("CorruptRecordError",),
+        told="a word",
+        most_seconds=1.0,
+        requests=-1000,
+    )
     said = " ".join(run(silent).broken)
     assert "stands still" in said
     assert "CorruptRecordError" in said
+    assert "nobody says 'a word'" in said
     assert "requests in" in said
+
+
+class Idle:
+    """A server that nobody asked."""
+
+    port = 0
+
+    def __init__(self) -> None:
+        self.asked: Counter[int] = Counter()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("keeps", "more"), [(False, 0), (True, 10 * MIB)])
+def test_memory_is_judged_by_the_published_bound_and_twice_what_a_poll_returned_only_where_a_case_says_so(
+    keeps: bool, more: int
+) -> None:
+    case = replace(BY_NAME["silence"], keeps_records=keeps)
+    most = int(64 * MIB * 1.1) + 40 * MIB + more
+    seen = dict.fromkeys(("slowest", "polls", "lines", "longest_line", "unprintable", "threads", "took"), 0)
+    told = {
+        "errors": {},
+        "texts": {},
+        "untyped": [],
+        "wrong": [],
+        "leaks": [],
+        "kinds": [],
+        "records": {},
+        "told": True,
+    }
+    assert [
+        judged(case, Idle(), {**seen, **told, "returned": 5 * MIB, "memory": memory}).broken
+        for memory in (most, most + 1)
+    ] == [(), ("110 MiB above the start" if not keeps else "120 MiB above the start",)]
+
+
+def test_one_case_alone_has_what_a_poll_returned_on_top_and_the_page_says_so() -> None:
+    assert [each.name for each in CASES if each.keeps_records] == ["largest values"]
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    assert "`largest values`" in page

@@ -21,6 +21,7 @@ from instride.errors import (
 from instride.wire import api
 from instride.wire.connection import Connection
 from instride.wire.sasl.api import Mechanism
+from instride.wire.sasl.gssapi import Gssapi
 from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride.wire.sasl.plain import Plain
 from instride.wire.sasl.scram import Scram, ScramCredentials
@@ -67,6 +68,12 @@ class Script:
         self.response(asked[1], struct.pack(">h", error) + text + b"\x01" + struct.pack(">q", lifetime_ms) + b"\x00",
                     flexible=True)  # fmt: skip
         return asked[2]
+
+    def challenge(self, message: bytes) -> None:
+        asked = self.asked()
+        assert asked is not None
+        said = bytes([len(message) + 1]) + message
+        self.response(asked[1], struct.pack(">hb", 0, 0) + said + bytes(8) + b"\x00", flexible=True)
 
     @property
     def failure(self) -> KafkaError | None:
@@ -205,3 +212,46 @@ def test_no_mechanisms_secret_is_in_a_refusal_that_repeats_it(make: Callable[[],
     script.agree()
     script.authenticate(error=58, message=f"who is {SECRET}?")
     assert f"refused {mechanism.name}: who is ***?" in str(script.failure)
+
+
+class Ticket:
+    """A context of Kerberos that wants more, however much it gets."""
+
+    complete, mutual = False, True
+
+    def step(self, _: bytes) -> bytes:
+        return b"more"
+
+    def wrap(self, message: bytes) -> bytes:
+        return message
+
+    unwrap = wrap
+
+
+@pytest.mark.parametrize(
+    ("make", "messages"),
+    [
+        (lambda: Plain("user", SECRET), 0),
+        (lambda: OAuthBearer(OAuthToken(value=SECRET)), 0),
+        (scram, 0),
+        (scram, 1),
+        (lambda: Gssapi(Ticket(), b"ticket"), 0),
+        (lambda: Gssapi(Ticket(), b"ticket"), 1),
+        (lambda: Gssapi(Ticket(), b"ticket"), 2),
+    ],
+)
+def test_a_broker_that_stalls_leaves_no_connection_ready_and_it_says_what_is_waited_for(
+    make: Callable[[], Mechanism], messages: int
+) -> None:
+    """messages: of the broker, before it stalls. `connection_setup_timeout` ends the wait."""
+    mechanism = make()
+    silent = Connection(client_id="c", max_frame_bytes=1 << 20, mechanism=mechanism)
+    assert silent.handshake()
+    assert silent.standing == "the broker does not respond to ApiVersions"
+    script = Script(mechanism)
+    script.agree(mechanisms=(mechanism.name,))
+    for _ in range(messages):
+        script.challenge(b"r=n0ncebroker,s=c2FsdA==,i=4096")
+    assert script.asked() is not None, "a message of ours is the last"
+    assert (script.asked(), script.failure, is_ready(script)) == (None, None, False)
+    assert script.connection.standing == "SASL authentication has not ended"

@@ -6,9 +6,12 @@ item: of issue 10. known: why a bound is not held yet; such a case must fail, an
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import random
+import socket
 import struct
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +40,8 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
-    any_error: of ours may be raised. returned: bytes of one poll's records: they are the user's, and not counted.
+    any_error: of ours may be raised. told: what an error or a line of the log must say. keeps_records: what one poll
+    returned comes on top of the bound on memory.
     damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
     more; then all that was `written` of each partition that flows is read from
     its beginning. Until then each value is one that was written, where `written` says how many.
@@ -70,7 +74,8 @@ class Case:
     damaged: float = 0.1
     topic: str = "t"
     any_error: bool = False
-    returned: int = 0
+    told: str = ""
+    keeps_records: bool = False
     written: int = 0
     good_after: float = 0.0
     known: str = ""
@@ -207,27 +212,43 @@ class HeaderBombs(Broker):
 @case(
     "large values",
     "2",
-    "values of 60 MB in three partitions, which zstd makes small, beside 47 that lag",
+    "values of 10 MB in three partitions, which zstd makes small, beside 47 that lag",
+    flows=(0, 1, 2, 3, 49),
+    enough=2,
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=60.0,
+    settings={"max_poll_records": 20},
+)
+class LargeValues(Broker):
+    partitions, end, size = 50, 1_000_000_000, 10_000_000
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index > 2:
+            return lines(offset, "none", self.asking.most)
+        return struct.pack(">q", offset) + large_value(self.size)[8:]
+
+
+@case(
+    "largest values",
+    "2",
+    "values of 60 MB, nearly max_decompressed_bytes, in three partitions beside 47 that lag; a poll returns one",
     flows=(3, 49),
     assign=50,
     values=False,
     seconds=4.0,
     most_seconds=60.0,
     settings={"max_poll_records": 20},
-    returned=60_000_000,
+    keeps_records=True,
 )
-class LargeValues(Broker):
-    partitions, end = 50, 1_000_000_000
-
-    def records(self, index: int, offset: int) -> bytes:
-        if index > 2:
-            return lines(offset, "none", self.asking.most)
-        return struct.pack(">q", offset) + large_value()[8:]
+class LargestValues(LargeValues):
+    size = 60_000_000
 
 
 @functools.cache
-def large_value() -> bytes:
-    return batch(0, record(0, bytes(60_000_000)), 1, "zstd")
+def large_value(size: int) -> bytes:
+    return batch(0, record(0, bytes(size)), 1, "zstd")
 
 
 @case(
@@ -785,6 +806,110 @@ class Token(Broker):
     sasl = True
 
 
+SCRAM = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "sasl_username": "reader",
+    "sasl_password": SECRET,
+}
+BEARER = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_plain_without_tls": True,
+}
+
+
+class Stalls(Broker):
+    """Authentication does not go on. after: so many messages of it were responded to, the handshake the first."""
+
+    sasl, after = True, 0
+
+    def sasl_handshake(self, _: Request) -> bytes:
+        if self.after == 0:
+            self.stall()
+        names = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+        return struct.pack(">h", 0) + array(map(text, names))
+
+    def sasl_authenticate(self, request: Request) -> bytes:
+        client_nonce = bytes(request["auth_bytes"]).partition(b"r=")[2]
+        if self.after == 1 or b",p=" in bytes(request["auth_bytes"]):
+            self.stall()
+        first = b"r=%sbroker,s=%s,i=4096" % (client_nonce, base64.b64encode(b"salt-of-the-user"))
+        return struct.pack(">hhi", 0, -1, len(first)) + first + bytes(8)
+
+    def stall(self) -> None:
+        threading.Event().wait(30.0)  # longer than the victim waits
+        raise OSError("nothing more is sent")
+
+
+for _mechanism, _settings, _life, _messages in (
+    ("PLAIN", SASL, 0, 2),
+    ("SCRAM", SCRAM, 0, 3),
+    ("OAUTHBEARER", BEARER, 2, 2),
+):
+    for _after in range(_messages):
+        case(
+            f"SASL stalls, {_mechanism}, {_after}",
+            "9",
+            f"{_mechanism}: no response after {_after} messages of the authentication",
+            settings={**_settings, "connection_setup_timeout": 0.5},
+            token_life=_life,
+            may_raise=TRANSPORT,
+            told="within connection_setup_timeout: SASL authentication has not ended",
+            secrets=(SECRET,),
+            seconds=2.5,
+        )(type(f"Stalls_{_mechanism}_{_after}", (Stalls,), {"after": _after}))
+
+
+@case(
+    "SASL stalls anew",
+    "9",
+    "the broker wants authentication anew each second, and the first connection gets no response to it",
+    settings={**SASL, "request_timeout": 1.0},
+    flows=(0, 1, 2),
+    may_raise=TRANSPORT,
+    told="within request_timeout",
+    secrets=(SECRET,),
+    most_seconds=40.0,
+)
+class StallsAnew(Stalls):
+    """There is nothing to read before it has stalled."""
+
+    def __init__(self) -> None:
+        self.stalled = False
+        self.proofs = threading.local()
+        super().__init__()
+
+    def sasl_handshake(self, _: Request) -> bytes:
+        return struct.pack(">h", 0) + array([text("PLAIN")])
+
+    def sasl_authenticate(self, _: Request) -> bytes:
+        if getattr(self.proofs, "given", False) and not self.stalled:
+            self.stalled = True
+            self.stall()
+        self.proofs.given = True
+        return struct.pack(">hhiq", 0, -1, 0, 1000)
+
+    def records(self, index: int, offset: int) -> bytes:
+        return super().records(index, offset) if self.stalled else b""
+
+
+@case(
+    "TLS stalls",
+    "9",
+    "takes connections, and does not respond to the TLS handshake",
+    settings={"security_protocol": "SSL", "connection_setup_timeout": 0.5},
+    may_raise=TRANSPORT,
+    told="within connection_setup_timeout: the TLS handshake has not ended",
+    seconds=2.5,
+)
+class TlsStalls(Broker):
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError):
+            while peer.recv(1 << 16):
+                pass
+
+
 # -- scarce resources
 
 
@@ -867,7 +992,7 @@ class LittleMemory(LogLines):
     may_raise=TRANSPORT,
     seconds=3.0,
 )
-class TooLittleMemory(LargeValues):
+class TooLittleMemory(LargestValues):
     partitions = 3
 
 

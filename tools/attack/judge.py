@@ -5,8 +5,9 @@ Laws
 2. A call ends in time: what it works beyond its time-out is bounded. The processor's time is measured, not
    the clock's: it is the same on a busy machine.
 3. Partitions that nobody lies about flow. What is delivered is what was written, without a gap.
-4. Memory stays within the published bound: `fetch_buffer_bytes` + 10 % + 40 MiB above the start; what
-   a poll has returned is the user's.
+4. Memory stays within the published bound: `fetch_buffer_bytes` + 10 % + 40 MiB above the start. Only where a case
+   says so what a poll has returned comes on top, as it was weighed: once as the consumer keeps it until the next poll,
+   and once as the records that the application made of it.
 5. Log lines and requests are bounded, whatever the broker repeats. A loop that only tries again does not spin.
 6. No secret is told, and no line is broken by what a broker wrote.
 """
@@ -25,7 +26,7 @@ from typing import Any, Protocol
 from attack.cases import Case
 from attack.proxy import Proxy
 
-__all__ = ["Outcome", "Server", "run", "run_at"]
+__all__ = ["Outcome", "Server", "judged", "run", "run_at"]
 
 MIB = 1 << 20
 _OVERWORK = 2.0
@@ -64,7 +65,7 @@ def run(case: Case, seed: int = 0, client: str = "instride") -> Outcome:
 
 def run_at(case: Case, server: Server, client: str = "instride") -> Outcome:
     """Of a server that runs already. client: of `attack.peers`."""
-    return _judged(case, server, _victim(case, server.port, client))
+    return judged(case, server, _victim(case, server.port, client))
 
 
 def _victim(case: Case, port: int, client: str) -> dict[str, Any]:
@@ -96,12 +97,12 @@ def _victim(case: Case, port: int, client: str) -> dict[str, Any]:
     return seen
 
 
-def _judged(case: Case, server: Server, seen: dict[str, Any]) -> Outcome:
+def judged(case: Case, server: Server, seen: dict[str, Any]) -> Outcome:
+    """seen: what the victim printed."""
     if "died" in seen:
         return Outcome(case=case, broken=(seen["died"],), seen=seen)
     seen["requests"] = sum(server.asked.values())
-    budget = case.settings.get("fetch_buffer_bytes", 64 * MIB)
-    most_memory = budget * 1.1 + 40 * MIB + case.returned
+    most_memory = _most_memory(case, seen)
     most_lines = 60 + seen["polls"] // 2
     bounds = [
         (not seen["untyped"], f"an error that is not ours: {seen['untyped'][:2]}"),
@@ -115,6 +116,7 @@ def _judged(case: Case, server: Server, seen: dict[str, Any]) -> Outcome:
         (seen["longest_line"] <= _LONGEST_TEXT, f"a log line of {seen['longest_line']} characters"),
         (all(len(each) <= _LONGEST_TEXT for each in seen["texts"].values()), "an unbounded text of an error"),
         (not seen["unprintable"], f"{seen['unprintable']} texts that cannot be printed"),
+        (seen["told"], f"nobody says {case.told!r}"),
         (not seen["leaks"], f"a secret was told: {seen['leaks'][:2]}"),
         (
             seen["requests"] <= case.requests + 40 * seen["polls"],
@@ -127,6 +129,12 @@ def _judged(case: Case, server: Server, seen: dict[str, Any]) -> Outcome:
         ),
     ]
     return Outcome(case=case, broken=tuple(words for good, words in bounds if not good), seen=seen)
+
+
+def _most_memory(case: Case, seen: dict[str, Any]) -> float:
+    """Law 4."""
+    budget = case.settings.get("fetch_buffer_bytes", 64 * MIB)
+    return float(budget * 1.1 + 40 * MIB + (2 * seen["returned"] if case.keeps_records else 0))
 
 
 def _flow(case: Case, seen: dict[str, Any]) -> bool:

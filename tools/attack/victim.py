@@ -33,8 +33,11 @@ def memory(which: str) -> int:
 class Log(logging.Handler):
     """What was told, at DEBUG: counted, looked at, not kept."""
 
-    def __init__(self, secrets: list[str]) -> None:
+    def __init__(self, secrets: list[str], wanted: str = "") -> None:
+        """wanted: what somebody must say."""
         super().__init__(logging.DEBUG)
+        self.told = not wanted
+        self._wanted = wanted
         self.lines, self.longest, self.unprintable = 0, 0, 0
         self.leaks: list[str] = []
         self.kinds: Counter[str] = Counter()
@@ -50,6 +53,7 @@ class Log(logging.Handler):
 
     def look(self, told: str) -> None:
         self.unprintable += not told.isprintable()
+        self.told |= self._wanted in told
         self.leaks += [told[:200] for secret in self._secrets if secret in told]
 
 
@@ -57,7 +61,7 @@ class Victim:
     def __init__(self, case: dict[str, Any], client: str) -> None:
         self.case, self.client = case, client
         self.expected: tuple[type[BaseException], ...] = ()
-        self.log = Log(case["secrets"])
+        self.log = Log(case["secrets"], case["told"])
         self.errors: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
         self.untyped: list[str] = []
@@ -65,6 +69,8 @@ class Victim:
         self.wrong: list[str] = []
         self.latest: dict[int, int] = {}
         self.slowest, self.threads, self.polls, self.took = 0.0, 0, 0, 0.0
+        # Bytes of the values of one poll, at most.
+        self.returned = 0
         self.work = 0.0
         self.good = case["good_after"] == 0.0
 
@@ -89,8 +95,20 @@ class Victim:
         self.timed(self.case["close"], consumer.close)
         peak = memory("VmHWM")
         self.work = time.process_time() - work
-        names = ("errors", "texts", "untyped", "records", "wrong", "slowest", "threads", "polls", "took", "work")
-        log = {name: getattr(self.log, name) for name in ("lines", "unprintable", "leaks")}
+        names = (
+            "errors",
+            "texts",
+            "untyped",
+            "records",
+            "wrong",
+            "slowest",
+            "threads",
+            "polls",
+            "took",
+            "work",
+            "returned",
+        )
+        log = {name: getattr(self.log, name) for name in ("lines", "unprintable", "leaks", "told")}
         kinds = self.log.kinds.most_common(5)
         seen = {name: getattr(self, name) for name in names}
         return {**seen, **log, "longest_line": self.log.longest, "kinds": kinds, "memory": max(0, peak - start)}
@@ -128,7 +146,10 @@ class Victim:
     def poll(self, consumer: Client) -> None:
         self.polls += 1
         mended = self.case["good_after"] > 0 and self.good
+        returned = 0
         for partition, offset, value in consumer.poll(0.2):
+            returned += len(value or b"")
+            self.returned = max(self.returned, returned)
             if self.case["written"] and not self.case["assign"] and offset == 0:
                 self.records[partition] = 0  # a member that was lost begins again
                 self.latest.pop(partition, None)
@@ -161,7 +182,7 @@ class Victim:
 
     def seen(self) -> bool:
         enough = all(self.records[number] >= self.case["enough"] for number in self.case["flows"])
-        return enough and all(self.errors[name] for name in self.case["errors"])
+        return enough and self.log.told and all(self.errors[name] for name in self.case["errors"])
 
 
 def _refused(_: threading.Thread) -> None:

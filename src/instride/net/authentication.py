@@ -100,7 +100,8 @@ class _TokenAuthenticator(Authenticator):
                 on_done(OAuthBearer(found) if isinstance(found, OAuthToken) else found)
         for entry in [entry for entry in self._waiting if now() >= entry[0]]:
             self._waiting.remove(entry)
-            entry[1](AuthenticationError(f"sasl_oauth_token did not return within {self._patience:g} s"))
+            why = f"sasl_oauth_token did not return within {self._patience:g} s (see connection_setup_timeout)"
+            entry[1](AuthenticationError(why))
 
     def _kept(self, result: object) -> OAuthToken | KafkaError:
         if isinstance(result, KafkaError):

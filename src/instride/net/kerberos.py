@@ -93,7 +93,8 @@ class KerberosAuthenticator(Authenticator):
                 entry[1](result)
         for number in [number for number, (until, _) in self._waiting.items() if now() >= until]:
             _, on_done = self._waiting.pop(number)
-            on_done(AuthenticationError(f"no Kerberos ticket came within {self._patience:g} s: is the KDC there?"))
+            within = f"within {self._patience:g} s (see connection_setup_timeout)"
+            on_done(AuthenticationError(f"no Kerberos ticket came {within}: is the KDC there?"))
 
 
 class _Tickets:

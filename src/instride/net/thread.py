@@ -402,6 +402,8 @@ class NetworkThread:
             self._announced.add(key)
             self._attempts.pop(self._where[key], None)
             self._machine.opened(key, now())
+        elif key not in self._announced:
+            self._machine.opening(key, transport.standing)
 
     def _update_selector(self) -> None:
         """Sockets change while addresses are tried, and interests while bytes wait."""

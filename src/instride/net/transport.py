@@ -108,6 +108,13 @@ class Transport:
     def ready(self) -> bool:
         return self.failure is None and self._connection.ready
 
+    @property
+    def standing(self) -> str:
+        """What is waited for, until `ready`."""
+        if not self._connected:
+            return "the address does not respond"
+        return self._connection.standing if self._secure else "the TLS handshake has not ended"
+
     # -- out
 
     def send(self, request_id: int, request: Request) -> None:

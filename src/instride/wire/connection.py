@@ -95,6 +95,13 @@ class Connection:
         return self._handshake.versions is not None and authenticated and self.failure is None
 
     @property
+    def standing(self) -> str:
+        """What is waited for, until `ready`."""
+        if self._handshake.versions is None:
+            return "the broker does not respond to ApiVersions"
+        return "SASL authentication has not ended"
+
+    @property
     def session_lifetime(self) -> float:
         """Seconds from the last authentication in which the broker wants another (KIP-368); 0 for never."""
         return self._exchange.session_lifetime if self._exchange is not None else 0.0

@@ -105,6 +105,30 @@ def test_that_a_server_swallows_packets_is_logged_after_two_seconds() -> None:
     assert len(told(script)) == 1
 
 
+def test_a_broker_that_stalls_is_told_with_the_setting_and_how_far_the_connection_came() -> None:
+    script = Silent(bootstrap_servers="s0:1")
+    assigned(script, 0)
+    opening = ConnectionKey(Role.BOOTSTRAP, 0)
+    script.machine.opening(opening, "SASL authentication has not ended")
+    script.pass_time(script.config.connection_setup_timeout)
+    (said,) = told(script)
+    assert "s0:1 within connection_setup_timeout: SASL authentication has not ended" in str(said)
+    script.machine.opening(opening, "of a connection that was given up")
+    script.pass_time(2 * script.config.connection_setup_timeout)
+    assert not any("given up" in line for line in script.logs), "each attempt begins anew"
+    script.machine.opening(DATA, "of a connection that nobody knows")
+
+
+def test_what_nobody_waits_for_any_more_is_not_logged_at_the_end() -> None:
+    script = Silent(bootstrap_servers="s0:1")
+    assigned(script, 0)
+    script.pass_time(1.0)
+    script.do(Close(call=9, deadline=script.now + 3.0))
+    script.pass_time(3.0)
+    assert script.stopped
+    assert not any("no broker of bootstrap_servers responds" in line for line in script.logs)
+
+
 def test_a_server_that_swallows_packets_costs_the_set_up_time_out_and_the_next_is_asked() -> None:
     script = Silent(bootstrap_servers="s0:1,s1:1")
     assigned(script, 0)

@@ -421,7 +421,8 @@ class Cluster:
         return UnknownTopicOrPartitionError(f"{len(partitions)} partitions do not exist: {names} (of {first} {has})")
 
     def _tell_silence(self, now: float) -> float:
-        if self._first_asked is None or self.version or self._context.connections.ever_connected:
+        connections = self._context.connections
+        if self._first_asked is None or self.version or connections.ever_connected or connections.closing:
             return float("inf")
         tell_at = self._first_asked + _TOLD_AFTER
         if now < tell_at:

@@ -147,6 +147,7 @@ class _Link:
     address: Address = ("", 0)
     state: _State = _State.CLOSED
     opening_deadline: float = 0.0
+    standing: str = ""  # while it is opened: how far it came
     failure: Exception | None = None  # why it was closed last; none since it was open
     waiting: list[_Pending] = field(default_factory=list)
     in_flight: dict[int, _Pending] = field(default_factory=dict)
@@ -251,6 +252,11 @@ class Connections:
 
     # -- the shell's side
 
+    def opening(self, key: ConnectionKey, standing: str) -> None:
+        link = self._links.get(key)
+        if link is not None and link.state is _State.OPENING:
+            link.standing = standing
+
     def opened(self, key: ConnectionKey, now: float) -> None:
         link = self._links.get(key)
         if link is None or link.state is not _State.OPENING:
@@ -314,7 +320,9 @@ class Connections:
         for key, link in list(self._links.items()):
             late = [each for each in (*link.in_flight.values(), *link.waiting) if now >= each.deadline]
             if link.state is _State.OPENING and now >= link.opening_deadline:
-                self._give_up(key, link, f"no connection to {_name(link)} within connection_setup_timeout", now)
+                standing = f": {link.standing}" if link.standing else ""
+                why = f"no connection to {_name(link)} within connection_setup_timeout{standing}"
+                self._give_up(key, link, why, now)
             elif any(each.request_id in link.in_flight for each in late):
                 self._give_up(key, link, f"no response from {_name(link)} within request_timeout", now)
             else:
@@ -355,7 +363,7 @@ class Connections:
                     self._where.pop(pending.request_id, None)
                     pending.on_done(NotSentError("nobody wants it any more"), now)
         elif link.state is _State.CLOSED and link.waiting and link.backoff.ready(now):
-            link.state = _State.OPENING
+            link.state, link.standing = _State.OPENING, ""
             link.opening_deadline = now + self._config.connection_setup_timeout
             self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
 

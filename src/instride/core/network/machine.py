@@ -270,6 +270,10 @@ class NetworkMachine:
                 assert_never(event)
         self._handled(now)
 
+    def opening(self, key: ConnectionKey, standing: str) -> None:
+        """standing: how far the connection came, for whoever is told that it never opened."""
+        self._context.connections.opening(key, standing)
+
     def opened(self, key: ConnectionKey, now: float) -> None:
         self._context.now = now
         self._context.connections.opened(key, now)
