@@ -66,7 +66,7 @@ INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and give back the exit status."""
+    """Run the demo and return the exit status."""
     options = _options(arguments)
     console = _console()
     try:

@@ -101,7 +101,7 @@ def count(member: Member, partitions: frozenset[TopicPartition]) -> int:
 
 
 @pytest.mark.requirement("KIP-983/27")
-def test_held_ones_are_given_back_when_the_peer_leaves(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
+def test_held_ones_are_reassigned_when_the_peer_leaves(kafka: LocalKafka, kafka_topic: Topic, join: Join) -> None:
     """Rule 8: same epoch, from the position after the last returned record, nothing twice."""
     topic = kafka_topic(4)
     told = Told()
@@ -118,7 +118,7 @@ def test_held_ones_are_given_back_when_the_peer_leaves(kafka: LocalKafka, kafka_
     drive(a, until=lambda: len(a.records) == 80)
     each_once(written, a, b)
     epochs = {(each.partition, each.epoch) for each in a.records}
-    assert len(epochs) == 4, "given back in the same epoch"
+    assert len(epochs) == 4, "reassigned in the same epoch"
     assert told.told == [("assigned", [0, 1, 2, 3])]
     assert a.consumer.to_be_revoked_partitions() == frozenset()
     a.consumer.commit()

@@ -84,7 +84,7 @@ def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AssignedPartition, "fence", property(lambda held: (held.epoch, 0)))
 
 
-def _given_back_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
+def _reassigned_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
     restarting = OwnedPartition.restarting
 
     def back(held: OwnedPartition) -> list[Write]:

@@ -359,6 +359,12 @@ class Stage:
         self.consumer.assign(*partitions)
         yield from until(lambda: not self.consumer.paused & {tp(each) for each in partitions})
 
+    def working(self, partition: int) -> Script:
+        """It is assigned, has five records, and a job works on them."""
+        yield from self.assigned(partition)
+        self.consumer.offer(partition, 5)
+        yield from until(lambda: self.runner.started)
+
     def until_started(self, jobs: int) -> Script:
         yield from until(lambda: len(self.runner.started) == jobs)
 

@@ -63,9 +63,7 @@ def test_a_committed_range_says_how_far_behind_its_partition_is() -> None:
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.offer(0, 3)
         stage.consumer.offer(0, 4)
         stage.runner.finish(0)
@@ -166,9 +164,7 @@ def test_a_partition_that_another_began_meanwhile_begins_where_that_one_did() ->
     stage.consumer.committed[tp(0)] = 7
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.runner.finish(0)
 
     stage.play(script())
@@ -291,13 +287,11 @@ def test_a_partition_without_work_is_let_go_at_once() -> None:
     assert stage.consumer.delays == []
 
 
-def test_a_partition_that_is_given_back_goes_on_without_a_gap() -> None:
+def test_a_partition_that_is_reassigned_goes_on_without_a_gap() -> None:
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.offer(0, 3)
         stage.consumer.ask(0)
         yield from until(lambda: stage.consumer.delays)
@@ -316,9 +310,7 @@ def test_a_lost_partitions_job_is_cancelled_and_its_result_is_not_committed() ->
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.lose(0)
         yield from until(lambda: stage.runner.cancelled)
         stage.runner.finish(0)
@@ -336,9 +328,7 @@ def test_a_result_that_waits_for_the_sink_is_not_committed_once_its_partition_is
     stage.sink.errors = [SinkError("not now")]
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.runner.finish(0)
         yield from until(lambda: not stage.sink.errors)
         stage.consumer.lose(0)
@@ -375,9 +365,7 @@ def test_a_partition_that_was_lost_and_assigned_again_does_not_take_the_old_resu
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.lose(0)
         yield
         stage.consumer.position[tp(0)] = 0
@@ -397,9 +385,7 @@ def test_after_a_conflict_work_goes_on_from_the_sinks_position() -> None:
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.offer(0, 5)
         yield
         stage.sink.reached[tp(0)] = 8
@@ -419,9 +405,7 @@ def test_a_failure_is_none_where_the_sink_has_gone_on() -> None:
     stage = Stage(retries=0)
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.sink.reached[tp(0)] = 5
         stage.runner.fail(0, 0)
         stage.runner.end(0)
@@ -483,9 +467,7 @@ def test_a_fatal_failure_is_not_tried_again() -> None:
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.runner.fail(0, 0, fatal=True)
         yield from until(lambda: False)
 
@@ -517,9 +499,7 @@ def test_what_failed_is_not_kept_for_another_try_when_the_group_asks_for_it() ->
     stage = Stage(retries=1_000)
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.ask(0)
         yield from until(lambda: stage.consumer.delays)
         stage.runner.fail(0, 0)
@@ -536,9 +516,7 @@ def test_a_sinks_error_is_tried_again_with_the_same_job() -> None:
     stage.sink.errors = [SinkError("not now"), SinkError("nor now")]
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.runner.finish(0)
         yield from until(lambda: stage.consumer.committed)
 
@@ -552,9 +530,7 @@ def test_a_fatal_error_of_the_sink_stops_the_pipeline() -> None:
     stage.sink.errors = [CorruptManifestError("a gap")]
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.runner.finish(0)
         yield from until(lambda: False)
 
@@ -589,9 +565,7 @@ def test_a_stop_does_not_wait_for_ever() -> None:
     stage = Stage(stop_timeout=0.05)
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
 
     stage.play(script())
     assert stage.runner.cancelled == [stage.runner.started[0][0]]
@@ -634,9 +608,7 @@ def test_an_error_of_the_group_stops_the_pipeline_after_what_is_under_way() -> N
     stage = Stage()
 
     def script() -> Script:
-        yield from stage.assigned(0)
-        stage.consumer.offer(0, 5)
-        yield from until(lambda: stage.runner.started)
+        yield from stage.working(0)
         stage.consumer.errors = [TopicAuthorizationFailedError("not yours")]
         yield
         stage.runner.finish(0)

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from instride import arguments
 from instride.processing.policy import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
-
-if TYPE_CHECKING:
-    from instride.processing.engine import Job
 
 __all__ = ["Breaker", "CircuitBreaker"]
 
@@ -58,6 +55,17 @@ class CircuitBreaker:
         return chosen(self.on, error)
 
 
+class _Job(Protocol):
+    """What is read of a record's or batch's work, and the one thing that is noted there."""
+
+    spared_at: int
+
+    @property
+    def over(self) -> bool: ...
+    @property
+    def writes_dead_letter(self) -> bool: ...
+
+
 class Breaker:
     """The state of one run. open_until: the time of the next probe; None while it is closed.
 
@@ -71,7 +79,7 @@ class Breaker:
         self._plan = plan
         self._newest: deque[bool] = deque(maxlen=plan.attempts)
         self._pause = plan.pause
-        self._probe: Job | None = None
+        self._probe: _Job | None = None
         self._ended_well = 0
 
     def lets_start(self, now: float) -> bool:
@@ -84,17 +92,17 @@ class Breaker:
         """When `lets_start` becomes true by the passing of time."""
         return self.open_until if self._probe is None else None
 
-    def started(self, job: Job) -> None:
+    def started(self, job: _Job) -> None:
         """After `lets_start`. A dead letter to be written is no probe."""
         if self.open_until is not None and not job.writes_dead_letter:
             self._probe = job
 
-    def was_put_back(self, job: Job) -> None:
+    def was_put_back(self, job: _Job) -> None:
         """It was not handled: another one probes."""
         if self._probe is job:
             self._probe = None
 
-    def ended(self, job: Job, error: BaseException | None, now: float) -> bool:
+    def ended(self, job: _Job, error: BaseException | None, now: float) -> bool:
         """An attempt ended. Whether it counts as one of its record (law 4)."""
         is_probe, is_chosen = self._probe is job, self._plan.chooses(error)
         if is_probe:

@@ -5,7 +5,7 @@ Pipeline  ->  run (the loop)  ->  membership, planning, jobs, committing      in
 """
 
 from instride.spark.conf import recommended_conf
-from instride.spark.data_source.fused import source
+from instride.spark.data_source.readers import source
 from instride.spark.events import (
     JobFinished,
     JobStarted,

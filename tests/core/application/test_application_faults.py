@@ -58,7 +58,7 @@ def test_unsubscribing_while_an_immediate_revoke_is_awaited_stops_no_later_subsc
 
 @pytest.mark.rule("8")
 @pytest.mark.parametrize("where", [EARLIEST, LATEST])
-def test_a_partition_that_is_given_back_keeps_a_seek_whose_offset_is_not_found_yet(owner: Script, where: int) -> None:
+def test_a_partition_that_is_reassigned_keeps_a_seek_whose_offset_is_not_found_yet(owner: Script, where: int) -> None:
     owner.revocation_requested(1)
     owner.poll()
     owner.machine.seek(tp(1), where)
@@ -71,7 +71,7 @@ def test_a_partition_that_is_given_back_keeps_a_seek_whose_offset_is_not_found_y
 
 
 @pytest.mark.rule("8")
-def test_a_partition_given_back_before_its_position_was_found_starts_at_the_committed_offset(script: Script) -> None:
+def test_a_partition_reassigned_before_its_position_was_found_starts_at_the_committed_offset(script: Script) -> None:
     script.assigned(0)
     script.queue.pop()  # the position never came
     script.poll()

@@ -27,7 +27,7 @@ class Network:
     asked: set[int] = field(default_factory=set)
     positions: dict[int, int] = field(default_factory=dict)
     fetch_numbers: dict[int, int] = field(default_factory=dict)
-    waits: set[int] = field(default_factory=set)  # given back, or sought: nothing is fetched before SetPosition
+    waits: set[int] = field(default_factory=set)  # reassigned, or sought: nothing is fetched before SetPosition
     returned: dict[tuple[int, int], int] = field(default_factory=dict)  # (partition, epoch) -> position
     generation: int = 0
     newest: int = 0
@@ -66,7 +66,7 @@ class Network:
             self.script.reassigned(p, epoch=self.epochs[p])
 
     def hold(self, p: int) -> None:
-        """Asked for with something buffered, delayed, and given back."""
+        """Requested with something buffered, delayed, and reassigned."""
         self.fetch(p)
         self.ask(p)
         self.poll()

@@ -182,7 +182,7 @@ def test_auto_commits_count(script: Script) -> None:
     assert uncommitted(script, 0) == 0
 
 
-def test_given_back_forgets_the_request(script: Script) -> None:
+def test_reassigned_forgets_the_request(script: Script) -> None:
     script.revocation_requested(0, 1)
     script.poll()
     script.machine.delay_revoke([tp(0)], reason="the weather")

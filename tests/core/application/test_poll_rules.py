@@ -286,7 +286,7 @@ def test_what_is_refused_at_its_deadline_is_lost_and_not_completed(script: Scrip
 
 
 @pytest.mark.rule("6")
-def test_delaying_what_was_given_back_is_true(script: Script) -> None:
+def test_delaying_what_was_reassigned_is_true(script: Script) -> None:
     script.assigned(0)
     script.poll()
     script.revocation_requested(0)
@@ -313,7 +313,7 @@ def test_delay_is_refused_with_auto_commit() -> None:
 
 @pytest.mark.rule("8")
 @pytest.mark.parametrize("delayed", [False, True])
-def test_given_back_goes_on_after_the_last_returned_record(script: Script, delayed: bool) -> None:
+def test_reassigned_goes_on_after_the_last_returned_record(script: Script, delayed: bool) -> None:
     script.assigned(0)
     script.fetched(0, 0, 10)
     assert script.poll(limit=4) == [(0, 0, 4)]
@@ -322,7 +322,7 @@ def test_given_back_goes_on_after_the_last_returned_record(script: Script, delay
     if delayed:
         script.delay(0)
     script.reassigned(0)
-    # The request and the gift are both taken in a poll that does not complete it.
+    # The request and the reassignment are both taken in a poll that does not complete it.
     script.delay(0)
     script.poll()
     (moved,) = script.take_posted(SetPosition)
@@ -333,7 +333,7 @@ def test_given_back_goes_on_after_the_last_returned_record(script: Script, delay
 
 
 @pytest.mark.rule("8")
-def test_given_back_while_completing_finishes_the_revoke(script: Script) -> None:
+def test_reassigned_while_completing_finishes_the_revoke(script: Script) -> None:
     script.assigned(0)
     script.poll()
     script.revocation_requested(0)

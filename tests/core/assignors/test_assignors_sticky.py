@@ -262,7 +262,7 @@ def test_a_delayed_partition_is_withheld_for_as_long_as_it_is_listed() -> None:
     assert shown(group.owned()) == {"a": "1-0 1-1", "b": "1-2 1-3"}
 
 
-def test_a_delayed_partition_is_given_back_when_the_newcomer_leaves() -> None:
+def test_a_delayed_partition_is_reassigned_when_the_newcomer_leaves() -> None:
     group = Group(view=cluster(t1=4), delayed={"a": frozenset(tps("1-2"))})
     group.join(member("a", owned="1-0 1-1 1-2 1-3", generation=1), member("b"))
     group.round()

@@ -1,4 +1,4 @@
-"""The rules of docs/rebalance.md that the network side decides: what is held, asked for, given back, lost, told."""
+"""The rules of docs/rebalance.md that the network side decides: what is owned, requested, reassigned, lost, told."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
 
 
 @pytest.mark.rule("8")
-def test_given_back_while_pending_keeps_the_epoch(script: NetworkScript) -> None:
+def test_reassigned_while_pending_keeps_the_epoch(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
     asked_back(script, 1, keeps=(0,))
@@ -114,7 +114,7 @@ def test_given_back_while_pending_keeps_the_epoch(script: NetworkScript) -> None
 
 @pytest.mark.rule("8")
 @pytest.mark.rule("deadline")
-def test_what_was_given_back_is_asked_for_again_like_any_other(script: NetworkScript) -> None:
+def test_what_was_reassigned_is_asked_for_again_like_any_other(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
     asked_back(script, 1, keeps=(0,))
@@ -135,7 +135,7 @@ def test_what_was_given_back_is_asked_for_again_like_any_other(script: NetworkSc
 
 
 @pytest.mark.rule("8")
-def test_given_back_while_completing_is_assigned_in_a_new_epoch(script: NetworkScript) -> None:
+def test_reassigned_while_completing_is_assigned_in_a_new_epoch(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
     asked_back(script, 1, keeps=(0,))
@@ -159,7 +159,7 @@ def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: 
     asked_back(script, 1, keeps=(0,))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(3, 0, 1)
-    script.complete(1)  # the application posted it before it saw the gift
+    script.complete(1)  # the application posted it before it saw the reassignment
     assert script.take(Revoked)[0].partitions == {tp(1): epoch}
     assert script.take(Assigned)[-1].partitions == {tp(1): epoch + 1}
 
@@ -715,8 +715,8 @@ def test_a_sync_that_was_long_pending_takes_back_no_lease() -> None:
 
 @pytest.mark.rule("8")
 @pytest.mark.rule("deadline")
-def test_one_that_completes_though_given_back_has_a_deadline_again_when_it_is_asked_for_again() -> None:
-    """Given back, while the application had let go of it already: so it completes without a deadline, until it is
+def test_one_that_completes_though_reassigned_has_a_deadline_again_when_it_is_asked_for_again() -> None:
+    """Reassigned, while the application had released it already: so it completes without a deadline, until it is
     asked for once more."""
     script = NetworkScript(max_poll_interval=60.0)
     script.member_of(1, 0)

@@ -399,7 +399,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
-    "a delayed revoke, given back": (
+    "a delayed revoke, reassigned": (
         [
             *READS,
             *ASKED,

@@ -9,7 +9,7 @@ Laws
    partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
    since its user must hear that what was finished is not committed. The group is told when no commit of it is under
    way, or the budget has ended too (eager: half of the budget; the other half is the join's).
-5. Given back while pending: owned again, same epoch. Given back while completing: the revoke finishes, and it is
+5. Reassigned while pending: owned again, same epoch. Reassigned while completing: the revoke finishes, and it is
    assigned in a new epoch (rule 8).
 6. Revokes that complete within a moment share one rejoin: the group is told when none is pending any more, or 0.4 s
    after the first (rule 19). A join that is sent before tells it too.
@@ -225,7 +225,7 @@ class MemberAssignment:
         news = {}
         for tp in sorted(partitions):
             assigned = self.partitions[tp]
-            if assigned.deadline == float("inf"):  # one that completes since before it was given back may have none
+            if assigned.deadline == float("inf"):  # one that completes since before it was reassigned may have none
                 self._bound(assigned, deadline)
             if assigned.state is Ownership.OWNED:
                 news[tp] = assigned.epoch

@@ -33,7 +33,7 @@ _NOT_OF_EAGER = frozenset(
     )
 )
 """An eager member is asked for everything once, and holds nothing when it is assigned something: nothing is asked for
-again or given back. The table has these rows because its columns differ in one thing only."""
+again or reassigned. The table has these rows because its columns differ in one thing only."""
 
 _TOO_RARE = "ownership, eager: COMPLETING + LOST"
 """Some six times in ten thousand histories: a run without it says nothing."""

@@ -261,7 +261,7 @@ def _long(rng: random.Random, plan: Plan) -> Plan:
 
 
 def _visited(rng: random.Random, plan: Plan) -> Plan:
-    """Members come for a moment while others delay what is asked for, and are woken: it is given back to them."""
+    """Members come for a moment while others delay what is requested, and are woken: it is reassigned to them."""
     visitors = []
     for name in "VW":
         joins_at = rng.uniform(1.0, plan.quiet_after - 2.5)

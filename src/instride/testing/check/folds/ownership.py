@@ -1,4 +1,4 @@
-"""What is assigned to whom, asked for, given back, revoked and lost; and what listeners hear of it."""
+"""What is assigned to whom, requested, reassigned, revoked and lost; and what listeners hear of it."""
 
 from __future__ import annotations
 

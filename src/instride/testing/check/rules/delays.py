@@ -105,7 +105,7 @@ def _stood_still(step: Delivery | Change, state: HistoryState) -> float | None:
     when=_is_asked_for,
 )
 def l2(step: Change, state: HistoryState) -> str | None:
-    """A revoke is pending for no longer than the group allows (`delay`): it is released, given back, or lost."""
+    """A revoke is pending for no longer than the group allows (`delay`): it is released, reassigned, or lost."""
     waited, limit = step.event.time - step.each.asked_at, state.judged_by.delay or 0.0
     return f"{step.each} was asked for {waited:.2f} s ago" if waited > limit else None
 

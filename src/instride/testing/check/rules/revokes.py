@@ -10,7 +10,7 @@ from instride.testing.check.steps import Change, Commit, Delivery
 @rule("S7", "nothing after the request", "delivery")
 def s7_records(step: Delivery, state: HistoryState) -> str | None:
     """Once a poll has said that a partition is to be revoked, no record of it is returned, that poll included, until
-    its revoke is delayed and it is given back; nor with the news of its loss, nor after its revoke."""
+    its revoke is delayed and it is reassigned; nor with the news of its loss, nor after its revoke."""
     each = step.each
     if step.asked or step.lost:
         return f"{each.partition} {step.first}-{step.last} came with its revoke"
