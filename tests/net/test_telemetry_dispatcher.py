@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from instride import Consumer, ConsumerConfig, KafkaError, TopicPartition
-from instride.net.telemetry_dispatcher import TelemetryDispatcher
+from instride.net.shell import TelemetryDispatcher
+from instride.observers import Observers
 from instride.telemetry import (
     DelayAtRisk,
     HandedOver,
@@ -33,7 +34,7 @@ class Source:
 
 def dispatcher(source: Source, listener: Any) -> TelemetryDispatcher:
     return TelemetryDispatcher(
-        ConsumerConfig(bootstrap_servers="test:9092", client_id="me", telemetry=listener), source.take
+        ConsumerConfig(bootstrap_servers="test:9092", client_id="me", telemetry=listener), source.take, Observers()
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, KafkaError, TransportError
 from instride.net.clock import now
+from instride.net.kerberos import KerberosAuthenticator
 from instride.wire.sasl.api import Mechanism
 from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
 from instride.wire.sasl.plain import Plain
@@ -119,7 +120,7 @@ class _TokenAuthenticator(Authenticator):
         return token
 
 
-def authenticator(config: ConsumerConfig, wake: Callable[[], None]) -> Authenticator | None:
+def authenticator(config: ConsumerConfig, wake: Callable[[], None]) -> Authenticator | KerberosAuthenticator | None:
     """What the settings ask for; None where they ask for no SASL. Raises ConfigError where a package is missing."""
     # Less than the connection has, so that its end tells of the token or ticket.
     patience = 0.8 * config.connection_setup_timeout
@@ -127,8 +128,6 @@ def authenticator(config: ConsumerConfig, wake: Callable[[], None]) -> Authentic
         case None:
             return None
         case "GSSAPI":
-            from instride.net.kerberos import KerberosAuthenticator  # noqa: PLC0415 - it builds on this module
-
             return KerberosAuthenticator(config, patience=patience, wake=wake)
         case "OAUTHBEARER":
             assert config.sasl_oauth_token is not None

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, ConfigError, TransportError
-from instride.net.authentication import Authenticator, Prepared
 from instride.net.clock import now
 from instride.wire.sasl.gssapi import Gssapi
 
@@ -28,12 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["KerberosAuthenticator"]
 
+Prepared = Callable[[Gssapi | AuthenticationError | TransportError], None]
+
 _SHOWN: Final = 400
 _numbers = count(1)
 
 
-class KerberosAuthenticator(Authenticator):
-    """patience: seconds for one. wake: makes the network thread call `poll`.
+class KerberosAuthenticator:
+    """The `Authenticator` of GSSAPI: see there. patience: seconds for one. wake: makes the network thread call `poll`.
 
     Raises ConfigError without the package, or where the keytab cannot be read.
     """

@@ -9,9 +9,12 @@ Laws
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import random
 import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from instride.commits import CommitResult
@@ -20,16 +23,21 @@ from instride.core.application.machine import ApplicationMachine
 from instride.core.application.state import OnCommit
 from instride.core.events import ChangeSettings, Wakeup
 from instride.core.lease import Lease
+from instride.core.network.context import Lines
 from instride.core.network.machine import NetworkMachine
+from instride.core.telemetry_lines import words
 from instride.errors import ConsumerClosedError, ForkedConsumerError
+from instride.errors.quoting import one_line
 from instride.metrics import MetricName
 from instride.net.clock import now
 from instride.net.mailbox import Mailbox
-from instride.net.telemetry_dispatcher import TelemetryDispatcher
 from instride.net.thread import NetworkThread
 from instride.observers import Observers
+from instride.telemetry import DelayAtRisk, PartitionFlows, PartitionStalled, PositionReset, TelemetryEvent
 
-__all__ = ["Shell"]
+__all__ = ["Shell", "TelemetryDispatcher"]
+
+_telemetry_logger = logging.getLogger("instride.telemetry")
 
 
 class Shell:
@@ -121,3 +129,58 @@ class Shell:
 
     def join(self, timeout: float) -> bool:
         return not self.started or self._thread.join(timeout)
+
+
+class TelemetryDispatcher:
+    """Tells telemetry's events to the log, to observers and to the user's listener. take: those since it was asked.
+
+    Not thread-safe: on the application's thread, in order, each event once. An event that is told while a listener runs
+    follows it. What the network thread has logged already (`core.network.monitor`) is not logged again. Of a loss of
+    thousands of partitions one line tells, and some in detail; the listener hears of all.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        take: Callable[[], Iterable[TelemetryEvent]],
+        observers: Observers,
+    ) -> None:
+        self._observers = observers
+        self._client_id = config.client_id
+        self._listener = config.telemetry
+        self._take = take
+        self._waiting: deque[TelemetryEvent] = deque()
+        self._telling = False
+        self._lines = Lines()
+
+    def tell(self) -> None:
+        self._waiting.extend(self._take())
+        if self._telling or not self._waiting:
+            return
+        self._telling = True
+        try:
+            while self._waiting:
+                self._tell(self._waiting.popleft())
+        finally:
+            self._telling = False
+
+    def _tell(self, event: TelemetryEvent) -> None:
+        """What a listener raises is logged and goes no further; what is no `Exception`, an interrupt say, does."""
+        if not isinstance(event, DelayAtRisk | PartitionStalled | PartitionFlows | PositionReset):
+            self._log(event)
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_telemetry(event))
+        if self._listener is None:
+            return
+        try:
+            self._listener(event)
+        except Exception:
+            _telemetry_logger.exception("%s: the telemetry listener raised; consuming goes on", self._client_id)
+
+    def _log(self, event: TelemetryEvent) -> None:
+        level, text = words(event)
+        if not _telemetry_logger.isEnabledFor(level):
+            return
+        line = (level, text) if level == logging.DEBUG else self._lines.say(level, text, event.at)
+        if line is not None:
+            _telemetry_logger.log(line[0], "%s: %s", self._client_id, one_line(line[1]))
