@@ -88,8 +88,9 @@ def _record_and_commit(name: str, package: Path, build: Callable[[], Any], serve
         told = [ways.take(f"{name}, a record")]
         consumer.commit()  # the first one opens a connection
         _produce(servers, topic)
-        _until(lambda: bool(_polled(consumer)))
-        with ways.counting():
+        ends = consumer.end_offsets(consumer.assignment())
+        _until(lambda: _polled(consumer) is not None and all(consumer.position(tp) == end for tp, end in ends.items()))
+        with ways.counting():  # nothing is left to be fetched: what runs is the commit's, and the thread's turns
             consumer.commit()
         return [*told, ways.take(f"{name}, a blocking commit")]
     finally:
