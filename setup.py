@@ -6,7 +6,7 @@ A failed compilation fails the build (no silent fall-back to the slow form).
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-COMPILED = ("instride.wire.batch_reader", "instride.wire.record_index", "instride.wire.decoder")
+COMPILED = ("instride._wire.batch_reader", "instride._wire.record_index", "instride._wire.decoder")
 
 setup(
     ext_modules=cythonize(

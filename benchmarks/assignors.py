@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
-from instride.core.assignors.assignor import ClusterView, MemberSubscription
-from instride.core.assignors.selection import pick_assignors
+from instride._core.assignors.assignor import ClusterView, MemberSubscription
+from instride._core.assignors.selection import pick_assignors
 from instride.records import TopicPartition
 
 MEMBERS, PARTITIONS, RACKS = 1000, 100_000, 3

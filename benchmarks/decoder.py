@@ -15,9 +15,9 @@ from collections.abc import Callable
 from crc32c import crc32c
 
 from benchmarks.batches import CODECS, Log, batch
-from instride.wire.chunk import RecordChunk
-from instride.wire.decoder import COMPILED
-from instride.wire.record_set import decode_record_set
+from instride._wire.chunk import RecordChunk
+from instride._wire.decoder import COMPILED
+from instride._wire.record_set import decode_record_set
 
 POLL = 500
 TOTAL_BYTES = 2 << 20  # of one record set, before compression

@@ -28,8 +28,8 @@ from demo.flights import FLIGHTS, Flight, flights, partition_of, send
 from demo.history import History, HistoryTail, Note, recorder
 from demo.member import MemberSettings
 from demo.view import View
+from instride._net.clock import now
 from instride.errors import KafkaError
-from instride.net.clock import now
 from instride.records import TopicPartition
 from instride.testing.processes import Processes
 from instride.testing.recording import Recorder

@@ -21,5 +21,5 @@ def bytes_of(part: str, make: Callable[[], T]) -> tuple[T, int]:
         snapshot = tracemalloc.take_snapshot()
     finally:
         tracemalloc.stop()
-    own = snapshot.filter_traces([tracemalloc.Filter(True, f"*/instride/core/{part}/*")])
+    own = snapshot.filter_traces([tracemalloc.Filter(True, f"*/instride/_core/{part}/*")])
     return made, sum(each.size for each in own.statistics("filename"))

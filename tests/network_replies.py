@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from instride import TopicPartition
-from instride.core.events import (
+from instride._core.events import (
     ApplicationEvent,
     BackgroundEvent,
     CallCompleted,

@@ -23,7 +23,7 @@ from instride import (
     RebalanceListener,
     TopicPartition,
 )
-from instride.core.events import FetchCommitted, SetPosition
+from instride._core.events import FetchCommitted, SetPosition
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from instride import OAuthToken
+from instride._net.authentication import authenticator
 from instride.config import ConsumerConfig
-from instride.net.authentication import authenticator
 
 PACKAGE = Path(__file__).parents[1] / "src" / "instride"
 WALL = {
@@ -31,7 +31,7 @@ WALL = {
 # Where it is told to people or to other machines, and nothing is decided by it.
 ALLOWED = Counter(
     {
-        ("net/shell.py", "time.time"): 1,  # metrics of hand-overs, and a reset by duration: see `NetworkMachine`
+        ("_net/shell.py", "time.time"): 1,  # metrics of hand-overs, and a reset by duration: see `NetworkMachine`
         ("spark/tables/delta.py", "time.time"): 1,  # a file's modification time, in the log of the table
         ("spark/handle.py", "datetime.now"): 1,  # the timestamp of a progress report
     }
@@ -94,7 +94,7 @@ class Waiting:
 def test_a_token_is_used_for_its_life_by_the_clock_that_is_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """An identity provider says how long a token is good, not until when."""
     at = 1000.0
-    monkeypatch.setattr("instride.net.authentication.now", lambda: at)
+    monkeypatch.setattr("instride._net.authentication.now", lambda: at)
     asked: list[float] = []
 
     def token() -> OAuthToken:

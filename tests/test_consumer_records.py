@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from instride._core.application.partition import Delivery
+from instride._core.network.ranges import RangeChunk
 from instride.consumer_records import Changes, ConsumerRecords, Stretch
-from instride.core.application.partition import Delivery
-from instride.core.network.ranges import RangeChunk
 from instride.records import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

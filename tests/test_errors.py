@@ -41,7 +41,7 @@ def test_the_core_and_the_models_name_error_codes() -> None:
     """No bare number: neither compared, nor collected, nor given a name elsewhere."""
     bare = re.compile(r"\b(code|error)s?\b (==|!=|in|not in) [({]?-?[1-9]|frozenset\(\{-?\d|error=-?[1-9]")
     package = Path(errors.__file__).parent.parent
-    for folder in ("core", "wire", "net", "testing"):
+    for folder in ("_core", "_wire", "_net", "testing"):
         for path in sorted((package / folder).rglob("*.py")):
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 assert not bare.search(line), f"{path}:{number}: {line.strip()}"

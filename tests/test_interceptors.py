@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instride import Consumer, ConsumerInterceptor, ConsumerRecords, OffsetAndMetadata, TopicPartition
-from instride.core.application.partition import Delivery
+from instride._core.application.partition import Delivery
 from instride.errors import ConfigError
 from instride.interceptors import Interceptors
 from instride.testing.simulation.chunk import SimulatedChunk

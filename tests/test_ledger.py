@@ -8,10 +8,10 @@ from weakref import ref
 
 import pytest
 
+from instride._core.application.partition import Delivery
+from instride._core.network.ranges import RangeChunk
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
-from instride.core.application.partition import Delivery
-from instride.core.network.ranges import RangeChunk
 from instride.errors import OffsetGapError
 from instride.ledger import OffsetLedger
 from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from instride import Consumer, RangeConsumer, RebalanceListener, TopicPartition
-from instride.core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
+from instride._core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
 from instride.errors import IllegalStateError, KafkaTimeoutError
 from instride.observers import Observer, Polled
 from instride.telemetry import OwnershipChanged

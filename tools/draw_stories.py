@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from draw_tables import between, state_diagram
-from instride.core.ownership import TRANSITIONS, Ownership, OwnershipInput, RebalanceProtocol
+from instride._core.ownership import TRANSITIONS, Ownership, OwnershipInput, RebalanceProtocol
 
 __all__ = ["STORIES", "Step", "Story", "drawn", "main"]
 

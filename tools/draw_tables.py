@@ -15,9 +15,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from instride.core import ownership
-from instride.core.network import coordinator, group
-from instride.core.ownership import RebalanceProtocol
+from instride._core import ownership
+from instride._core.network import coordinator, group
+from instride._core.ownership import RebalanceProtocol
 from instride.errors import BROKER_ERRORS, BrokerResponseError, ErrorCategory, ErrorCode
 
 __all__ = ["Table", "between", "drawn", "main", "state_diagram"]

@@ -1,5 +1,7 @@
 """instride: a Kafka consumer that keeps its stride through rebalances (KIP-983)."""
 
+from instride._net.oauth import OAuthClientCredentials
+from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.aio import AsyncConsumer
 from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig, ConsumerSettings
@@ -10,7 +12,6 @@ from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
-from instride.net.oauth import OAuthClientCredentials
 from instride.processing.attempts import Attempt, current_attempt
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import DeadLetter
@@ -32,7 +33,6 @@ from instride.records import (
     PartitionInfo,
     TopicPartition,
 )
-from instride.wire.sasl.oauthbearer import OAuthToken
 
 __all__ = [
     "Attempt",

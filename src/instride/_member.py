@@ -14,6 +14,12 @@ from types import TracebackType
 from typing import Never, Self, Unpack
 
 from instride import arguments
+from instride._core.application.committing import Offsets
+from instride._core.application.deserializing import Read
+from instride._core.application.partition import PollResult
+from instride._core.events import EARLIEST, LATEST
+from instride._net.clock import now
+from instride._net.driver import Driver
 from instride._verbs import Verbs
 from instride.commits import CommitResult
 from instride.config import (
@@ -21,15 +27,9 @@ from instride.config import (
     ConsumerSettings,
     config_from_settings,
 )
-from instride.core.application.committing import Offsets
-from instride.core.application.deserializing import Read
-from instride.core.application.partition import PollResult
-from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, NetworkThreadDiedError
 from instride.interceptors import Interceptors
 from instride.listeners import RebalanceListener
-from instride.net.clock import now
-from instride.net.driver import Driver
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 
 __all__ = ["Member"]

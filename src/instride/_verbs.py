@@ -11,22 +11,22 @@ from concurrent.futures import Future
 from typing import TypeVar, Unpack
 
 from instride import arguments
+from instride._core.application.calls import Call
+from instride._core.application.committing import Offsets
+from instride._core.application.deserializing import Read
+from instride._core.application.machine import ApplicationMachine
+from instride._core.application.ownership_view import Reason
+from instride._core.application.partition import PollResult
+from instride._core.events import EARLIEST, LATEST
+from instride._net.async_driver import AsyncDriver
+from instride._net.clock import now
+from instride._net.driver import Driver
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, RunningSettings, changed_while_running
-from instride.core.application.calls import Call
-from instride.core.application.committing import Offsets
-from instride.core.application.deserializing import Read
-from instride.core.application.machine import ApplicationMachine
-from instride.core.application.ownership_view import Reason
-from instride.core.application.partition import PollResult
-from instride.core.events import EARLIEST, LATEST
 from instride.errors import IllegalStateError, KafkaError, WakeupError
 from instride.interceptors import Interceptors
 from instride.listeners import AsyncRebalanceListener
 from instride.metrics import MetricName
-from instride.net.async_driver import AsyncDriver
-from instride.net.clock import now
-from instride.net.driver import Driver
 from instride.observers import ObservedListener, Observer, Observers, Polled
 from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 from instride.telemetry import Hold

@@ -19,22 +19,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
 from instride import arguments
+from instride._core.application.committing import Offsets
+from instride._core.application.partition import PollResult
+from instride._core.events import EARLIEST, LATEST
+from instride._net.async_driver import AsyncDriver, in_loop
+from instride._net.clock import now
 from instride._types import K, V
 from instride._verbs import Verbs
+from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig, UntypedSettings, config_from_settings
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.core.application.committing import Offsets
-from instride.core.application.partition import PollResult
-from instride.core.events import EARLIEST, LATEST
 from instride.deserializers import RecordReader
 from instride.errors import NetworkThreadDiedError
 from instride.interceptors import Interceptors
 from instride.listeners import AsyncRebalanceListener
-from instride.net.async_driver import AsyncDriver, in_loop
-from instride.net.clock import now
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
-from instride.wire.decoder import ConsumerRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
 
     async def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
         """As `Consumer.poll_arrow`."""
-        from instride.wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+        from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         async with self._driver.alone("poll_arrow"):
             immediate = self._config.revoke_mode == "immediate"

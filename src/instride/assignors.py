@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
-from instride.core.assignors.range import RangeAssignor
-from instride.core.assignors.roundrobin import RoundRobinAssignor
-from instride.core.assignors.sticky import Claim, CooperativeStickyAssignor, StickyAssignor, withhold_transferring
-from instride.core.ownership import RebalanceProtocol
+from instride._core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
+from instride._core.assignors.range import RangeAssignor
+from instride._core.assignors.roundrobin import RoundRobinAssignor
+from instride._core.assignors.sticky import Claim, CooperativeStickyAssignor, StickyAssignor, withhold_transferring
+from instride._core.ownership import RebalanceProtocol
 
 __all__ = [
     "Assignment",

@@ -18,11 +18,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride._config_names import hint_for
+from instride._core.assignors.assignor import Assignor
 from instride._durations import parse_duration
-from instride.core.assignors.assignor import Assignor
+from instride._wire.sasl.oauthbearer import OAuthToken
 from instride.errors import ConfigError
 from instride.telemetry import TelemetryListener
-from instride.wire.sasl.oauthbearer import OAuthToken
 
 if TYPE_CHECKING:
     import ssl

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, Never, Unpack
 
 from instride import arguments
+from instride._core.application.partition import PollResult
 from instride._member import Member
 from instride._types import K, V
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.core.application.partition import PollResult
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.records import ConsumerRecord, OffsetRange
@@ -78,7 +78,7 @@ class Consumer(Member, Generic[K, V]):
         """`poll`, as one Arrow table, empty where there is no record; columns as `ConsumerRecords.to_arrow` has
         them, always of bytes. Raises ImportError without the extra `instride[arrow]`; then nothing was taken.
         """
-        from instride.wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+        from instride._wire.arrow import table  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from instride import arguments
+from instride._core.application.partition import Delivery
 from instride._types import K_co, V_co
-from instride.core.application.partition import Delivery
 from instride.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ConsumerRecords(Generic[K_co, V_co]):
         """The batches of `to_arrow` as an Arrow C stream: pandas, Polars, DuckDB and pyarrow take the records as they
         are (`pyarrow.table(records)`, `polars.DataFrame(records)`). Needs the extra `instride[arrow]`.
         """
-        from instride.wire.arrow import reader  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+        from instride._wire.arrow import reader  # noqa: PLC0415 - pyarrow is an extra, and slow to import
 
         return reader(self.to_arrow()).__arrow_c_stream__(requested_schema)
 

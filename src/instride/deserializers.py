@@ -14,10 +14,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from instride._wire.decoder import replaced
 from instride.config import Deserializer
 from instride.errors import ConfigError, DeserializationError
 from instride.records import ConsumerRecord
-from instride.wire.decoder import replaced
 
 __all__ = ["RecordReader", "SerializationContext"]
 

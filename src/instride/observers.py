@@ -10,7 +10,7 @@ Laws
 1. Every method may be left out: those of `Observer` do nothing. More may be added.
 2. An observer changes nothing. What it raises is logged and goes no further; it may not call the consumer.
 3. Methods are called on the thread that does what they tell of. A slow one delays that thread: heartbeats, or the poll.
-4. `at` is the time, in seconds of the consumer's clock (`instride.net.clock.now`), the same as telemetry's.
+4. `at` is the time, in seconds of the clock that telemetry's times are of, too (law 3 of `instride.telemetry`).
 5. A consumer without an observer asks once for each verb and each turn of its network thread whether there is one.
 
 Telemetry (`instride.telemetry`) tells what became of partitions, in few events of stable types. Messages and the core's
@@ -24,15 +24,15 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instride.core.events import ApplicationEvent, BackgroundEvent
+from instride._core.events import ApplicationEvent, BackgroundEvent
+from instride._wire.api import Request, Response
 from instride.listeners import AsyncRebalanceListener
 from instride.records import OffsetRange, TopicPartition
 from instride.telemetry import TelemetryEvent
-from instride.wire.api import Request, Response
 
 if TYPE_CHECKING:
+    from instride._core.application.partition import Delivery
     from instride.config import ConsumerConfig
-    from instride.core.application.partition import Delivery
     from instride.records import ConsumerRecord
 
 __all__ = ["ObservedListener", "Observer", "Observers", "Polled", "Positions"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from instride._topic_partition import TopicPartition
-from instride.wire.decoder import ConsumerRecord
+from instride._wire.decoder import ConsumerRecord
 
 __all__ = [
     "ConsumerRecord",

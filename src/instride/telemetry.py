@@ -5,8 +5,8 @@ Pass `telemetry=` a callable to `Consumer`, `RangeConsumer` or `Pipeline`; it is
 Laws
 1. It is called on the application's thread, inside a call of the consumer, in the order in which things happened there.
 2. What it raises is logged, and nothing else happens: consuming goes on. It may call the consumer's local verbs.
-3. Every time (`at` and whatever ends in `_at`) is in seconds of one clock, `instride.net.clock.now`, which the
-   processes of a machine share. It counts a suspended machine, and is never set back.
+3. Every time (`at` and whatever ends in `_at`) is in seconds of one clock, which the processes of a machine
+   share: `CLOCK_BOOTTIME` on Linux, `time.monotonic` elsewhere. It counts a suspended machine, and is never set back.
 4. An event is about the consumer's own view. That a partition was taken over elsewhere only its next owner tells.
 5. No event holds a record, a key or a value: a blocker is named by its offsets, or as the user's reason says.
 """

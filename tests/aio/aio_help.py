@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+import instride._net.async_driver
+import instride._net.loop_mailbox
 import instride._verbs
 import instride.aio
-import instride.net.async_driver
-import instride.net.loop_mailbox
 from instride import AsyncConsumer, AsyncRebalanceListener, TopicPartition
-from instride.core.events import (
+from instride._core.events import (
     ApplicationEvent,
     Assigned,
     BackgroundEvent,
@@ -79,7 +79,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 @contextmanager
 def patched_clock(loop: VirtualLoop) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (instride._verbs, instride.aio, instride.net.async_driver, instride.net.loop_mailbox):
+        for module in (instride._verbs, instride.aio, instride._net.async_driver, instride._net.loop_mailbox):
             patch.setattr(module, "now", loop.time)
         yield
 

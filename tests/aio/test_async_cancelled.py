@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride import TopicPartition
-from instride.core.events import (
+from instride._core.events import (
     Close,
     Commit,
     Consumed,

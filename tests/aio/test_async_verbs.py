@@ -12,7 +12,7 @@ import pytest
 from aio_help import Scene, VirtualLoop, epochs, tp
 
 from instride import AsyncConsumer, AsyncRebalanceListener, Consumer, RebalanceListener, TopicPartition
-from instride.core.events import (
+from instride._core.events import (
     CallCompleted,
     Close,
     Commit,

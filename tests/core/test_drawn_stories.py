@@ -8,7 +8,7 @@ import pytest
 
 import draw_stories
 from draw_stories import Step, Story, drawn, main
-from instride.core.ownership import OwnershipInput
+from instride._core.ownership import OwnershipInput
 
 FRAME = f"Before.\n{draw_stories.BEGIN}\n{draw_stories.END}\nAfter.\n"
 

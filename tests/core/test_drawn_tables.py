@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from instride.core.network import group
-from instride.core.network.group import GroupInput, GroupState
+from instride._core.network import group
+from instride._core.network.group import GroupInput, GroupState
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "draw_tables.py"
 

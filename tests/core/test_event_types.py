@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import instride
-from instride.core import events
-from instride.core.events import ApplicationEvent, BackgroundEvent
+from instride._core import events
+from instride._core.events import ApplicationEvent, BackgroundEvent
 
 EVENTS = [*typing.get_args(ApplicationEvent), *typing.get_args(BackgroundEvent)]
 PACKAGE = Path(instride.__file__).parent
@@ -43,15 +43,15 @@ def test_no_event_goes_both_ways() -> None:
 
 
 # What the API consists of: the application machine, and every module of the package's root.
-API = sorted([*(PACKAGE / "core" / "application").glob("*.py"), *PACKAGE.glob("*.py")])
-BELOW = ("instride.core.network", "instride.net", "instride.wire.connection", "instride.wire.codecs")
+API = sorted([*(PACKAGE / "_core" / "application").glob("*.py"), *PACKAGE.glob("*.py")])
+BELOW = ("instride._core.network", "instride._net", "instride._wire.connection", "instride._wire.codecs")
 # The facade knows what carries its events (the driver), and the clock that it passes on. `OAuthClientCredentials` is a
 # public class that lives beside the only sockets.
 CARRIERS = {
-    "_member.py": {"instride.net.driver", "instride.net.clock"},
-    "_verbs.py": {"instride.net.driver", "instride.net.async_driver", "instride.net.clock"},
-    "aio.py": {"instride.net.async_driver", "instride.net.clock"},
-    "__init__.py": {"instride.net.oauth"},
+    "_member.py": {"instride._net.driver", "instride._net.clock"},
+    "_verbs.py": {"instride._net.driver", "instride._net.async_driver", "instride._net.clock"},
+    "aio.py": {"instride._net.async_driver", "instride._net.clock"},
+    "__init__.py": {"instride._net.oauth"},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instride.core.lease import Lease
+from instride._core.lease import Lease
 
 
 @pytest.mark.rule("membership")

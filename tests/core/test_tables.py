@@ -6,11 +6,17 @@ import itertools
 
 import pytest
 
-from instride.core import ownership
-from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
-from instride.core.network.group import TRANSITIONS as GROUP_TRANSITIONS
-from instride.core.network.group import GroupInput, GroupState, next_group_state
-from instride.core.ownership import IllegalTransitionError, Ownership, OwnershipInput, RebalanceProtocol, next_ownership
+from instride._core import ownership
+from instride._core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
+from instride._core.network.group import TRANSITIONS as GROUP_TRANSITIONS
+from instride._core.network.group import GroupInput, GroupState, next_group_state
+from instride._core.ownership import (
+    IllegalTransitionError,
+    Ownership,
+    OwnershipInput,
+    RebalanceProtocol,
+    next_ownership,
+)
 
 
 @pytest.mark.parametrize("protocol", RebalanceProtocol)

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from instride import TopicPartition
-from instride.core.telemetry_lines import words
+from instride._core.telemetry_lines import words
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,

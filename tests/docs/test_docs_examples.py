@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import Producer
 
 from instride import Consumer, ConsumerConfig, OffsetAndMetadata, TopicPartition
+from instride._wire import api
 from instride.telemetry import Hold, OwnershipChange, TelemetryEvent
 from instride.testing import LocalKafka
 from instride.testing.check import BROKER, Event, Parameters, write
-from instride.wire import api
 
 ROOT = Path(__file__).parents[2]
 RECORDS = 60

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from instride import Consumer
-from instride.core.metrics.meters import ApplicationMeter, NetworkMeter
-from instride.core.metrics.snapshot import metrics
+from instride._core.metrics.meters import ApplicationMeter, NetworkMeter
+from instride._core.metrics.snapshot import metrics
 from instride.metrics import DESCRIPTIONS, HANDOVER, MetricName
 from instride.records import TopicPartition
 

@@ -160,7 +160,7 @@ def test_one_good_server_in_the_list_is_enough(
 @pytest.fixture
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is told after half a second instead of five: nothing here is about to be created."""
-    monkeypatch.setattr("instride.core.network.cluster.MISSING_GRACE", 0.5)
+    monkeypatch.setattr("instride._core.network.cluster.MISSING_GRACE", 0.5)
 
 
 @pytest.mark.usefixtures("short_grace")

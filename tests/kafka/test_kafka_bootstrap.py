@@ -12,8 +12,8 @@ import pytest
 from kafka_help import QUICK, fill, ids, poll_until, tps
 
 from instride import Consumer
-from instride.net import resolver
-from instride.net.transport import Transport
+from instride._net import resolver
+from instride._net.transport import Transport
 from instride.testing import LocalKafka
 
 Open = Callable[..., Consumer]
@@ -143,7 +143,7 @@ def test_canonical_names_are_connected_to(
             connected.append(where)
             return Transport(addresses, where, connection, **options)
 
-        monkeypatch.setattr("instride.net.thread.Transport", noted)
+        monkeypatch.setattr("instride._net.thread.Transport", noted)
         consumer = open_consumer(
             bootstrap_servers="alias.test:9092",
             client_dns_lookup="resolve_canonical_bootstrap_servers_only",

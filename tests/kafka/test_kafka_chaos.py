@@ -12,10 +12,10 @@ from random import Random
 import pytest
 from kafka_help import Member, drive, each_once, fill, tps
 
+from instride._net.transport import Transport
+from instride._wire.connection import Received
 from instride.errors import TransportError
-from instride.net.transport import Transport
 from instride.testing import LocalKafka
-from instride.wire.connection import Received
 
 Topic = Callable[..., str]
 Join = Callable[..., Member]

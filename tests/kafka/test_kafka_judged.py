@@ -13,11 +13,11 @@ import pytest
 from kafka_help import Member, drive, fill, told_of_writes, tps
 
 from instride import Consumer, OffsetAndMetadata, TopicPartition
+from instride._core.network import fetcher
+from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions
+from instride._core.network.assignment import MemberAssignment
+from instride._core.network.fetcher import Capacity, capacity
 from instride.config import ConsumerConfig
-from instride.core.network import fetcher
-from instride.core.network.assigned_partitions import AssignedPartition, AssignedPartitions
-from instride.core.network.assignment import MemberAssignment
-from instride.core.network.fetcher import Capacity, capacity
 from instride.errors import KafkaError
 from instride.testing import LocalKafka, Recorder
 

@@ -11,7 +11,7 @@ import pytest
 from kafka_help import QUICK, fill, poll_until, ranges_until, tps
 
 from instride import Consumer, RangeConsumer
-from instride.core.network.positions import Positions
+from instride._core.network.positions import Positions
 from instride.errors import IllegalStateError
 from instride.testing import LocalKafka
 from instride.testing.check.events import read_histories

@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 
 from instride import Consumer, TopicPartition
-from instride.core.application.calls import Call, Wait
+from instride._core.application.calls import Call, Wait
+from instride._net.clock import now
+from instride._net.driver import Driver
+from instride._net.resolver import SocketAddress
+from instride._net.transport import Transport
+from instride._wire.connection import Connection
 from instride.errors import (
     ConcurrentUseError,
     ConfigError,
@@ -22,11 +27,6 @@ from instride.errors import (
     IllegalStateError,
     WakeupError,
 )
-from instride.net.clock import now
-from instride.net.driver import Driver
-from instride.net.resolver import SocketAddress
-from instride.net.transport import Transport
-from instride.wire.connection import Connection
 
 TP = TopicPartition("t", 0)
 
@@ -328,7 +328,7 @@ def test_an_address_that_fails_at_once_leaves_no_socket_open(monkeypatch: pytest
         monkeypatch.setattr(socket, "socket", counted)
         bad: SocketAddress = (socket.AF_INET, ("240.0.0.1", 0))
         good: SocketAddress = (socket.AF_INET, server.getsockname())
-        monkeypatch.setattr("instride.net.transport.Transport._start", failing_first(Transport._start))
+        monkeypatch.setattr("instride._net.transport.Transport._start", failing_first(Transport._start))
         transport = Transport([bad, good], "somewhere", Connection(client_id="c", max_frame_bytes=1 << 20))
         assert transport.failure is None
         assert [each.fileno() >= 0 for each in made] == [False, True]

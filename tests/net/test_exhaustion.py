@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from instride import Consumer, TopicPartition
+from instride._net.authentication import authenticator
+from instride._net.clock import now
+from instride._net.mailbox import Mailbox
+from instride._net.transport import Transport
+from instride._wire.connection import Connection
 from instride.config import ConsumerConfig
 from instride.errors import KafkaTimeoutError, TransportError
-from instride.net.authentication import authenticator
-from instride.net.clock import now
-from instride.net.mailbox import Mailbox
-from instride.net.transport import Transport
-from instride.wire.connection import Connection
 
 TP = TopicPartition("t", 0)
 
@@ -86,7 +86,7 @@ def test_what_is_used_up_while_it_runs_is_an_obstacle_and_not_its_end(
 
         monkeypatch.setattr(threading.Thread, "start", start)
         if what == "files":
-            monkeypatch.setattr("instride.net.transport.socket.socket", open_socket)
+            monkeypatch.setattr("instride._net.transport.socket.socket", open_socket)
         with pytest.raises(KafkaTimeoutError, match=r"no thread can be started|Too many open files"):
             consumer.list_topics(timeout=0.5)
         monkeypatch.undo()

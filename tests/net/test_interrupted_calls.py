@@ -22,7 +22,7 @@ import pytest
 
 import instride
 from instride import Consumer, TopicPartition
-from instride.core.events import (
+from instride._core.events import (
     ApplicationEvent,
     Assigned,
     BackgroundEvent,

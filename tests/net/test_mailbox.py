@@ -7,10 +7,10 @@ from collections import deque
 
 import pytest
 
-from instride.core.events import BackgroundEvent, Wakeup
+from instride._core.events import BackgroundEvent, Wakeup
+from instride._net.clock import now
+from instride._net.mailbox import Mailbox
 from instride.errors import NetworkThreadDiedError
-from instride.net.clock import now
-from instride.net.mailbox import Mailbox
 
 LONG = 60.0
 

@@ -28,9 +28,9 @@ from network_script import NetworkScript, tp
 from record_batches import Rec, batch
 from response_builder import build
 
-from instride.core.events import Consumed, Fetched
-from instride.wire import api
-from instride.wire.fetch_codec import decode_fetch
+from instride._core.events import Consumed, Fetched
+from instride._wire import api
+from instride._wire.fetch_codec import decode_fetch
 
 codec, partitions, budget, records, size, leaves = json.loads(sys.argv[1])
 SCHEMA = import_module("kio.schema.fetch.v12.response").FetchResponse

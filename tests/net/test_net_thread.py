@@ -14,10 +14,10 @@ import pytest
 
 from attack.cases import HalfAJoin
 from instride import Consumer, TopicPartition
-from instride.core.events import Pause, Resume, SetPosition
-from instride.core.network.machine import NetworkMachine
+from instride._core.events import Pause, Resume, SetPosition
+from instride._core.network.machine import NetworkMachine
+from instride._net.thread import NetworkThread
 from instride.errors import ConfigError, ConsumerClosedError, KafkaError, NetworkThreadDiedError
-from instride.net.thread import NetworkThread
 
 TP = TopicPartition("t", 0)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from instride import Consumer, TopicPartition
+from instride._net.thread import NetworkThread
+from instride._net.transport import Transport
 from instride.errors import KafkaTimeoutError
-from instride.net.thread import NetworkThread
-from instride.net.transport import Transport
 
 TP = TopicPartition("t", 0)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from instride import Consumer, TopicPartition
-from instride.core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
+from instride._core.events import Assigned, BackgroundEvent, Lost, RevocationRequested
 
 
 def tp(number: int) -> TopicPartition:

@@ -14,16 +14,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from instride._core.lease import Lease
+from instride._core.network.actions import ConnectionKey, Role
+from instride._core.network.machine import NetworkMachine
+from instride._net.mailbox import Mailbox
+from instride._net.thread import NetworkThread
+from instride._net.transport import Transport
+from instride._wire.connection import Connection, Received
+from instride._wire.frames import FrameBuffer
+from instride._wire.segments import Segments
 from instride.config import ConsumerConfig
-from instride.core.lease import Lease
-from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.machine import NetworkMachine
-from instride.net.mailbox import Mailbox
-from instride.net.thread import NetworkThread
-from instride.net.transport import Transport
-from instride.wire.connection import Connection, Received
-from instride.wire.frames import FrameBuffer
-from instride.wire.segments import Segments
 
 LONG = 4 << 20
 PART = 100_000

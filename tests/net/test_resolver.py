@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
+from instride._net.resolver import Resolver, SocketAddress, rotated
 from instride.errors import TransportError
-from instride.net.resolver import Resolver, SocketAddress, rotated
 
 
 def ask(host: str) -> list[SocketAddress] | TransportError:

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-import instride.net.mailbox
-import instride.net.thread
+import instride._net.mailbox
+import instride._net.thread
 from instride import Consumer, TopicPartition
+from instride._core.events import CallCompleted, CallsCompleted, Polled, Wakeup
+from instride._core.network.actions import Deliver
+from instride._net.mailbox import Mailbox
+from instride._net.thread import NetworkThread
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.core.events import CallCompleted, CallsCompleted, Polled, Wakeup
-from instride.core.network.actions import Deliver
 from instride.errors import KafkaTimeoutError
-from instride.net.mailbox import Mailbox
-from instride.net.thread import NetworkThread
 
 pytestmark = pytest.mark.rule("21")
 
@@ -39,8 +39,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(instride.net.mailbox, "now", made)
-    monkeypatch.setattr(instride.net.thread, "now", made)
+    monkeypatch.setattr(instride._net.mailbox, "now", made)
+    monkeypatch.setattr(instride._net.thread, "now", made)
     return made
 
 

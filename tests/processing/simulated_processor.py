@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from instride import ConsumerRecord, TopicPartition
+from instride._wire.decoder import replaced
 from instride.consumer_records import ConsumerRecords, Stretch
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
@@ -18,7 +19,6 @@ from instride.processing.policy import Failures, Retry
 from instride.processing.rounds import Pace, Rounds, Verb
 from instride.testing.simulation import Member, UserLoop
 from instride.testing.simulation.process import Sleep
-from instride.wire.decoder import replaced
 
 __all__ = ["ATTEMPTS", "KEYS", "Course", "processor_loop"]
 

@@ -9,8 +9,8 @@ import pytest
 from canaries import everything_told, secrets_in
 from security_help import PASSWORD, token
 
+from instride._wire.sasl.scram import Scram, ScramCredentials
 from instride.errors import ConfigError, TlsError
-from instride.wire.sasl.scram import Scram, ScramCredentials
 
 
 @pytest.mark.parametrize("before", ["", "x", "xy", "xyz"])

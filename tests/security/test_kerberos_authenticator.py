@@ -14,9 +14,9 @@ import pytest
 from security_help import PATIENCE
 
 from instride import Consumer, ConsumerConfig
+from instride._net.authentication import authenticator
+from instride._wire.sasl.gssapi import Gssapi
 from instride.errors import AuthenticationError, ConfigError
-from instride.net.authentication import authenticator
-from instride.wire.sasl.gssapi import Gssapi
 
 
 class GSSError(Exception):

@@ -16,13 +16,13 @@ import pytest
 import trustme
 from security_help import PATIENCE, Certificates, self_signed
 
+from instride._net import transport as transport_module
+from instride._net.tls import Tls, tls_context
+from instride._net.transport import Transport
+from instride._wire.connection import Connection, Received
+from instride._wire.sasl.plain import Plain
 from instride.config import ConsumerConfig
 from instride.errors import NotKafkaError, TlsError, TransportError
-from instride.net import transport as transport_module
-from instride.net.tls import Tls, tls_context
-from instride.net.transport import Transport
-from instride.wire.connection import Connection, Received
-from instride.wire.sasl.plain import Plain
 
 
 class Server:

@@ -16,14 +16,14 @@ from typing import Final, Protocol, TypeVar
 
 from confluent_kafka import Producer
 
-from instride.core.network.actions import ConnectionKey, Role
+from instride._core.network.actions import ConnectionKey, Role
+from instride._wire import api
+from instride._wire.connection import Connection
 from instride.records import TopicPartition
 from instride.testing.simulation.broker_model import BrokerModel
 from instride.testing.simulation.history import History
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.scheduler import Scheduler
-from instride.wire import api
-from instride.wire.connection import Connection
 
 __all__ = ["PARTITIONS", "KafkaPlace", "ModelPlace", "Place", "TooLateError"]
 

@@ -29,9 +29,8 @@ from typing import Any, Final, TypeVar
 from kio.schema.errors import ErrorCode
 from raw_places import Place
 
-from instride.records import TopicPartition
-from instride.wire import api
-from instride.wire.consumer_protocol import (
+from instride._wire import api
+from instride._wire.consumer_protocol import (
     Assignment,
     Subscription,
     read_assignment,
@@ -39,6 +38,7 @@ from instride.wire.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
+from instride.records import TopicPartition
 
 __all__ = ["Stage", "play"]
 

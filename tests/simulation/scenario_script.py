@@ -26,7 +26,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
-from instride.core.network.actions import Role
+from instride._core.network.actions import Role
 from instride.testing.check import Event, Violation, check
 from instride.testing.simulation import Fault, MemberPlan, Plan, run, transcript
 from instride.testing.simulation.plan import FaultKind

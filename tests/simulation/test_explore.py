@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from instride.core.application.calls import Write
-from instride.core.application.partition import OwnedPartition
-from instride.core.network.commits import Commits
+from instride._core.application.calls import Write
+from instride._core.application.partition import OwnedPartition
+from instride._core.network.commits import Commits
 from instride.testing.explore import SCENES, explore
 from instride.testing.explore.__main__ import main
 from instride.testing.explore.scenes import begin

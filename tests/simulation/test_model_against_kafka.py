@@ -14,8 +14,8 @@ from raw_plays import DELAYED, DELAYING, NAMES, KafkaPlays, play_at_the_model, s
 from raw_random import random_script
 from raw_script import play
 
+from instride._wire import api
 from instride.testing import LocalKafka
-from instride.wire import api
 
 SEEDS = range(int(os.environ.get("INSTRIDE_RANDOM_SCRIPTS", "24")))
 PATIENCE = (0.3, 1.0, 3.0)

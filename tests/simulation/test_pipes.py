@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from instride.core.network.actions import Role
+from instride._core.network.actions import Role
 from instride.testing.simulation import Plan, SimulatedCluster, check
 from instride.testing.simulation.pipes import FramedPipe, WholePipe
 from instride.testing.simulation.plan import Fault, MemberPlan

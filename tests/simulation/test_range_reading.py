@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from instride.core.network.actions import Role
+from instride._core.network.actions import Role
 from instride.errors import TransportError, UnknownTopicOrPartitionError, WakeupError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
+from instride._core.application import committing
+from instride._core.application.calls import Write
+from instride._core.application.partition import OwnedPartition
+from instride._core.application.polling import Poller
+from instride._core.application.revoke_lists import RevokeLists
+from instride._core.lease import Lease
+from instride._core.network import commits as commits_module
+from instride._core.network.assigned_partitions import AssignedPartition
+from instride._core.network.assignment import MemberAssignment
+from instride._core.network.commits import Commits
+from instride._core.network.fetcher import Fetcher
+from instride._core.network.group import Heartbeats
+from instride._core.ownership import Ownership
 from instride.commits import CommitSnapshot
-from instride.core.application import committing
-from instride.core.application.calls import Write
-from instride.core.application.partition import OwnedPartition
-from instride.core.application.polling import Poller
-from instride.core.application.revoke_lists import RevokeLists
-from instride.core.lease import Lease
-from instride.core.network import commits as commits_module
-from instride.core.network.assigned_partitions import AssignedPartition
-from instride.core.network.assignment import MemberAssignment
-from instride.core.network.commits import Commits
-from instride.core.network.fetcher import Fetcher
-from instride.core.network.group import Heartbeats
-from instride.core.ownership import Ownership
 from instride.ledger import OffsetLedger
 from instride.testing.simulation import check, plan_for, run
 

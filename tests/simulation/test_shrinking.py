@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instride.core.network.commits import Commits
+from instride._core.network.commits import Commits
 from instride.testing.check import Violation
 from instride.testing.simulation import Plan, check, plan_for, run
 from instride.testing.simulation.corpus import decode, encode

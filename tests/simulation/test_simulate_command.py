@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from instride.core.network import group
-from instride.core.network.commits import Commits
-from instride.core.network.group import GroupInput, GroupState
+from instride._core.network import group
+from instride._core.network.commits import Commits
+from instride._core.network.group import GroupInput, GroupState
 from instride.testing import simulate
 from instride.testing.check.__main__ import main as check_main
 from instride.testing.simulate import main

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from instride.core.network import fetcher
-from instride.core.network.connections import Connections
-from instride.core.network.fetcher import Capacity
+from instride._core.network import fetcher
+from instride._core.network.connections import Connections
+from instride._core.network.fetcher import Capacity
 from instride.testing.simulation import check, plan_for, run
 
 SEEDS = range(40)

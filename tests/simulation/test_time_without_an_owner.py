@@ -9,17 +9,17 @@ from random import Random
 
 import pytest
 
+from instride._core.events import Subscribe
+from instride._core.lease import Lease
+from instride._core.network.actions import Deliver, OpenConnection, Transmit
+from instride._core.network.machine import NetworkMachine
+from instride._wire import api
+from instride._wire.consumer_protocol import Assignment, write_assignment
+from instride._wire.group_notice import GroupNotice, write_notice
 from instride.config import ConsumerConfig
-from instride.core.events import Subscribe
-from instride.core.lease import Lease
-from instride.core.network.actions import Deliver, OpenConnection, Transmit
-from instride.core.network.machine import NetworkMachine
 from instride.testing.check.ownerless import percentile, without_owner
 from instride.testing.simulation import History, SimulatedCluster
 from instride.testing.simulation.plan import MemberPlan, Plan
-from instride.wire import api
-from instride.wire.consumer_protocol import Assignment, write_assignment
-from instride.wire.group_notice import GroupNotice, write_notice
 
 PARTITIONS = 24
 MEMBERS = 6

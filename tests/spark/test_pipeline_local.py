@@ -20,8 +20,9 @@ from pipeline_help import QUICK_JVM, Runner, each_once, fill, keep, seen, wait_f
 from pyspark.sql import SparkSession
 
 from instride import Consumer, TopicPartition
+from instride._net import transport
+from instride._wire.connection import Connection, Received
 from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError, WrongTopicError
-from instride.net import transport
 from instride.spark import (
     JobStarted,
     ParquetSink,
@@ -33,7 +34,6 @@ from instride.spark import (
 )
 from instride.telemetry import OwnershipChange
 from instride.testing import LocalKafka
-from instride.wire.connection import Connection, Received
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

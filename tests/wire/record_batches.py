@@ -10,10 +10,10 @@ from typing import Any, Final
 import cramjam
 from crc32c import crc32c
 
+from instride._wire.chunk import RecordChunk
+from instride._wire.record_set import decode_record_set
 from instride.errors import CorruptRecordError
 from instride.records import ConsumerRecord
-from instride.wire.chunk import RecordChunk
-from instride.wire.record_set import decode_record_set
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")

@@ -7,8 +7,8 @@ import pickle
 import pytest
 from record_batches import Rec, batch, decode, plain, records_of
 
+from instride._wire.decoder import COMPILED
 from instride.records import ConsumerRecord, TopicPartition
-from instride.wire.decoder import COMPILED
 
 HEADERS = (("a", b"1"), ("b", None))
 

@@ -15,9 +15,9 @@ from kio.serial import entity_reader, entity_writer
 from record_batches import Rec, batch, plain
 from response_builder import build
 
+from instride._wire.api import Fetch, FetchPartition, FetchResponse
+from instride._wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 from instride.errors import CorruptRecordError, ProtocolError
-from instride.wire.api import Fetch, FetchPartition, FetchResponse
-from instride.wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 
 VERSIONS = range(FETCH_VERSIONS[0], FETCH_VERSIONS[1] + 1)
 IDS = {"flights": UUID(int=5), "airports": UUID(int=6)}

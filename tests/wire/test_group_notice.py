@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instride.wire.group_notice import GroupNotice, read_notice, write_notice
+from instride._wire.group_notice import GroupNotice, read_notice, write_notice
 
 NOTICE = GroupNotice(members=1000, place=7, withheld=3)
 

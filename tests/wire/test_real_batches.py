@@ -10,11 +10,11 @@ import confluent_kafka
 import pytest
 from record_batches import CODECS
 
+from instride._wire import api
+from instride._wire.compression import Sections
+from instride._wire.connection import Connection
 from instride.records import ConsumerRecord
 from instride.testing.local_kafka import LocalKafka
-from instride.wire import api
-from instride.wire.compression import Sections
-from instride.wire.connection import Connection
 
 pytestmark = pytest.mark.kafka
 

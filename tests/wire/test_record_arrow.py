@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, decode, plain, records_of
 
 from instride import ConsumerRecords, TopicPartition
-from instride.core.application.partition import Delivery
-from instride.wire import arrow
-from instride.wire.record_set import RecordSetChunk
+from instride._core.application.partition import Delivery
+from instride._wire import arrow
+from instride._wire.record_set import RecordSetChunk
 
 payload = st.none() | st.binary(max_size=20)
 header_lists = st.lists(st.tuples(st.text(max_size=5), payload), max_size=2).map(tuple)

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from instride.wire.record_index import BATCH_WIDTH, MIN_RECORD_BYTES, index_records
+from instride._wire.record_index import BATCH_WIDTH, MIN_RECORD_BYTES, index_records
 
 BASE = memoryview(bytes(70))
 

@@ -25,10 +25,10 @@ from record_batches import (
 )
 from record_batches import BatchHeader as Header
 
+from instride._wire import record_set
+from instride._wire.chunk import Piece
+from instride._wire.record_set import RecordSet
 from instride.errors import TransportError
-from instride.wire import record_set
-from instride.wire.chunk import Piece
-from instride.wire.record_set import RecordSet
 
 GOOD = batch(plain(0, 1))
 

@@ -9,6 +9,13 @@ from typing import Any
 import pytest
 from wire_broker import framed, greeting
 
+from instride._wire import api
+from instride._wire.connection import Connection
+from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.gssapi import Gssapi
+from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken
+from instride._wire.sasl.plain import Plain
+from instride._wire.sasl.scram import Scram, ScramCredentials
 from instride.errors import (
     AuthenticationError,
     IllegalSaslStateError,
@@ -18,13 +25,6 @@ from instride.errors import (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
-from instride.wire import api
-from instride.wire.connection import Connection
-from instride.wire.sasl.api import Mechanism
-from instride.wire.sasl.gssapi import Gssapi
-from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
-from instride.wire.sasl.plain import Plain
-from instride.wire.sasl.scram import Scram, ScramCredentials
 
 SECRET = "canary-password"
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instride._wire.sasl.gssapi import Gssapi
+from instride._wire.sasl.messages import SaslAuthenticate
+from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken
+from instride._wire.sasl.plain import Plain
+from instride._wire.sasl.scram import MOST_ITERATIONS, Scram, ScramCredentials, ScramName
 from instride.errors import AuthenticationError
-from instride.wire.sasl.gssapi import Gssapi
-from instride.wire.sasl.messages import SaslAuthenticate
-from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
-from instride.wire.sasl.plain import Plain
-from instride.wire.sasl.scram import MOST_ITERATIONS, Scram, ScramCredentials, ScramName
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

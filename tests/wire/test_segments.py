@@ -9,8 +9,8 @@ import tracemalloc
 import pyarrow as pa
 import pytest
 
-from instride.wire.frames import FrameBuffer
-from instride.wire.segments import Segments, segment_bytes
+from instride._wire.frames import FrameBuffer
+from instride._wire.segments import Segments, segment_bytes
 
 LONG = 300_000
 MOST = 400_000

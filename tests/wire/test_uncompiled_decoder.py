@@ -16,14 +16,14 @@ from record_batches import decode, records_of
 from test_record_fuzz import GOOD, mutated, originals, sealed
 
 import instride
-from instride.wire.compiled import PURE_VARIABLE
+from instride._wire.compiled import PURE_VARIABLE
 
 LIMIT = 1 << 16
 
 DECODE = """
 import json, sys
-from instride.wire.decoder import COMPILED
-from instride.wire.record_set import decode_record_set
+from instride._wire.decoder import COMPILED
+from instride._wire.record_set import decode_record_set
 
 def outcome(data, committed):
     found = []
@@ -94,9 +94,9 @@ def test_both_forms_agree(uncompiled: Path) -> None:
 
 @pytest.mark.parametrize("module", ["decoder", "record_index", "batch_reader"])
 def test_without_compiled_modules_the_import_says_what_to_do(uncompiled: Path, module: str) -> None:
-    done = _run(uncompiled, f"import instride.wire.{module}")
+    done = _run(uncompiled, f"import instride._wire.{module}")
     assert done.returncode == 1
-    assert "ImportError: instride.wire." in done.stderr
+    assert "ImportError: instride._wire." in done.stderr
     assert "is not compiled here. Install instride from a wheel" in done.stderr
     assert "INSTRIDE_PURE=1" in done.stderr
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, compress, xerial
 
-from instride.wire.compression import CompressionError, Sections
+from instride._wire.compression import CompressionError, Sections
 
 LIMIT = 1 << 20
 
@@ -93,7 +93,7 @@ def test_what_is_large_exists_once() -> None:
 import re
 from pathlib import Path
 import cramjam
-from instride.wire.compression import CODECS, Sections
+from instride._wire.compression import CODECS, Sections
 
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 compressor = cramjam.zstd.Compressor()

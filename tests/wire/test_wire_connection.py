@@ -14,6 +14,9 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader
 from wire_broker import framed, greeting
 
+from instride._wire import api
+from instride._wire.codecs.messages import software_version
+from instride._wire.connection import Connection, Received
 from instride.errors import (
     ClusterAuthorizationFailedError,
     ConfigError,
@@ -23,9 +26,6 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
-from instride.wire import api
-from instride.wire.codecs.messages import software_version
-from instride.wire.connection import Connection, Received
 
 
 def connected(ranges: dict[int, tuple[int, int]] | None = None, *, max_frame_bytes: int = 1 << 20) -> Connection:

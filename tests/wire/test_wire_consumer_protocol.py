@@ -16,9 +16,7 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from instride.errors import ProtocolError
-from instride.records import TopicPartition
-from instride.wire.consumer_protocol import (
+from instride._wire.consumer_protocol import (
     Assignment,
     Subscription,
     read_assignment,
@@ -26,6 +24,8 @@ from instride.wire.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
+from instride.errors import ProtocolError
+from instride.records import TopicPartition
 
 TOPICS = st.text(max_size=8)
 PARTITIONS = st.lists(st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1)), max_size=6)

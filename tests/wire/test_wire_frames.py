@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instride._wire.frames import FIRST_FRAME_BYTES, FrameBuffer
 from instride.errors import FrameTooLargeError, NotKafkaError
-from instride.wire.frames import FIRST_FRAME_BYTES, FrameBuffer
 
 MAX = 400_000
 

@@ -12,13 +12,10 @@ from uuid import UUID
 import pytest
 from wire_broker import greeting
 
-from instride.errors import FrameTooLargeError, NotKafkaError
-from instride.records import ConsumerRecord, TopicPartition
-from instride.testing import LocalKafka
-from instride.wire import api
-from instride.wire.codecs import codec_of
-from instride.wire.connection import Connection
-from instride.wire.consumer_protocol import (
+from instride._wire import api
+from instride._wire.codecs import codec_of
+from instride._wire.connection import Connection
+from instride._wire.consumer_protocol import (
     Assignment,
     Subscription,
     read_assignment,
@@ -26,6 +23,9 @@ from instride.wire.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
+from instride.errors import FrameTooLargeError, NotKafkaError
+from instride.records import ConsumerRecord, TopicPartition
+from instride.testing import LocalKafka
 
 pytestmark = pytest.mark.kafka
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import writers
 
+from instride._wire.reader import Reader
 from instride.errors import ProtocolError
-from instride.wire.reader import Reader
 
 
 def written(write: Callable[..., None], value: object) -> bytes:

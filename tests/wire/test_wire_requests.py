@@ -10,9 +10,9 @@ from kio.serial import entity_reader
 from wire_examples import EVERY_VERSION, REQUESTS, A, B
 from wire_strategies import plain
 
-from instride.wire import api
-from instride.wire.codecs import codec_of
-from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
+from instride._wire import api
+from instride._wire.codecs import codec_of
+from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 
 def seen_by_the_broker(request: api.Request, version: int) -> Any:

@@ -13,8 +13,8 @@ from response_builder import build
 from wire_examples import CODECS, EVERY_VERSION, IDS, REQUESTS, A
 from wire_strategies import body_of, plain, responses
 
+from instride._wire import api
 from instride.errors import ProtocolError
-from instride.wire import api
 
 
 def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:

@@ -9,10 +9,10 @@ from kio.index import load_request_schema
 from kio.schema.index import schema_name_map
 from wire_examples import CODECS, REQUESTS, A, B
 
+from instride._wire import api
+from instride._wire.codecs import choose_version, codec_of
+from instride._wire.sasl.messages import SaslHandshake
 from instride.errors import UnsupportedVersionError
-from instride.wire import api
-from instride.wire.codecs import choose_version, codec_of
-from instride.wire.sasl.messages import SaslHandshake
 
 
 def test_every_request_has_a_codec_of_its_own() -> None:

@@ -10,8 +10,8 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from wire_strategies import body_of
 
-from instride.wire import api
-from instride.wire.codecs import codec_of
+from instride._wire import api
+from instride._wire.codecs import codec_of
 
 ALL_KEYS = {codec_of(kind).api_key: (0, 99) for kind in api.RESPONSES if kind is not api.Fetch}
 

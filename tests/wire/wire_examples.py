@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from instride.wire import api
-from instride.wire.codecs import codec_of
-from instride.wire.codecs.codec import Codec
-from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
+from instride._wire import api
+from instride._wire.codecs import codec_of
+from instride._wire.codecs.codec import Codec
+from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 A, B = UUID(int=0xA), UUID(int=0xB)
 IDS = {"a": A, "b": B}

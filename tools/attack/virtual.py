@@ -21,15 +21,15 @@ from typing import Any
 
 from attack.broker import Broker
 from attack.proxy import DAMAGES
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import EARLIEST, ApplicationEvent, BackgroundEvent
+from instride._core.lease import Lease
+from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
+from instride._core.network.machine import NetworkMachine
+from instride._wire.connection import Connection
 from instride.config import ConsumerConfig
-from instride.core.application.machine import ApplicationMachine
-from instride.core.events import EARLIEST, ApplicationEvent, BackgroundEvent
-from instride.core.lease import Lease
-from instride.core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
-from instride.core.network.machine import NetworkMachine
 from instride.errors import KafkaError
 from instride.records import TopicPartition
-from instride.wire.connection import Connection
 
 __all__ = ["Damaged"]
 

@@ -91,7 +91,7 @@ def guided(corpus: list[tuple[str, bytes]], seconds: float, folder: Path) -> Non
         if number < len(NAMES):
             TARGETS[NAMES[number]](data[2:])
 
-    _instrument(atheris, "instride.wire")
+    _instrument(atheris, "instride._wire")
     options = [f"-max_total_time={round(seconds)}", f"-max_len={_LONGEST}", f"-artifact_prefix={folder}/"]
     atheris.Setup([sys.argv[0], *options, str(kept)], once)
     atheris.Fuzz()

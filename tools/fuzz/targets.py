@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from instride._wire import api
+from instride._wire.codecs import codec_of
+from instride._wire.connection import Connection
+from instride._wire.consumer_protocol import read_assignment, read_subscription
+from instride._wire.record_set import decode_record_set
+from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
+from instride._wire.sasl.oauthbearer import OAuthBearer, OAuthToken
+from instride._wire.sasl.plain import Plain
+from instride._wire.sasl.scram import Scram, ScramCredentials
 from instride.errors import AuthenticationError, KafkaError, ProtocolError
-from instride.wire import api
-from instride.wire.codecs import codec_of
-from instride.wire.connection import Connection
-from instride.wire.consumer_protocol import read_assignment, read_subscription
-from instride.wire.record_set import decode_record_set
-from instride.wire.sasl.messages import SaslAuthenticate, SaslHandshake
-from instride.wire.sasl.oauthbearer import OAuthBearer, OAuthToken
-from instride.wire.sasl.plain import Plain
-from instride.wire.sasl.scram import Scram, ScramCredentials
 
 __all__ = ["REQUESTS", "TARGETS"]
 

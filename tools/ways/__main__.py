@@ -3,7 +3,7 @@
 PYTHONPATH=tools python -m ways      # starts a Kafka; half a minute
 
 `sys.setprofile` and `threading.setprofile` see every call of Python code, on the application's and on the network's
-thread. Compiled code (`wire.decoder` and its neighbours) is not seen. What is counted is what runs from the moment at
+thread. Compiled code (`_wire.decoder` and its neighbours) is not seen. What is counted is what runs from the moment at
 which the broker has the record, the call is made, or the group wants the partition, to the end of the step.
 """
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from instride._wire.decoder import ConsumerRecord
 from instride.cli.targets import settings_of
 from instride.consumer import Consumer
 from instride.errors import ConfigError, KafkaError, KafkaTimeoutError
 from instride.processing.dead_letters import ConfluentProduce
 from instride.processing.origin import DeadLetterOrigin, replay_of
 from instride.records import OffsetAndMetadata, TopicPartition
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["app"]
 

@@ -18,7 +18,7 @@ from instride.errors import ConfigError
 from instride.processing.outputs import OutputRecord
 
 if TYPE_CHECKING:
-    from instride.wire.decoder import ConsumerRecord
+    from instride._wire.decoder import ConsumerRecord
 
 __all__ = ["ConfluentProduce", "DeadLetter", "Produce", "dead_letter"]
 

@@ -52,7 +52,7 @@ from instride.processing.remembered import Remembered, decode, encode
 from instride.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from instride.wire.decoder import ConsumerRecord
+    from instride._wire.decoder import ConsumerRecord
 
 __all__ = ["Batch", "Engine", "EnginePlan", "Job", "Order", "Tally", "Task", "Verdict"]
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 from uuid import UUID
 
+from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
@@ -31,7 +32,6 @@ from instride.processing.outputs import OutputRecord
 from instride.processing.rounds import Rounds, Verb
 from instride.processing.workers import LoopWorkers
 from instride.records import OffsetAndMetadata, TopicPartition
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["ProcessorKit"]
 

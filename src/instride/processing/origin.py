@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from instride.processing.outputs import OutputRecord
 
 if TYPE_CHECKING:
-    from instride.wire.decoder import ConsumerRecord
+    from instride._wire.decoder import ConsumerRecord
 
 __all__ = ["DeadLetterOrigin", "replay_of"]
 

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from instride._wire.decoder import ConsumerRecord
 from instride.deserializers import RecordReader
 from instride.errors import DeserializationError
 from instride.processing.attempts import enter_attempt
 from instride.processing.engine import Batch, Job, Task
 from instride.processing.lifespan import Lifespan, SyncLifespan
 from instride.processing.outputs import OutputRecord, outputs_of
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["DONE", "READY", "Spec", "error_of", "outputs_from", "packed", "serve", "tasks_of"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Never, TypeVar, Unpack, cast, overload
 
+from instride._wire.decoder import ConsumerRecord
 from instride.config import ConsumerSettings
 from instride.deserializers import RecordReader
 from instride.processing.definition import BatchOptions, Definition, ProcessorOptions, definition
 from instride.processing.kit import ProcessorKit
 from instride.processing.running import RunningProcessor, run_with_signals
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["Processor"]
 

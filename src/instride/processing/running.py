@@ -22,6 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self
 from uuid import UUID
 
+from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
 from instride.errors import ConfigError
 from instride.processing.attempts import Desk
@@ -34,7 +35,6 @@ from instride.processing.process_child import Spec
 from instride.processing.process_workers import ProcessWorkers, pickled
 from instride.processing.rounds import Rounds, Verb, Verbs
 from instride.processing.workers import LoopWorkers, ThreadWorkers
-from instride.wire.decoder import ConsumerRecord
 
 __all__ = ["RunningProcessor", "run_with_signals"]
 

@@ -1,8 +1,8 @@
 """Writes down what a member's network side does: the events of docs/histories.md that its application cannot see.
 
 Laws
-1. It sees what the shell of `core.network` sees: events delivered, requests sent, answers, connections closed. The same
-   code watches the simulation's processes and a `Consumer`'s thread.
+1. It sees what the shell of `_core.network` sees: events delivered, requests sent, responses, connections closed.
+   The same code watches the simulation's processes and a `Consumer`'s thread.
 2. It changes nothing and decides nothing. It takes no clock: `now` is given.
 3. Only a request that was put on a connection counts as sent. When the connection ends, its answer will not come: a
    commit is then told as answered with code -1.
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from instride.commits import CommitResult
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     BackgroundEvent,
     CallCompleted,
@@ -29,12 +28,13 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
+from instride._wire import api
+from instride.commits import CommitResult
 from instride.errors import CommitOvertakenError, OffsetOutOfRangeError
 from instride.errors.codes import ErrorCode
 from instride.observers import Observer
 from instride.records import TopicPartition
 from instride.telemetry import FetchBegan
-from instride.wire import api
 
 __all__ = ["Tap"]
 

@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from instride.config import ConsumerConfig
-from instride.core.application.calls import Call, Wait
-from instride.core.application.machine import ApplicationMachine
-from instride.core.application.partition import Delivery
-from instride.core.events import (
+from instride._core.application.calls import Call, Wait
+from instride._core.application.machine import ApplicationMachine
+from instride._core.application.partition import Delivery
+from instride._core.events import (
     ApplicationEvent,
     Assigned,
     BackgroundEvent,
@@ -21,9 +20,10 @@ from instride.core.events import (
     Reassigned,
     RevocationRequested,
 )
-from instride.core.lease import Lease
-from instride.core.network.ranges import RangeChunk
-from instride.core.ownership import RebalanceProtocol
+from instride._core.lease import Lease
+from instride._core.network.ranges import RangeChunk
+from instride._core.ownership import RebalanceProtocol
+from instride.config import ConsumerConfig
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.core.events import (
+from instride._core.events import (
     CallCompleted,
     Close,
     Commit,

@@ -8,7 +8,7 @@ import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
 from held_bytes import bytes_of
-from instride.core.events import CommitsSettled, RevocationRequested, Revoked
+from instride._core.events import CommitsSettled, RevocationRequested, Revoked
 from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")

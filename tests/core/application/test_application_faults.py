@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
-from instride.core.events import (
+from instride._core.events import (
     COMMITTED,
     EARLIEST,
     LATEST,
@@ -23,6 +22,7 @@ from instride.core.events import (
     SubscriptionMatched,
     Unsubscribe,
 )
+from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.errors import OffsetOutOfRangeError
 
 

@@ -10,7 +10,7 @@ from application_script import Script, tp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instride.core.events import Assigned, CompleteRevoke, PartitionsAssigned, Positioned, Revoked, SetPosition
+from instride._core.events import Assigned, CompleteRevoke, PartitionsAssigned, Positioned, Revoked, SetPosition
 from instride.errors import KafkaTimeoutError
 
 PARTITIONS = 2

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from application_script import RecordingListener, Script, tp
 
-from instride.core.events import (
+from instride._core.events import (
     EARLIEST,
     LATEST,
     Assign,
@@ -32,7 +32,7 @@ from instride.core.events import (
     Subscribe,
     SubscriptionMatched,
 )
-from instride.core.metrics.meters import NetworkMeter
+from instride._core.metrics.meters import NetworkMeter
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, TransportError
 from instride.records import OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
 

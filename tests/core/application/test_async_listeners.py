@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.core.application.calls import Call
-from instride.core.events import Close, CommitsSettled, PartitionsAssigned, PartitionsRevoked
+from instride._core.application.calls import Call
+from instride._core.events import Close, CommitsSettled, PartitionsAssigned, PartitionsRevoked
 from instride.listeners import AsyncRebalanceListener
 from instride.records import TopicPartition
 

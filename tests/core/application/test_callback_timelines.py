@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, RevocationRequested, Revoked
-from instride.core.ownership import RebalanceProtocol
+from instride._core.events import Assigned, CommitsSettled, Lost, PartitionsRevoked, RevocationRequested, Revoked
+from instride._core.ownership import RebalanceProtocol
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 

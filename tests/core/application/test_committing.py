@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
-from instride.config import ConsumerConfig
-from instride.core.application.machine import ApplicationMachine
-from instride.core.events import (
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import (
     ApplicationEvent,
     Assign,
     Assigned,
@@ -23,8 +21,10 @@ from instride.core.events import (
     Positioned,
     Wakeup,
 )
-from instride.core.lease import Lease
-from instride.core.ownership import RebalanceProtocol
+from instride._core.lease import Lease
+from instride._core.ownership import RebalanceProtocol
+from instride.commits import CommitEntry, CommitOutcome, CommitResult, CommitSnapshot
+from instride.config import ConsumerConfig
 from instride.errors import (
     CommitFailedError,
     ConfigError,

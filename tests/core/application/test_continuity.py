@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.core.events import (
+from instride._core.events import (
     COMMITTED,
     Assigned,
     Consumed,

@@ -7,7 +7,7 @@ from itertools import chain, combinations, combinations_with_replacement, permut
 import pytest
 from application_script import Script, epochs, tp
 
-from instride.core.events import CompleteRevoke, Revoked
+from instride._core.events import CompleteRevoke, Revoked
 
 OWNED, REASSIGNED = "owned", "reassigned"
 NEXT, DELAYED = "to be revoked", "delayed"

@@ -10,8 +10,8 @@ from application_script import Script, tp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.application.partition import Delivery
-from instride.core.events import Commit, Consumed, Fetched, SetPosition
+from instride._core.application.partition import Delivery
+from instride._core.events import Commit, Consumed, Fetched, SetPosition
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord
 from instride.testing.simulation.chunk import SimulatedChunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import PartitionFailed, PartitionRecovered
+from instride._core.events import PartitionFailed, PartitionRecovered
 from instride.errors import TopicAuthorizationFailedError
 
 pytestmark = pytest.mark.rule("17")

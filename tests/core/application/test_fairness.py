@@ -7,10 +7,10 @@ from application_script import tp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.application.calls import at_once
-from instride.core.application.fairness import Greedy, Proportional
-from instride.core.application.partition import OwnedPartition
-from instride.core.network.ranges import RangeChunk
+from instride._core.application.calls import at_once
+from instride._core.application.fairness import Greedy, Proportional
+from instride._core.application.partition import OwnedPartition
+from instride._core.network.ranges import RangeChunk
 
 pytestmark = pytest.mark.part
 

@@ -6,7 +6,7 @@ import pytest
 from application_script import Script, epochs
 
 from instride import GroupMetadata
-from instride.core.events import Assigned, EnforceRebalance, Lost
+from instride._core.events import Assigned, EnforceRebalance, Lost
 from instride.errors import IllegalStateError
 
 

@@ -9,10 +9,9 @@ from application_script import tp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.config import ConsumerConfig
-from instride.core.application.drain import drain
-from instride.core.application.state import ApplicationState
-from instride.core.events import (
+from instride._core.application.drain import drain
+from instride._core.application.state import ApplicationState
+from instride._core.events import (
     Assigned,
     BackgroundEvent,
     CallCompleted,
@@ -23,8 +22,9 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.lease import Lease
-from instride.core.ownership import RebalanceProtocol
+from instride._core.lease import Lease
+from instride._core.ownership import RebalanceProtocol
+from instride.config import ConsumerConfig
 
 pytestmark = pytest.mark.part
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.application.calls import Wait
-from instride.core.events import Commit, Fetched, Polled
+from instride._core.application.calls import Wait
+from instride._core.events import Commit, Fetched, Polled
 
 
 def aborted(script: Script, number: int) -> Fetched:

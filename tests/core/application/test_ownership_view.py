@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from application_script import Script, epochs, tp
 
-from instride.core.application.ownership_view import CHANGES, blocker_of
-from instride.core.events import (
+from instride._core.application.ownership_view import CHANGES, blocker_of
+from instride._core.events import (
     Assigned,
     CallCompleted,
     Commit,
@@ -18,7 +18,7 @@ from instride.core.events import (
     RevocationRequested,
     Revoked,
 )
-from instride.core.ownership import TRANSITIONS, RebalanceProtocol
+from instride._core.ownership import TRANSITIONS, RebalanceProtocol
 from instride.errors import KafkaError
 from instride.records import OffsetRange
 from instride.telemetry import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Commit, Consumed, Fetched, Polled
+from instride._core.events import Commit, Consumed, Fetched, Polled
 from instride.testing.simulation.chunk import SimulatedChunk
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from application_script import RecordingListener, Script, epochs, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     CommitsSettled,
     CompleteRevoke,
@@ -20,7 +20,7 @@ from instride.core.events import (
     SetPosition,
     Wakeup,
 )
-from instride.core.lease import Lease
+from instride._core.lease import Lease
 from instride.errors import ConfigError, IllegalStateError, WakeupError
 
 

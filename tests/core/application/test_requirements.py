@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, epochs
 
-from instride.core.events import CompleteRevoke
+from instride._core.events import CompleteRevoke
 
 
 @pytest.mark.requirement("KIP-983/3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import CallCompleted, Commit
+from instride._core.events import CallCompleted, Commit
 from instride.errors import (
     CommitFailedError,
     CommitOvertakenError,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from application_script import Script, epochs, tp
 
-from instride.core.events import Assigned, Close, Commit, CompleteRevoke, Positioned
-from instride.core.ownership import RebalanceProtocol
+from instride._core.events import Assigned, Close, Commit, CompleteRevoke, Positioned
+from instride._core.ownership import RebalanceProtocol
 
 
 def member(protocol: RebalanceProtocol = RebalanceProtocol.COOPERATIVE, **settings: Any) -> Script:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import Fetched, PartitionFailed, SetPosition
+from instride._core.events import Fetched, PartitionFailed, SetPosition
 from instride.errors import LogTruncationError
 
 

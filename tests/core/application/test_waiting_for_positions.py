@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from application_script import Script, tp
 
-from instride.core.events import PartitionFailed, Wakeup
+from instride._core.events import PartitionFailed, Wakeup
 from instride.errors import NoOffsetForPartitionError, WakeupError
 
 

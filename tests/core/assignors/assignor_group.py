@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.sticky import CooperativeStickyAssignor
+from instride._core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride._core.assignors.sticky import CooperativeStickyAssignor
 from instride.records import TopicPartition
 
 

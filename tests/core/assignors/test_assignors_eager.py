@@ -7,9 +7,9 @@ from assignor_group import assert_valid, assignable, cluster, member, shown, siz
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.assignors.assignor import MemberSubscription
-from instride.core.assignors.range import RangeAssignor
-from instride.core.assignors.roundrobin import RoundRobinAssignor
+from instride._core.assignors.assignor import MemberSubscription
+from instride._core.assignors.range import RangeAssignor
+from instride._core.assignors.roundrobin import RoundRobinAssignor
 
 BOTH = "t1 t2"
 

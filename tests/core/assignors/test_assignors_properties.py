@@ -11,8 +11,8 @@ from assignor_group import Group, assert_valid, assignable, cluster, member, siz
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
+from instride._core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride._core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
 from instride.records import TopicPartition
 
 TOPICS = ["t1", "t2", "t3", "t4"]

@@ -10,9 +10,9 @@ from assignor_group import Group, assert_valid, assignable, member, shown, sizes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription, Racks
-from instride.core.assignors.range import RangeAssignor
-from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
+from instride._core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription, Racks
+from instride._core.assignors.range import RangeAssignor
+from instride._core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, write_sticky
 from instride.records import TopicPartition
 from step_counter import steps
 

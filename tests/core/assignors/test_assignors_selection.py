@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 import pytest
 
-from instride.core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
-from instride.core.assignors.selection import ASSIGNORS, common_protocol, pick_assignors
-from instride.core.ownership import RebalanceProtocol
+from instride._core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
+from instride._core.assignors.selection import ASSIGNORS, common_protocol, pick_assignors
+from instride._core.ownership import RebalanceProtocol
 from instride.errors import ConfigError, NoAssignorInCommonError
 from instride.records import TopicPartition
 

@@ -9,8 +9,8 @@ from itertools import permutations
 import pytest
 from assignor_group import Group, assert_valid, cluster, member, shown, sizes, tps
 
-from instride.core.assignors.assignor import Assignment, MemberSubscription
-from instride.core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, generation_userdata, write_sticky
+from instride._core.assignors.assignor import Assignment, MemberSubscription
+from instride._core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor, generation_userdata, write_sticky
 from instride.records import TopicPartition
 
 BOTH = "t1 t2"

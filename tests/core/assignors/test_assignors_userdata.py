@@ -7,7 +7,7 @@ from assignor_group import tps
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.assignors.sticky import (
+from instride._core.assignors.sticky import (
     StickyUserdata,
     generation_userdata,
     read_generation,

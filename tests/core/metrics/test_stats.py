@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from instride.core.metrics.meters import WINDOW, ApplicationMeter, NetworkMeter, Stat
-from instride.core.metrics.snapshot import metrics
-from instride.core.network.ranges import RangeChunk
+from instride._core.metrics.meters import WINDOW, ApplicationMeter, NetworkMeter, Stat
+from instride._core.metrics.snapshot import metrics
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import AuthenticationError, TransportError
 from instride.records import TopicPartition
 from instride.telemetry import HandedOver, OwnershipChange, RebalanceEnded, RebalanceOutcome
-from instride.wire import api
 
 TP = TopicPartition("t", 0)
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from instride.commits import CommitEntry
-from instride.config import ConsumerConfig
-from instride.core.events import (
+from instride._core.events import (
     EARLIEST,
     ApplicationEvent,
     Assigned,
@@ -21,8 +19,8 @@ from instride.core.events import (
     PartitionsAssigned,
     Subscribe,
 )
-from instride.core.lease import Lease
-from instride.core.network.actions import (
+from instride._core.lease import Lease
+from instride._core.network.actions import (
     Action,
     CloseConnection,
     ConnectionKey,
@@ -32,12 +30,14 @@ from instride.core.network.actions import (
     Stop,
     Transmit,
 )
-from instride.core.network.machine import NetworkMachine
+from instride._core.network.machine import NetworkMachine
+from instride._wire import api
+from instride._wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
+from instride._wire.group_notice import GroupNotice, write_notice
+from instride.commits import CommitEntry
+from instride.config import ConsumerConfig
 from instride.errors import ErrorCode, TransportError
 from instride.records import TopicPartition
-from instride.wire import api
-from instride.wire.consumer_protocol import Assignment, Subscription, read_subscription, write_assignment
-from instride.wire.group_notice import GroupNotice, write_notice
 
 R = TypeVar("R")
 E = TypeVar("E")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
+from instride._core.events import Assign, CallCompleted, Commit
+from instride._wire import api
 from instride.commits import CommitEntry
-from instride.core.events import Assign, CallCompleted, Commit
 from instride.errors import CommitFailedError
-from instride.wire import api
 
 NOT_AVAILABLE = 15
 

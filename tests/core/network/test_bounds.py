@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Lost, Pause, Polled, Resume, RevocationRequested
-from instride.wire import api
+from instride._core.events import Lost, Pause, Polled, Resume, RevocationRequested
+from instride._wire import api
 
 pytestmark = pytest.mark.rule("21")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from network_script import NetworkScript
 
-from instride.core.events import Polled
-from instride.wire import api
+from instride._core.events import Polled
+from instride._wire import api
 
 
 def story(jumps: tuple[float, ...]) -> tuple[list[tuple[float, object, type]], list[object], list[str]]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from instride._core.events import ErrorRaised
+from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Role, Transmit
+from instride._core.network.cluster import Cluster
+from instride._core.network.context import Context
+from instride._wire import api
 from instride.config import ConsumerConfig
-from instride.core.events import ErrorRaised
-from instride.core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Role, Transmit
-from instride.core.network.cluster import Cluster
-from instride.core.network.context import Context
 from instride.errors import (
     ErrorCode,
     InvalidTopicError,
@@ -20,7 +21,6 @@ from instride.errors import (
     UnknownTopicOrPartitionError,
 )
 from instride.records import TopicPartition
-from instride.wire import api
 
 pytestmark = pytest.mark.part
 

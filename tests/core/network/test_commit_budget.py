@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript
 
-from instride.core.events import Lost, Polled, RevocationRequested
-from instride.wire import api
+from instride._core.events import Lost, Polled, RevocationRequested
+from instride._wire import api
 
 REBALANCE_IN_PROGRESS = 27
 

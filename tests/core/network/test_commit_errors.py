@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assign, CallCompleted, Lost, PartitionsAssigned, Unsubscribe
+from instride._core.events import Assign, CallCompleted, Lost, PartitionsAssigned, Unsubscribe
+from instride._wire import api
 from instride.errors import CommitFailedError, CommitOvertakenError, KafkaTimeoutError, RebalanceInProgressError
-from instride.wire import api
 
 ILLEGAL_GENERATION = 22
 UNKNOWN_MEMBER_ID = 25

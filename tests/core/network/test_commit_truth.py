@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
+from instride._core.events import CallCompleted, Close, Commit
+from instride._wire import api
 from instride.commits import CommitEntry, CommitResult
-from instride.core.events import CallCompleted, Close, Commit
 from instride.errors import (
     BrokerResponseError,
     CommitOvertakenError,
@@ -19,7 +20,6 @@ from instride.errors import (
     TransportError,
 )
 from instride.records import OffsetAndMetadata
-from instride.wire import api
 
 METADATA_TOO_LARGE = 12
 NOT_AUTHORIZED = 29

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from network_script import NetworkScript, tp
 
+from instride._core.events import CallCompleted, Commit
+from instride._wire import api
 from instride.commits import CommitEntry
-from instride.core.events import CallCompleted, Commit
 from instride.errors import (
     BrokerResponseError,
     CommitFailedError,
@@ -22,7 +23,6 @@ from instride.errors import (
     StaleCommitError,
     TransportError,
 )
-from instride.wire import api
 
 PARTITIONS = (0, 1)
 REFUSED = (12, 29)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import CallCompleted, Lost, RevocationRequested, Revoked, Subscribe
+from instride._core.events import CallCompleted, Lost, RevocationRequested, Revoked, Subscribe
+from instride._wire import api
 from instride.errors import UnknownTopicOrPartitionError
-from instride.wire import api
 
 UNKNOWN_TOPIC = 3
 

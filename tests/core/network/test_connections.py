@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from instride._core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role, Transmit
+from instride._core.network.connections import Connections
+from instride._wire import api
 from instride.config import ConsumerConfig
-from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role, Transmit
-from instride.core.network.connections import Connections
 from instride.errors import (
     AuthenticationError,
     FrameTooLargeError,
@@ -16,7 +17,6 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
-from instride.wire import api
 
 pytestmark = pytest.mark.part
 

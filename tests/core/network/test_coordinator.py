@@ -7,9 +7,10 @@ import itertools
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assign, CallCompleted, Close, ErrorRaised, FetchCommitted, PartitionsAssigned
-from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
+from instride._core.events import Assign, CallCompleted, Close, ErrorRaised, FetchCommitted, PartitionsAssigned
+from instride._core.network.actions import ConnectionKey, Role
+from instride._core.network.coordinator import TRANSITIONS, CoordinatorInput, CoordinatorState
+from instride._wire import api
 from instride.errors import (
     BrokerResponseError,
     ErrorCode,
@@ -18,7 +19,6 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
-from instride.wire import api
 
 NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 15, 16, 24
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Close, Consumed, Fetched, PartitionFailed, Pause, Resume, SetPosition
-from instride.core.network.ranges import RangeChunk
+from instride._core.events import Close, Consumed, Fetched, PartitionFailed, Pause, Resume, SetPosition
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
+from instride._wire.chunk import Piece
 from instride.errors import CorruptRecordError, ErrorCode
-from instride.wire import api
-from instride.wire.chunk import Piece
 
 KIB = 1 << 10
 MIB = 1 << 20

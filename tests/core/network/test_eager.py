@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     Close,
     CommitsSettled,
@@ -22,9 +22,9 @@ from instride.core.events import (
     Subscribe,
     Unsubscribe,
 )
+from instride._wire import api
+from instride._wire.consumer_protocol import read_assignment, read_subscription
 from instride.errors import ErrorCode
-from instride.wire import api
-from instride.wire.consumer_protocol import read_assignment, read_subscription
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     CallCompleted,
     EnforceRebalance,
     ErrorRaised,
@@ -28,10 +28,10 @@ from instride.core.events import (
     SetPosition,
     Unsubscribe,
 )
+from instride._wire import api
 from instride.errors import BROKER_ERRORS, CommitFailedError
 from instride.errors import ErrorCode as E
 from instride.errors.codes import COORDINATOR_MOVED as MOVED
-from instride.wire import api
 
 # Again: it is asked once more, nothing is lost and nobody is told. Anew: the coordinator is looked for, then again.
 AGAIN, ANEW, LOST, TOLD = "again", "anew", "lost", "told"

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     COMMITTED,
     EARLIEST,
     Fetched,
@@ -18,7 +18,8 @@ from instride.core.events import (
     Resume,
     SetPosition,
 )
-from instride.core.network.ranges import RangeChunk
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import (
     CorruptRecordError,
     NoOffsetForPartitionError,
@@ -27,7 +28,6 @@ from instride.errors import (
     TopicRecreatedError,
     UnsupportedVersionError,
 )
-from instride.wire import api
 
 NOT_AUTHORISED, UNKNOWN_CODE, CORRUPT, GROUP_NOT_AUTHORISED = 29, 12345, 2, 30
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import LATEST, Consumed, Fetched, SetPosition
-from instride.core.network.actions import Role
-from instride.core.network.ranges import RangeChunk
-from instride.wire import api
+from instride._core.events import LATEST, Consumed, Fetched, SetPosition
+from instride._core.network.actions import Role
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 
 
 def fetches(script: NetworkScript) -> dict[Role, list[int]]:

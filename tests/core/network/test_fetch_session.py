@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.core.network.fetcher import FetchSession, FetchSessionState, next_epoch
+from instride._core.network.fetcher import FetchSession, FetchSessionState, next_epoch
+from instride._wire import api
 from instride.testing.simulation.session_model import SessionModel
-from instride.wire import api
 
 pytestmark = pytest.mark.part
 

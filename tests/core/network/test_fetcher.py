@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     EARLIEST,
     LATEST,
     ChangeSettings,
@@ -18,7 +18,8 @@ from instride.core.events import (
     Resume,
     SetPosition,
 )
-from instride.core.network.ranges import RangeChunk
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import (
     CorruptRecordError,
     ErrorCode,
@@ -27,7 +28,6 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
-from instride.wire import api
 
 STALE_METADATA = [3, 5, 6, 9, 56, 74, 78, 100, 103]
 

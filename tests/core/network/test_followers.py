@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Fetched, PartitionFailed
-from instride.core.network.ranges import RangeChunk
+from instride._core.events import Fetched, PartitionFailed
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import ErrorCode, TransportError
 from instride.records import TopicPartition
-from instride.wire import api
 
 
 class Racks(NetworkScript):

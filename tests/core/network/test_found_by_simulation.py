@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import CallCompleted, Lost, Polled, RevocationRequested, Revoked
-from instride.core.network.actions import Action, ConnectionKey, OpenConnection, Role
+from instride._core.events import CallCompleted, Lost, Polled, RevocationRequested, Revoked
+from instride._core.network.actions import Action, ConnectionKey, OpenConnection, Role
+from instride._wire import api
 from instride.errors import CommitFailedError, TransportError
-from instride.wire import api
 
 NOT_COORDINATOR = 16
 ILLEGAL_GENERATION = 22

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
-from instride.core.assignors.sticky import CooperativeStickyAssignor
-from instride.core.events import (
+from instride._core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride._core.assignors.sticky import CooperativeStickyAssignor
+from instride._core.events import (
     Assigned,
     CallCompleted,
     EnforceRebalance,
@@ -23,6 +23,8 @@ from instride.core.events import (
     Subscribe,
     Unsubscribe,
 )
+from instride._wire import api
+from instride._wire.consumer_protocol import Subscription, read_assignment, write_subscription
 from instride.errors import (
     BrokerResponseError,
     CommitFailedError,
@@ -35,8 +37,6 @@ from instride.errors import (
     UnsupportedVersionError,
 )
 from instride.telemetry import RebalanceEnded, RebalanceOutcome
-from instride.wire import api
-from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
 
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 25, 22, 27, 79
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16

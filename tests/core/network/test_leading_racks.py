@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.assignors.assignor import ClusterView
-from instride.core.assignors.range import RangeAssignor
-from instride.core.events import RevocationRequested
-from instride.wire import api
+from instride._core.assignors.assignor import ClusterView
+from instride._core.assignors.range import RangeAssignor
+from instride._core.events import RevocationRequested
+from instride._wire import api
 
 
 class Racked(NetworkScript):

@@ -7,9 +7,9 @@ import logging
 import pytest
 from network_script import NetworkScript
 
-from instride.core.events import Close, ErrorRaised, PartitionsAssigned
+from instride._core.events import Close, ErrorRaised, PartitionsAssigned
+from instride._wire import api
 from instride.errors import TransportError
-from instride.wire import api
 
 FENCED_INSTANCE_ID, NOT_COORDINATOR = 82, 16
 

@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, CallCompleted, FetchCommitted, FetchMetadata, FetchOffsets
-from instride.core.network.actions import Action, OpenConnection
+from instride._core.events import EARLIEST, CallCompleted, FetchCommitted, FetchMetadata, FetchOffsets
+from instride._core.network.actions import Action, OpenConnection
+from instride._wire import api
 from instride.errors import (
     AuthenticationError,
     BrokerResponseError,
@@ -18,7 +19,6 @@ from instride.errors import (
     TransportError,
 )
 from instride.records import Node, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
-from instride.wire import api
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assign, Assigned, CallCompleted, CompleteRevoke, Lost, Revoked
+from instride._core.events import Assign, Assigned, CallCompleted, CompleteRevoke, Lost, Revoked
+from instride._wire import api
 from instride.errors import CommitFailedError, TransportError
-from instride.wire import api
 
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, LOADING = 25, 27, 14
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     Consumed,
     DelayExplained,
@@ -17,8 +17,9 @@ from instride.core.events import (
     Polled,
     RevocationRequested,
 )
-from instride.core.network.machine import NetworkMachine
-from instride.core.network.ranges import RangeChunk
+from instride._core.network.machine import NetworkMachine
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import ErrorCode, TransportError
 from instride.telemetry import (
     Blocker,
@@ -31,7 +32,6 @@ from instride.telemetry import (
     RebalanceStarted,
     StallCause,
 )
-from instride.wire import api
 
 E = TypeVar("E")
 

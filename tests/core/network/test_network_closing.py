@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assign, CallCompleted, Close, Subscribe, Unsubscribe
-from instride.core.network.actions import CloseConnection, Role
+from instride._core.events import Assign, CallCompleted, Close, Subscribe, Unsubscribe
+from instride._core.network.actions import CloseConnection, Role
+from instride._wire import api
 from instride.errors import ErrorCode, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
-from instride.wire import api
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from network_script import NetworkScript, tp
 
 from held_bytes import bytes_of
+from instride._core.events import Assign, Commit, Lost, Pause, Polled, Revoked
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.commits import CommitEntry
-from instride.core.events import Assign, Commit, Lost, Pause, Polled, Revoked
-from instride.core.network.ranges import RangeChunk
-from instride.wire import api
 from step_counter import calls, steps
 
 pytestmark = pytest.mark.rule("20")

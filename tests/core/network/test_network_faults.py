@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     LATEST,
     Assign,
     CallCompleted,
@@ -20,9 +20,9 @@ from instride.core.events import (
     RevocationRequested,
     SetPosition,
 )
-from instride.core.network.ranges import RangeChunk
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import CommitFailedError, ErrorCode, GroupAuthorizationFailedError, ProtocolError
-from instride.wire import api
 
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED = 25, 27, 30
 

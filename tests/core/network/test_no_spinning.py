@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Lost, PartitionsAssigned, Polled
-from instride.core.network.actions import Transmit
-from instride.wire import api
-from instride.wire.consumer_protocol import Assignment, write_assignment
+from instride._core.events import Lost, PartitionsAssigned, Polled
+from instride._core.network.actions import Transmit
+from instride._wire import api
+from instride._wire.consumer_protocol import Assignment, write_assignment
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 22, 25, 27, 79
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Consumed, Fetched, Positioned
-from instride.core.network.ranges import RangeChunk
-from instride.wire import api
+from instride._core.events import Consumed, Fetched, Positioned
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 
 REBALANCE_IN_PROGRESS = 27
 

@@ -7,10 +7,10 @@ import itertools
 import pytest
 from network_script import NOTHING_PENDING, NetworkScript, tp
 
-from instride.core.network.actions import Action, Transmit
-from instride.wire import api
-from instride.wire.consumer_protocol import Subscription, read_assignment, write_subscription
-from instride.wire.group_notice import GroupNotice, read_notice
+from instride._core.network.actions import Action, Transmit
+from instride._wire import api
+from instride._wire.consumer_protocol import Subscription, read_assignment, write_subscription
+from instride._wire.group_notice import GroupNotice, read_notice
 
 PENDING = GroupNotice(members=3, place=0, withheld=2)
 REBALANCE_IN_PROGRESS = 27

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.commits import CommitEntry
-from instride.core.events import (
+from instride._core.events import (
     Assign,
     Assigned,
     CallCompleted,
@@ -26,10 +25,11 @@ from instride.core.events import (
     SubscriptionMatched,
     Unsubscribe,
 )
+from instride._wire import api
+from instride._wire.consumer_protocol import Assignment, write_assignment
+from instride.commits import CommitEntry
 from instride.errors import UnknownTopicOrPartitionError
 from instride.records import TopicPartition
-from instride.wire import api
-from instride.wire.consumer_protocol import Assignment, write_assignment
 
 FLIGHTS = re.compile(r"flights-\d+")
 

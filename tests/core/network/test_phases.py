@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instride.core.network.group import GroupState
-from instride.core.network.monitor import STEPS, Phase, Phases
+from instride._core.network.group import GroupState
+from instride._core.network.monitor import STEPS, Phase, Phases
 from instride.telemetry import RebalanceEnded, RebalanceOutcome, RebalanceStarted
 
 pytestmark = pytest.mark.part

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     COMMITTED,
     EARLIEST,
     LATEST,
@@ -19,8 +19,8 @@ from instride.core.events import (
     Positioned,
     SetPosition,
 )
+from instride._wire import api
 from instride.errors import ErrorCode, GroupAuthorizationFailedError, NoOffsetForPartitionError, TransportError
-from instride.wire import api
 
 
 class Finding(NetworkScript):

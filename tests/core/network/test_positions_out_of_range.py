@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     EARLIEST,
     LATEST,
     Fetched,
@@ -19,10 +19,10 @@ from instride.core.events import (
     Resume,
     SetPosition,
 )
-from instride.core.network.ranges import RangeChunk
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import ErrorCode, OffsetOutOfRangeError, TransportError
 from instride.telemetry import PartitionStalled, PositionReset, ResetCause
-from instride.wire import api
 
 OUT_OF_RANGE = 1
 

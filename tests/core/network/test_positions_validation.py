@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     BY_DURATION,
     EARLIEST,
     LATEST,
@@ -19,8 +19,9 @@ from instride.core.events import (
     Positioned,
     SetPosition,
 )
-from instride.core.network.actions import Transmit
-from instride.core.network.ranges import RangeChunk
+from instride._core.network.actions import Transmit
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import (
     CommitFailedError,
     ErrorCode,
@@ -30,7 +31,6 @@ from instride.errors import (
     TransportError,
     UnsupportedVersionError,
 )
-from instride.wire import api
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 

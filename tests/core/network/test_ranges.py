@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import EARLIEST, LATEST, Fetched, PartitionFailed, Pause, Resume, SetPosition
-from instride.core.lease import Lease
-from instride.core.network.machine import NetworkMachine
-from instride.core.network.ranges import RangeChunk
+from instride._core.events import EARLIEST, LATEST, Fetched, PartitionFailed, Pause, Resume, SetPosition
+from instride._core.lease import Lease
+from instride._core.network.machine import NetworkMachine
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import ErrorCode, OffsetOutOfRangeError, TopicRecreatedError, TransportError
 from instride.records import OffsetRange
-from instride.wire import api
 
 
 class Ranging(NetworkScript):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assign,
     CallCompleted,
     Close,
@@ -16,7 +16,8 @@ from instride.core.events import (
     PartitionFailed,
     Polled,
 )
-from instride.core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role
+from instride._core.network.actions import Action, CloseConnection, ConnectionKey, OpenConnection, Role
+from instride._wire import api
 from instride.errors import (
     ErrorCode,
     FrameTooLargeError,
@@ -25,7 +26,6 @@ from instride.errors import (
     TransportError,
     UnknownTopicOrPartitionError,
 )
-from instride.wire import api
 
 REBOOTSTRAP_REQUIRED = 129
 DATA, TAIL = ConnectionKey(Role.DATA, 1), ConnectionKey(Role.TAIL, 1)

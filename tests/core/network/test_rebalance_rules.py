@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     CallCompleted,
     Close,
@@ -19,6 +19,7 @@ from instride.core.events import (
     Subscribe,
     Unsubscribe,
 )
+from instride._wire import api
 from instride.errors import (
     CommitFailedError,
     CommitOvertakenError,
@@ -26,7 +27,6 @@ from instride.errors import (
     KafkaTimeoutError,
     RebalanceInProgressError,
 )
-from instride.wire import api
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NOT_COORDINATOR = 22, 25, 27, 16
 LOADING, NOT_AUTHORIZED = 14, 30

@@ -6,10 +6,10 @@ from typing import Any
 
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assign, CallCompleted, ErrorRaised, FetchCommitted, FetchOffsets, Polled
-from instride.core.network.actions import Action, OpenConnection
+from instride._core.events import Assign, CallCompleted, ErrorRaised, FetchCommitted, FetchOffsets, Polled
+from instride._core.network.actions import Action, OpenConnection
+from instride._wire import api
 from instride.errors import AuthenticationError
-from instride.wire import api
 
 
 class Refusing(NetworkScript):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     Close,
     EnforceRebalance,
@@ -15,7 +15,7 @@ from instride.core.events import (
     RevocationRequested,
     Unsubscribe,
 )
-from instride.wire import api
+from instride._wire import api
 
 NOT_COORDINATOR, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 16, 25, 27, 79
 

@@ -7,8 +7,8 @@ import logging
 import pytest
 from network_script import NetworkScript
 
-from instride.core.network.actions import Log
-from instride.core.network.context import Context
+from instride._core.network.actions import Log
+from instride._core.network.context import Context
 
 pytestmark = pytest.mark.part
 

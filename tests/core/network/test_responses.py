@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from network_script import NetworkScript, single, tp
 
-from instride.commits import CommitEntry
-from instride.core import events
-from instride.core.events import (
+from instride._core import events
+from instride._core.events import (
     ApplicationEvent,
     Assign,
     BackgroundEvent,
@@ -27,9 +26,10 @@ from instride.core.events import (
     FetchOffsets,
     Unsubscribe,
 )
-from instride.core.network.actions import Action, Deliver
+from instride._core.network.actions import Action, Deliver
+from instride._wire import api
+from instride.commits import CommitEntry
 from instride.errors import KafkaError, TransportError
-from instride.wire import api
 
 DOWN = typing.get_args(ApplicationEvent)
 UP = typing.get_args(BackgroundEvent)

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Close, Fetched, PartitionFailed, Pause
-from instride.core.network.actions import ConnectionKey, Role
-from instride.core.network.ranges import RangeChunk
+from instride._core.events import Close, Fetched, PartitionFailed, Pause
+from instride._core.network.actions import ConnectionKey, Role
+from instride._core.network.ranges import RangeChunk
+from instride._wire import api
 from instride.errors import ErrorCode, TransportError
-from instride.wire import api
 
 A, B = UUID(int=1), UUID(int=2)
 

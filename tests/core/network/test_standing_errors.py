@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
-from instride.core.network.actions import ConnectionKey, Role
-from instride.core.ownership import RebalanceProtocol
+from instride._core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, Polled, Subscribe, Unsubscribe
+from instride._core.network.actions import ConnectionKey, Role
+from instride._core.ownership import RebalanceProtocol
+from instride._wire import api
+from instride._wire.consumer_protocol import Subscription, write_subscription
 from instride.errors import AssignorError, BrokerResponseError, ErrorCode, TransportError
-from instride.wire import api
-from instride.wire.consumer_protocol import Subscription, write_subscription
 
 INCONSISTENT, INVALID_SESSION_TIMEOUT, GROUP_AUTHORIZATION_FAILED, GROUP_MAX_SIZE_REACHED = 23, 26, 30, 81
 INVALID_GROUP_ID, FENCED_INSTANCE_ID = 24, 82

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     CallCompleted,
     Close,
@@ -15,8 +15,8 @@ from instride.core.events import (
     Polled,
     Unsubscribe,
 )
+from instride._wire import api
 from instride.errors import FencedInstanceIdError, TransportError
-from instride.wire import api
 
 UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID = 25, 22, 27, 82
 

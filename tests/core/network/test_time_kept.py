@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.events import (
+from instride._core.events import (
     Assigned,
     CallCompleted,
     Close,
@@ -19,10 +19,10 @@ from instride.core.events import (
     PartitionsAssigned,
     Polled,
 )
-from instride.core.network.actions import Action, Transmit
+from instride._core.network.actions import Action, Transmit
+from instride._wire import api
 from instride.errors import KafkaError
 from instride.telemetry import RebalanceEnded, RebalanceOutcome
-from instride.wire import api
 
 LOADING, NOT_AVAILABLE, NOT_COORDINATOR, REBALANCE_IN_PROGRESS = 14, 15, 16, 27
 

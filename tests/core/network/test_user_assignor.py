@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride.core.assignors.assignor import Assignment, ClusterView, MemberSubscription
-from instride.core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevocationRequested, Subscribe
-from instride.core.ownership import RebalanceProtocol
+from instride._core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride._core.events import Assigned, ErrorRaised, Lost, PartitionsAssigned, RevocationRequested, Subscribe
+from instride._core.ownership import RebalanceProtocol
+from instride._wire import api
+from instride._wire.consumer_protocol import read_subscription
 from instride.records import TopicPartition
-from instride.wire import api
-from instride.wire.consumer_protocol import read_subscription
 
 REBALANCE_IN_PROGRESS = 27
 

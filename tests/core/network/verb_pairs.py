@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from network_script import NetworkScript, tp
 
-from instride.core.application.machine import ApplicationMachine
-from instride.core.events import (
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import (
     EARLIEST,
     LATEST,
     ApplicationEvent,
@@ -23,13 +23,13 @@ from instride.core.events import (
     Commit,
     EnforceRebalance,
 )
-from instride.core.network.actions import Action, Deliver
-from instride.core.network.ranges import RangeChunk
-from instride.core.ownership import RebalanceProtocol
+from instride._core.network.actions import Action, Deliver
+from instride._core.network.ranges import RangeChunk
+from instride._core.ownership import RebalanceProtocol
+from instride._wire import api
 from instride.errors import ErrorCode, KafkaTimeoutError
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
-from instride.wire import api
 
 GAPS: Final = frozenset({3, 4, 11, 25})
 """Offsets that compaction has taken out of the log."""

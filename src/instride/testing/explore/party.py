@@ -14,19 +14,19 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from instride._core.application.calls import Wait
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked
+from instride._core.lease import Lease
+from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Stop, Transmit
+from instride._core.network.machine import NetworkMachine
+from instride._wire.api import Request, Response
 from instride.config import ConsumerConfig
-from instride.core.application.calls import Wait
-from instride.core.application.machine import ApplicationMachine
-from instride.core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked
-from instride.core.lease import Lease
-from instride.core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Stop, Transmit
-from instride.core.network.machine import NetworkMachine
 from instride.records import TopicPartition
 from instride.testing.simulation.broker_model import BrokerModel
 from instride.testing.simulation.history import History
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.tap import Tap
-from instride.wire.api import Request, Response
 
 __all__ = ["Channel", "Party"]
 
@@ -161,7 +161,7 @@ class Party:
         return self._step(name, call, lambda: call.send(self.now))
 
     def interrupt(self) -> str:
-        """As `net.driver` does where a signal's exception ends its wait. Returns the call's name."""
+        """As `_net.driver` does where a signal's exception ends its wait. Returns the call's name."""
         assert self.call is not None
         name, call, _ = self.call
         self.call = None

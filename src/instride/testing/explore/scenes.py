@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from instride.core.events import Assigned, RevocationRequested
+from instride._core.events import Assigned, RevocationRequested
 from instride.testing.explore.world import Scope, World
 
 __all__ = ["SCENES", "Scene", "begin"]

@@ -138,7 +138,7 @@ class _Walk:
         kind = type(value)
         self.out.append(kind.__name__)
         if kind.__name__ in _LEFT_OUT and not (
-            kind.__name__ == "MemberAssignment" and kind.__module__.startswith("instride.core")
+            kind.__name__ == "MemberAssignment" and kind.__module__.startswith("instride._core")
         ):
             return
         if kind.__module__ == "random":

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from instride._core.application.partition import OwnedPartition
+from instride._core.ownership import Ownership
 from instride.config import ConsumerConfig
-from instride.core.application.partition import OwnedPartition
-from instride.core.ownership import Ownership
 from instride.errors import KafkaError
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition

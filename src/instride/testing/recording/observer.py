@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from instride._core.events import ApplicationEvent, Assign
 from instride._verbs import Verbs
 from instride.commits import CommitSnapshot
 from instride.config import ConsumerConfig
-from instride.core.events import ApplicationEvent, Assign
 from instride.observers import Polled, Positions
 from instride.records import ConsumerRecord, OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.testing.tap import Tap

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from instride.net.clock import now
+from instride._net.clock import now
 from instride.records import TopicPartition
 from instride.testing.check.events import BROKER, Event, encode, read_histories
 from instride.testing.check.judge import check

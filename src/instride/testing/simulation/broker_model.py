@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypedDict
 
+from instride._wire import api
 from instride.errors import CorruptRecordError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
@@ -29,7 +30,6 @@ from instride.testing.simulation.log_model import Found, LogModel
 from instride.testing.simulation.refusals import RESPONSE_LOST, UNANSWERED, Refusals
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.session_model import Asked, SessionModel
-from instride.wire import api
 
 __all__ = ["HOST", "PORT", "BrokerModel"]
 

@@ -1,4 +1,4 @@
-"""Records that were never bytes: a `wire.chunk.RecordChunk` of a simulated log, and batches of them."""
+"""Records that were never bytes: a `_wire.chunk.RecordChunk` of a simulated log, and batches of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from instride._wire.chunk import Piece
 from instride.records import ConsumerRecord
-from instride.wire.chunk import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ class SimulatedChunk:
 
 
 class SimulatedBatches:
-    """What a fetch brought of a partition, in batches: a `wire.chunk.UndecodedRecords`.
+    """What a fetch brought of a partition, in batches: a `_wire.chunk.UndecodedRecords`.
 
     next_offset: after its last batch, which may have no records to return.
     """

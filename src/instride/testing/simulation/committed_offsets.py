@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from instride._wire import api
 from instride.records import TopicPartition
-from instride.wire import api
 
 __all__ = ["CommittedOffsets"]
 

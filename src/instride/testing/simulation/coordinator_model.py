@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from instride._wire import api
 from instride.errors.codes import ErrorCode
 from instride.testing.simulation.committed_offsets import CommittedOffsets
 from instride.testing.simulation.group_members import (
@@ -39,7 +40,6 @@ from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.initial_delay import InitialDelay
 from instride.testing.simulation.links import Reply
 from instride.testing.simulation.scheduler import Scheduler
-from instride.wire import api
 
 __all__ = ["GroupModel"]
 

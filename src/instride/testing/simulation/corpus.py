@@ -11,7 +11,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from instride.core.network.actions import Role
+from instride._core.network.actions import Role
 from instride.testing.simulation.plan import Fault, MemberPlan, Plan
 
 __all__ = ["decode", "encode"]

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from instride.core import ownership
-from instride.core.network import coordinator, group
-from instride.core.ownership import RebalanceProtocol
+from instride._core import ownership
+from instride._core.network import coordinator, group
+from instride._core.ownership import RebalanceProtocol
 
 __all__ = ["Rows", "TransitionCounts", "counted_transitions", "never_taken"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from instride._wire import api
 from instride.errors.codes import ErrorCode
 from instride.testing.simulation.links import Reply
-from instride.wire import api
 
 __all__ = [
     "FENCED_INSTANCE_ID",

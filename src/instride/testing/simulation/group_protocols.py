@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instride.wire import api
+from instride._wire import api
 
 __all__ = ["elect", "fits", "metadata_of"]
 

@@ -1,8 +1,8 @@
 """What a signal does to a call: an exception at one of its steps, which is chosen by its number.
 
 Laws
-1. A step is a wait of the call, or the start of a line of `core.application`: a signal can come before each.
-2. At a wait the call is closed, as `net.driver` closes it, and `KeyboardInterrupt` is raised; in a line it is raised
+1. A step is a wait of the call, or the start of a line of `_core.application`: a signal can come before each.
+2. At a wait the call is closed, as `_net.driver` closes it, and `KeyboardInterrupt` is raised; in a line it is raised
    there.
 3. It comes once. A call that has fewer steps ends as usual.
 """
@@ -15,7 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
-from instride.core.application.calls import Wait
+from instride._core.application.calls import Wait
 
 __all__ = ["Interrupter", "at_line", "at_wait"]
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from instride.core.network.actions import ConnectionKey
+from instride._core.network.actions import ConnectionKey
+from instride._wire.api import Request, Response
 from instride.testing.simulation.pipes import FramedPipe, Way, WholePipe
 from instride.testing.simulation.scheduler import Scheduler
-from instride.wire.api import Request, Response
 
 __all__ = ["Link", "LinkOwner", "Reply", "Serve"]
 

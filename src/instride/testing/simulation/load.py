@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sized
 
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import BackgroundEvent, Fetched
+from instride._core.network.machine import NetworkMachine
 from instride.config import ConsumerConfig
-from instride.core.application.machine import ApplicationMachine
-from instride.core.events import BackgroundEvent, Fetched
-from instride.core.network.machine import NetworkMachine
 
 __all__ = ["load"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from instride._core.application.calls import Wait
 from instride.consumer_records import ConsumerRecords
-from instride.core.application.calls import Wait
 from instride.errors import (
     CommitFailedError,
     FencedInstanceIdError,

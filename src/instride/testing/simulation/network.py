@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from instride.core.network.actions import ConnectionKey
+from instride._core.network.actions import ConnectionKey
 from instride.testing.simulation.broker_model import PORT, BrokerModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Link

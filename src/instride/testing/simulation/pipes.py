@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from instride._wire.frames import FrameBuffer
 from instride.testing.simulation.scheduler import Scheduler
-from instride.wire.frames import FrameBuffer
 
 __all__ = ["FramedPipe", "Way", "WholePipe"]
 

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from instride.core.network.actions import Role
+from instride._core.network.actions import Role
 from instride.records import TopicPartition
 
 __all__ = ["Fault", "FaultKind", "HistoryKind", "LoopKind", "MemberPlan", "Plan"]

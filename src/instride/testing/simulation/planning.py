@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from instride.core.network.actions import Role
+from instride._core.network.actions import Role
 from instride.testing.simulation.plan import Fault, FaultKind, HistoryKind, LoopKind, MemberPlan, Plan
 from instride.testing.simulation.planning_logs import with_holes
 from instride.testing.simulation.planning_statics import with_statics

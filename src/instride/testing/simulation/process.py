@@ -1,9 +1,9 @@
 """One member's process: both machines, the queues between them, and two threads that take turns by chance.
 
 Laws
-1. The network thread does what `net.thread` does: application events, answers, tick, actions. A turn takes any first
+1. The network thread does what `_net.thread` does: application events, answers, tick, actions. A turn takes any first
    part of what has come, so that everything can come between two events.
-2. The application's thread runs a generator. It waits as `net.mailbox` does: at once where something is queued.
+2. The application's thread runs a generator. It waits as `_net.mailbox` does: at once where something is queued.
 3. A suspended process does nothing; what comes meanwhile is there when it goes on. A crashed one never does.
 4. What raises where nothing may raise is written down as "died": the checker calls it a violation.
 """
@@ -15,12 +15,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 
-from instride.config import ConsumerConfig
-from instride.core.application.calls import Wait
-from instride.core.application.machine import ApplicationMachine
-from instride.core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked, Wakeup
-from instride.core.lease import Lease
-from instride.core.network.actions import (
+from instride._core.application.calls import Wait
+from instride._core.application.machine import ApplicationMachine
+from instride._core.events import ApplicationEvent, BackgroundEvent, Lost, Revoked, Wakeup
+from instride._core.lease import Lease
+from instride._core.network.actions import (
     CloseConnection,
     ConnectionKey,
     Deliver,
@@ -30,7 +29,9 @@ from instride.core.network.actions import (
     Stop,
     Transmit,
 )
-from instride.core.network.machine import NetworkMachine
+from instride._core.network.machine import NetworkMachine
+from instride._wire.api import Response
+from instride.config import ConsumerConfig
 from instride.errors import FencedInstanceIdError, TransportError
 from instride.records import TopicPartition
 from instride.telemetry import TelemetryEvent
@@ -40,7 +41,6 @@ from instride.testing.simulation.links import Link
 from instride.testing.simulation.load import load
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.tap import Tap
-from instride.wire.api import Response
 
 __all__ = ["Process", "Sleep", "UserLoop"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from instride._wire import api
 from instride.records import TopicPartition
 from instride.testing.simulation.scheduler import Scheduler
-from instride.wire import api
 
 __all__ = ["CORRUPT", "RESPONSE_LOST", "UNANSWERED", "Refusals"]
 

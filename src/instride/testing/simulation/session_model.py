@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from instride._wire import api
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
-from instride.wire import api
 
 __all__ = ["Asked", "SessionModel"]
 

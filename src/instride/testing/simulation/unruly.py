@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from instride.core.application.calls import Wait
+from instride._core.application.calls import Wait
 from instride.errors import FencedInstanceIdError, KafkaError, WakeupError
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 
+from instride._core.application.calls import Wait
 from instride.consumer_records import ConsumerRecords
-from instride.core.application.calls import Wait
 from instride.errors import KafkaError
 from instride.records import TopicPartition
 from instride.testing.simulation.plan import MemberPlan

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import TypeVar
 
+from instride._core.application.calls import Call, Wait
+from instride._core.application.deserializing import Read
+from instride._core.application.ownership_view import Reason
+from instride._core.application.partition import Delivery
+from instride._core.ownership import Ownership
+from instride._wire.chunk import RecordChunk
 from instride.commits import CommitResult, CommitSnapshot
 from instride.config import ConsumerConfig
 from instride.consumer_records import Changes, ConsumerRecords
-from instride.core.application.calls import Call, Wait
-from instride.core.application.deserializing import Read
-from instride.core.application.ownership_view import Reason
-from instride.core.application.partition import Delivery
-from instride.core.ownership import Ownership
 from instride.listeners import RebalanceListener
 from instride.records import OffsetAndMetadata, TopicPartition
 from instride.testing.simulation import verb_pairs
 from instride.testing.simulation.chunk import SimulatedChunk
 from instride.testing.simulation.process import Process
-from instride.wire.chunk import RecordChunk
 
 __all__ = ["SimulatedConsumer"]
 

@@ -1,0 +1,165 @@
+"""Leaving: revokes of everything with no next poll (docs/rebalance.md, rule 12).
+
+Laws
+1. Every held partition, a delayed one too, completes its revoke: commits first, then the listener, then the group.
+2. The whole is bounded by its deadline. When that ends first, what is left is lost: the listener hears so, since what
+   was finished may not be committed, and the group is left all the same.
+3. A listener's error is raised at the end, when everything was done.
+4. Whatever interrupts it, the network side is told to leave, and does so within the timeout. Only what comes before the
+   first step of a close finds a consumer that goes on.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from instride._core.application.calls import Call, Wait, Write
+from instride._core.application.committing import GRACE, commit_before_release
+from instride._core.application.drain import drain
+from instride._core.application.polling import completed, finish_callback, run_callbacks
+from instride._core.application.state import ApplicationState, Callback
+from instride._core.events import CallCompleted, Close, CompleteRevoke, Lost, Unsubscribe
+from instride.errors import ConsumerClosedError
+
+__all__ = ["close", "leave_group", "stop", "unsubscribe"]
+
+
+def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[None]:
+    deadline = now + timeout
+    errors: list[Exception] = []
+    try:
+        yield from _complete_all(state, now, deadline, errors)
+    finally:
+        call = leave_group(state, deadline)
+    yield from _await_quietly(state, call, now, deadline)
+    state.write(_forgetting(state))  # what came up meanwhile
+    if errors:
+        raise errors[0]
+
+
+def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
+    """True: everything was sent, and the group was left where that was wanted, within the timeout."""
+    deadline = now + timeout
+    errors: list[Exception] = []
+    completed = False
+    try:
+        completed = yield from _complete_all(state, now, deadline, errors)
+    finally:
+        call = stop(state, deadline, leave=leave)
+    completion = yield from _await_quietly(state, call, now, deadline)
+    _settle_the_rest(state)
+    if errors:
+        raise errors[0]
+    return completed and completion is not None and completion.error is None
+
+
+def leave_group(state: ApplicationState, deadline: float) -> int:
+    """Law 4. Nothing is subscribed any more; the number of the answer. Told again, it is answered again."""
+    call = state.next_call()
+    state.awaited.add(call)
+    state.write([(state.send, Unsubscribe(call=call, deadline=deadline)), *_forgetting(state)])
+    return call
+
+
+def stop(state: ApplicationState, deadline: float, *, leave: bool | None) -> int:
+    """Law 4. The number of the answer; it is told once."""
+    if state.closing is not None:
+        return state.closing
+    call = state.next_call()
+    told = Close(call=call, deadline=deadline, leave=leave)
+    state.write([(state.send, told), (setattr, state, "closing", call), *_forgetting(state)])
+    return call
+
+
+def _complete_all(state: ApplicationState, now: float, deadline: float, errors: list[Exception]) -> Call[bool]:
+    drain(state)
+    finish_callback(state)
+    yield from _take_losses(state, errors)
+    if state.assigned_by_hand:
+        commit_before_release(state, now, state.lists.owned)
+        return True
+    completing, writes = state.lists.release(state.lists.owned)
+    commit_before_release(state, now, completing)
+    if completing:
+        state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
+    while True:
+        drain(state)
+        yield from _take_losses(state, errors)
+        yield from _take_completions(state, errors)
+        # What was assigned meanwhile and nobody saw is left with the group.
+        state.inbox.changes.clear()
+        if not state.lists.owned or now >= deadline:
+            break
+        now = state.ownership_view.now = yield Wait(until=deadline)
+    return (yield from _nothing_is_left(state, errors))
+
+
+def _nothing_is_left(state: ApplicationState, errors: list[Exception]) -> Call[bool]:
+    """Law 2."""
+    late = {tp: owned.epoch for tp, owned in state.lists.owned.items()}
+    state.inbox.losses.append(Lost(partitions=late))
+    yield from _take_losses(state, errors)
+    return not late
+
+
+def _take_completions(state: ApplicationState, errors: list[Exception]) -> Call[None]:
+    while state.inbox.completions:
+        state.write(completed(state, state.inbox.completions[0]))
+        yield from _run_callbacks(state, errors)
+
+
+def _take_losses(state: ApplicationState, errors: list[Exception]) -> Call[None]:
+    losses = tuple(state.inbox.losses)
+    lost, writes = state.lists.losing(losses)
+    writes += [(state.inbox.losses.popleft,) for _ in losses]
+    if lost and state.listener is not None:
+        callback = Callback(call=partial(state.listener.on_partitions_lost, sorted(lost)))
+        writes.append((state.callbacks.append, callback))
+    state.write(writes)
+    yield from _run_callbacks(state, errors)
+
+
+def _run_callbacks(state: ApplicationState, errors: list[Exception]) -> Call[None]:
+    """Of a poll that was interrupted too."""
+    while state.callbacks or state.owed:
+        try:
+            yield from run_callbacks(state)
+        except Exception as error:  # noqa: BLE001 - a listener's error is raised when everything is done
+            errors.append(error)
+
+
+def _await_quietly(state: ApplicationState, call: int, now: float, deadline: float) -> Call[CallCompleted | None]:
+    """Like await_completion, but neither a wakeup nor an error stops a close."""
+    state.awaited.add(call)
+    while True:
+        drain(state)
+        completion = state.answers.pop(call, None)
+        if completion is not None or now >= deadline + GRACE:
+            state.awaited.discard(call)
+            return completion
+        now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
+
+
+def _settle_the_rest(state: ApplicationState) -> None:
+    """Whoever handed a snapshot over hears of it, also where no answer came in time."""
+    while state.on_completion:
+        call, hook = state.on_completion.popitem()
+        hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was done")))
+
+
+def _forgetting(state: ApplicationState) -> list[Write]:
+    empty: dict[str, Any] = {
+        "topics": frozenset(),
+        "pattern": None,
+        "assigned_by_hand": False,
+        "generation": -1,
+        "member_id": "",
+    }
+    return [
+        *state.lists.clearing(lost=not state.assigned_by_hand),
+        *[(setattr, state, name, value) for name, value in empty.items()],
+        (setattr, state, "owed", ()),
+        (setattr, state, "in_revoke_listener", frozenset()),
+        *[(each.clear,) for each in (state.callbacks, *state.inbox.of_ownership())],
+    ]

@@ -1,0 +1,294 @@
+"""What a commit may speak of, and what becomes of it.
+
+Laws
+1. A snapshot's entry of an older epoch or seek number is dropped, settled as stale, and nothing else happens.
+2. Offsets given by hand speak of the present assignment; a partition that is not held is `CommitFailedError`.
+3. Whether an offset goes back is for the network side to say: it knows what the broker accepted (rule 15).
+4. A partition that completes its revoke takes commits only while its listener runs.
+5. Every entry is settled once: by the broker's answer, or as dropped. What is dropped is told with the answer.
+6. A member that commits at all commits where a partition began, before it lets go of it (rule 18): where that was at a
+   reset, and no seek came since. The network side sends it only where nothing else of it was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from instride._core.application.calls import Call, Wait
+from instride._core.application.drain import drain
+from instride._core.application.partition import OwnedPartition
+from instride._core.application.state import ApplicationState
+from instride._core.events import CallCompleted, Commit
+from instride._core.ownership import Ownership
+from instride.commits import CommitEntry, CommitResult, CommitSnapshot
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    StaleCommitError,
+    WakeupError,
+)
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "Offsets",
+    "auto_commit",
+    "auto_commit_due",
+    "await_completion",
+    "commit",
+    "commit_before_release",
+    "next_auto_commit",
+    "start_commit",
+]
+
+Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
+
+# The network side answers at the deadline itself; this is how much later the caller gives up on it.
+GRACE = 0.5
+
+
+def commit(
+    state: ApplicationState,
+    now: float,
+    offsets: Offsets | None,
+    timeout: float,
+    *,
+    carry_over: bool,
+    allow_rewind: bool = False,
+) -> Call[CommitResult]:
+    """A blocking commit. Raises what the broker or the group answered."""
+    deadline = now + timeout
+    call = start_commit(state, offsets, deadline, carry_over=carry_over, allow_rewind=allow_rewind)
+    completion = yield from await_completion(state, call, now, deadline, "commit")
+    result: CommitResult = completion.result
+    return result
+
+
+def start_commit(
+    state: ApplicationState,
+    offsets: Offsets | None,
+    deadline: float,
+    *,
+    carry_over: bool = True,
+    allow_rewind: bool = False,
+    on_call: Callable[[int], None] | None = None,
+) -> int:
+    """Hand a commit over; the number of its answer is returned, and told to `on_call` before anything is sent.
+
+    An empty commit is answered at once, and `on_call` is not called.
+    """
+    if state.config.group_id is None:
+        raise IllegalStateError("commit needs a group_id")
+    drain(state)
+    state.commits = True
+    snapshot = offsets if isinstance(offsets, CommitSnapshot) else None
+    dropped: dict[TopicPartition, KafkaError] = {}
+    entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets)
+    call = state.next_call()
+    if not entries and not dropped:
+        state.queue.append(CallCompleted(call=call, result=CommitResult()))  # nothing to send: answered here
+        return call
+    _hear(state, call, entries, snapshot)
+    if on_call is not None:
+        on_call(call)
+    state.ownership_view.commit_sent(call, entries)
+    state.post(
+        Commit(
+            call=call,
+            deadline=deadline,
+            entries=entries,
+            carry_over=carry_over,
+            by_hand=offsets is not None and snapshot is None,
+            allow_rewind=allow_rewind,
+            dropped=dropped,
+        )
+    )
+    return call
+
+
+def await_completion(state: ApplicationState, call: int, now: float, deadline: float, what: str) -> Call[CallCompleted]:
+    """Wait for the answer of a call. Raises its error, `KafkaTimeoutError`, or `WakeupError`."""
+    state.awaited.add(call)
+    try:
+        while True:
+            drain(state)
+            completion = state.answers.pop(call, None)
+            if completion is not None:
+                if completion.error is not None:
+                    raise completion.error
+                return completion
+            if state.inbox.woken:
+                state.inbox.woken = False
+                raise WakeupError(f"wakeup() was called during {what}")
+            if now >= deadline + GRACE:
+                raise KafkaTimeoutError(f"{what} had no response within its timeout")
+            now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
+    finally:
+        state.awaited.discard(call)  # a later answer is kept by nobody
+
+
+def auto_commit_due(state: ApplicationState, now: float) -> None:
+    """Commit what earlier polls returned, each auto_commit_interval."""
+    if state.config.enable_auto_commit and now >= state.next_auto_commit:
+        state.next_auto_commit = now + state.config.auto_commit_interval
+        auto_commit(state, now, [tp for tp, owned in state.lists.owned.items() if _takes_commits(state, owned)])
+
+
+def next_auto_commit(state: ApplicationState) -> float:
+    """When a poll that waits has something new to commit; infinity where it has nothing."""
+    if not state.config.enable_auto_commit:
+        return float("inf")
+    owned = [each for each in state.lists.owned.values() if each.position is not None and _takes_commits(state, each)]
+    new = any(state.auto_committed.get(each.partition) != _entry_at_position(each) for each in owned)
+    return state.next_auto_commit if new else float("inf")
+
+
+def auto_commit(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
+    if not state.config.enable_auto_commit:
+        return
+    owned = (state.lists.owned[tp] for tp in partitions)
+    entries = {each.partition: _entry_at_position(each) for each in owned if each.position is not None}
+    state.auto_committed.update(entries)
+    _commit_unasked(state, now, entries)
+
+
+def commit_before_release(state: ApplicationState, now: float, partitions: Iterable[TopicPartition]) -> None:
+    """These are about to be let go of: auto-commit's last, and law 6."""
+    wanted = list(partitions)
+    auto_commit(state, now, wanted)
+    setting = state.config.commit_start_offsets
+    if state.config.group_id is None or not (state.commits if setting is None else setting):
+        return
+    starts = {}
+    for tp in wanted:
+        owned = state.lists.owned[tp]
+        if owned.began is not None:
+            offset, leader_epoch = owned.began
+            starts[tp] = CommitEntry(
+                offset=offset, epoch=owned.epoch, seek_number=owned.seek_number, leader_epoch=leader_epoch
+            )
+    _commit_unasked(state, now, starts, starts=True)
+
+
+def _commit_unasked(
+    state: ApplicationState, now: float, entries: Mapping[TopicPartition, CommitEntry], *, starts: bool = False
+) -> None:
+    if entries:
+        call, deadline = state.next_call(), now + state.config.default_api_timeout
+        _hear(state, call, entries)
+        state.ownership_view.commit_sent(call, entries)
+        state.post(Commit(call=call, deadline=deadline, entries=entries, starts=starts))
+
+
+def _current(
+    state: ApplicationState, snapshot: CommitSnapshot, dropped: dict[TopicPartition, KafkaError]
+) -> dict[TopicPartition, CommitEntry]:
+    """Law 1."""
+    current = {}
+    for tp, entry in snapshot.entries.items():
+        owned = state.lists.owned.get(tp)
+        if owned is None or not _speaks_of(entry, owned):
+            snapshot.settle(tp, entry, committed=False, stale=True)
+            dropped[tp] = _stale(tp, entry, owned)
+        elif _takes_commits(state, owned):
+            current[tp] = entry
+        else:
+            snapshot.settle(tp, entry, committed=False)
+            dropped[tp] = CommitFailedError(
+                f"offset {entry.offset} of {tp} was not committed: the revoke of the partition is completing"
+            )
+    return current
+
+
+def _stale(tp: TopicPartition, entry: CommitEntry, owned: OwnedPartition | None) -> StaleCommitError:
+    if owned is None:
+        why = "the partition is not this consumer's any more (revoked, lost, or never assigned)"
+    elif owned.epoch != entry.epoch:
+        why = "the partition was lost or revoked since, and assigned anew"
+    else:
+        why = "the partition was sought elsewhere since"
+    return StaleCommitError(f"offset {entry.offset} of {tp} was not committed: {why}")
+
+
+def _by_hand(
+    state: ApplicationState, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+) -> dict[TopicPartition, CommitEntry]:
+    """Law 2. None means what the last poll returned, as in Java."""
+    if offsets is None:
+        owned = state.lists.owned.values()
+        return {
+            each.partition: _entry_at_position(each)
+            for each in owned
+            if each.position is not None and _takes_commits(state, each)
+        }
+    return {TopicPartition(*tp): _entry(state, TopicPartition(*tp), value) for tp, value in offsets.items()}
+
+
+def _entry(state: ApplicationState, tp: TopicPartition, value: OffsetAndMetadata | int) -> CommitEntry:
+    owned = state.lists.owned.get(tp)
+    if owned is None or not _takes_commits(state, owned):
+        raise CommitFailedError(
+            f"{tp} is not this consumer's any more (revoked, lost, or never assigned); its offset was not committed"
+        )
+    offset = OffsetAndMetadata(offset=value) if isinstance(value, int) else value
+    if offset.offset < 0:
+        raise ValueError(f"offset {offset.offset} of {tp} is negative")
+    return CommitEntry(
+        offset=offset.offset,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _entry_at_position(owned: OwnedPartition) -> CommitEntry:
+    assert owned.position is not None
+    return CommitEntry(
+        offset=owned.position,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        leader_epoch=owned.leader_epoch,
+    )
+
+
+def _speaks_of(entry: CommitEntry, owned: OwnedPartition) -> bool:
+    return (entry.epoch, entry.seek_number) == (owned.epoch, owned.seek_number)
+
+
+def _takes_commits(state: ApplicationState, owned: OwnedPartition) -> bool:
+    return owned.state is not Ownership.COMPLETING or owned.partition in state.in_revoke_listener
+
+
+def _hear(
+    state: ApplicationState,
+    call: int,
+    entries: Mapping[TopicPartition, CommitEntry],
+    snapshot: CommitSnapshot | None = None,
+) -> None:
+    """Law 5, and interceptors hear of what was committed."""
+
+    def answered(completion: CallCompleted) -> None:
+        if snapshot is not None:
+            _settle(snapshot, entries, completion)
+        done = {
+            tp: entry
+            for tp, entry in entries.items()
+            if tp in completion.committed and completion.committed[tp] is None
+        }
+        if state.on_commit is not None and done:
+            state.on_commit({tp: entry.to_offset_and_metadata() for tp, entry in done.items()})
+
+    if snapshot is not None or state.on_commit is not None:
+        state.on_completion[call] = answered
+
+
+def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], completion: CallCompleted) -> None:
+    for tp, entry in entries.items():
+        error = completion.committed.get(tp, completion.error)
+        # Overtaken: the group has a later offset of the same epoch and seek, so this one needs no commit any more.
+        reached = error is None and tp in completion.committed
+        reached |= isinstance(error, CommitOvertakenError)
+        snapshot.settle(tp, entry, committed=reached, stale=isinstance(error, StaleCommitError))

@@ -1,0 +1,180 @@
+"""Takes what came up out of the queue: answers and data take effect at once, the rest waits in the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from instride._core.application.calls import Write, at_once
+from instride._core.application.inbox import Change, Completion, Data
+from instride._core.application.partition import OwnedPartition
+from instride._core.application.seeking import fetch_again
+from instride._core.application.state import ApplicationState
+from instride._core.events import (
+    Assigned,
+    BackgroundEvent,
+    CallCompleted,
+    CallsCompleted,
+    CommitsSettled,
+    Consumed,
+    DeadlineMoved,
+    ErrorRaised,
+    Fetched,
+    LeaseRenewed,
+    Lost,
+    Noticed,
+    PartitionFailed,
+    PartitionRecovered,
+    Positioned,
+    Reassigned,
+    RevocationRequested,
+    Revoked,
+    SubscriptionMatched,
+    Wakeup,
+)
+from instride.records import TopicPartition
+
+__all__ = ["apply_early", "drain"]
+
+
+def drain(state: ApplicationState) -> None:
+    """Empty the queue (law 1 of `inbox`).
+
+    An event leaves the queue when it was applied: what interrupts that leaves it there, to be applied again. A handler
+    of a signal may call the consumer meanwhile, and so drain the event itself.
+    """
+    if state.inbox.early:
+        apply_early(state, tuple(state.inbox.early))
+    if state.inbox.completed:
+        _settle_all(state)  # of a drain that was interrupted
+    while state.queue:
+        event = state.queue[0]
+        writes = _apply(state, event)
+        try:
+            at_once([(state.queue.index, event, 0, 1), (state.queue.popleft,), *writes])
+        except ValueError:
+            continue  # that handler was quicker
+        if state.inbox.completed:
+            _settle_all(state)
+
+
+def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
+    """What is to be written when it leaves the queue; the rest is done here, and may be done again."""
+    inbox = state.inbox
+    match event:
+        case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered():
+            return _data(state, event)
+        case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
+            return [_waiting(state, event)]
+        case DeadlineMoved():
+            _deadline_moved(state, event)
+        case ErrorRaised():
+            return [(inbox.errors.append, event.error)]
+        case SubscriptionMatched():
+            if event.pattern == state.pattern:  # else of a subscription that is over
+                state.topics = event.topics
+        case Wakeup():
+            return [(setattr, inbox, "woken", True)]
+        case Noticed():
+            state.ownership_view.noticed(event.event)
+        case CallCompleted():
+            return [(inbox.completed.append, event)]
+        case CallsCompleted():
+            return [(inbox.completed.extend, event.calls)]
+        case LeaseRenewed():
+            pass  # it only wakes: the lease itself is compared
+        case _:
+            assert_never(event)
+    return []
+
+
+def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> Write:
+    """For the poll that takes it. Telemetry hears now when the network side knew of it."""
+    if not isinstance(event, CommitsSettled):
+        state.ownership_view.arrived(event)
+    match event:
+        case Lost():
+            return (state.inbox.losses.append, event)
+        case RevocationRequested() | Reassigned() | Assigned():
+            return (state.inbox.changes.append, event)
+        case CommitsSettled() | Revoked():
+            return (state.inbox.completions.append, event)
+        case _:
+            assert_never(event)
+
+
+def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -> None:
+    """Data of these that came before their assignment was taken."""
+    inbox = state.inbox
+    for tp in partitions:
+        for epoch in inbox.early_epochs(tp, state.lists.newest.get(tp, -1)):
+            waiting = inbox.early[tp][epoch]
+            while waiting:
+                at_once([*_data(state, waiting[0]), (waiting.popleft,)])
+            del inbox.early[tp][epoch]
+        if not inbox.early.get(tp, True):
+            del inbox.early[tp]  # the last of its epochs was taken
+
+
+def _data(state: ApplicationState, event: Data) -> list[Write]:
+    owned = state.lists.owned.get(event.partition)
+    if event.epoch > state.lists.newest.get(event.partition, -1):
+        return [state.inbox.keeping_early(event)]
+    if owned is None or owned.epoch != event.epoch:
+        return []  # of an assignment that is over
+    match event:
+        case Fetched():
+            return _fetched(state, owned, event)
+        case Positioned():
+            owned.positioned(event.seek_number, event.offset, event.leader_epoch, reset=event.reset)
+        case PartitionFailed():
+            state.lists.failing.mark(owned)
+            owned.failed(event)
+        case PartitionRecovered():
+            owned.recovered(event)
+        case _:
+            assert_never(event)
+    return []
+
+
+def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> list[Write]:
+    owned.high_watermark = max(owned.high_watermark, event.high_watermark)
+    if not owned.awaits(event.fetch_number):
+        return _dropping(state, event)
+    if event.start != owned.fetch_end():
+        return [*_dropping(state, event), *fetch_again(state, owned)]
+    return [state.lists.filled.marking(owned), owned.arriving(event.chunk, event.next_offset)]
+
+
+def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:
+    """What is dropped leaves the buffer too, as the network side counts it."""
+    if event.chunk is None:
+        return []
+    left = (event.epoch, event.fetch_number, len(event.chunk), event.chunk.nbytes)
+    return [(state.send, Consumed(partitions={event.partition: left}))]
+
+
+def _settle_all(state: ApplicationState) -> None:
+    """Each leaves before it is settled: a handler of a signal may settle the others meanwhile."""
+    while True:
+        try:
+            event = state.inbox.completed.popleft()
+        except IndexError:
+            return
+        _settle(state, event)
+
+
+def _settle(state: ApplicationState, event: CallCompleted) -> None:
+    if event.call in state.awaited:
+        state.answers[event.call] = event
+    state.ownership_view.response_received(event)
+    hook = state.on_completion.pop(event.call, None)
+    if hook is not None:
+        hook(event)
+
+
+def _deadline_moved(state: ApplicationState, event: DeadlineMoved) -> None:
+    for partition, epoch in event.partitions.items():
+        owned = state.lists.owned.get(partition)
+        if owned is not None and owned.epoch == epoch:
+            owned.deadline = event.deadline

@@ -1,0 +1,118 @@
+"""Sorts what came up from the network side, so that a poll can take each kind at its own moment.
+
+Laws
+1. Draining is not taking. A drained request, loss or assignment takes effect when a poll takes it; answers and
+   records take effect at once.
+2. Those of one kind keep their order.
+3. Data of an epoch whose assignment was not taken yet waits for it; data of an epoch that is gone is dropped.
+4. A poll that took a partition's loss takes no later event of it: `hold` keeps these for the next poll.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any
+
+from instride._core.application.calls import Write
+from instride._core.events import (
+    Assigned,
+    CallCompleted,
+    CommitsSettled,
+    Epochs,
+    Fetched,
+    Lost,
+    PartitionFailed,
+    PartitionRecovered,
+    Positioned,
+    Reassigned,
+    RevocationRequested,
+    Revoked,
+)
+from instride.records import TopicPartition
+
+__all__ = ["Change", "Completion", "Data", "Inbox"]
+
+Change = RevocationRequested | Reassigned | Assigned
+Completion = CommitsSettled | Revoked
+Data = Fetched | Positioned | PartitionFailed | PartitionRecovered
+
+
+class Inbox:
+    """Queues by kind. Not thread-safe: the application machine owns it."""
+
+    __slots__ = ("changes", "completed", "completions", "early", "errors", "losses", "woken")
+
+    def __init__(self) -> None:
+        self.woken = False
+        self.errors: deque[Exception] = deque()
+        self.losses: deque[Lost] = deque()
+        self.changes: deque[Change] = deque()
+        self.completions: deque[Completion] = deque()
+        # Calls whose caller is to hear of it.
+        self.completed: deque[CallCompleted] = deque()
+        # By epoch.
+        self.early: dict[TopicPartition, dict[int, deque[Data]]] = {}
+
+    def keeping_early(self, data: Data) -> Write:
+        return (self._early_of(data).append, data)
+
+    def released(self) -> set[tuple[TopicPartition, int]]:
+        """What the group may have given to others already, though no poll has taken it yet."""
+        revoked = (event for event in self.completions if isinstance(event, Revoked))
+        return {each for event in revoked for each in event.partitions.items()}
+
+    def of_ownership(self) -> tuple[Any, ...]:
+        """All that waits and speaks of an assignment."""
+        return self.changes, self.completions, self.losses, self.early
+
+    def _early_of(self, data: Data) -> deque[Data]:
+        by_epoch = self.early.setdefault(data.partition, {data.epoch: deque()})
+        return by_epoch.setdefault(data.epoch, deque())
+
+    def early_epochs(self, partition: TopicPartition, newest: int) -> list[int]:
+        """Of these epochs, and none newer, data of the partition came early."""
+        return [epoch for epoch in self.early.get(partition, ()) if epoch <= newest]
+
+    def forgetting(self, lost: Epochs) -> list[Write]:
+        """Of these epochs and older ones: what waits for them. They were lost before it was taken."""
+        early = [write for tp, epoch in lost.items() for write in self._forgetting_early(tp, epoch)]
+        changes = deque(after for before in self.changes if (after := _without(before, lost)) is not None)
+        return [(setattr, self, "changes", changes), *early]
+
+    def _forgetting_early(self, partition: TopicPartition, newest: int) -> list[Write]:
+        gone, known = self.early_epochs(partition, newest), self.early.get(partition, {})
+        if len(gone) == len(known):
+            return [(self.early.pop, partition, None)]
+        return [(known.pop, epoch) for epoch in gone]
+
+    def next_change(self, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Write] | None:
+        """The first of which a part may be taken now (law 4): that part, and how to take it out."""
+        for place, change in enumerate(self.changes):
+            now, later = _split(change, deferred)
+            if later is None:
+                return now, (self.changes.__delitem__, place)
+            if now.partitions:
+                return now, (self.changes.__setitem__, place, later)
+        return None
+
+
+def _without(change: Change, lost: Epochs) -> Change | None:
+    """Changes of an epoch that is lost are stale; of an assignment that nobody saw nothing is told.
+
+    An empty request has a meaning of its own (C); one of which nothing is left has none.
+    """
+    left = {tp: epoch for tp, epoch in change.partitions.items() if epoch > lost.get(tp, -1)}
+    if left or not change.partitions or isinstance(change, Assigned):
+        return replace(change, partitions=left)
+    return None
+
+
+def _split(change: Change, deferred: AbstractSet[TopicPartition]) -> tuple[Change, Change | None]:
+    """The part to take now, and the part of partitions whose loss this poll took (law 4)."""
+    later = {tp: epoch for tp, epoch in change.partitions.items() if tp in deferred}
+    if not later:
+        return change, None
+    now = {tp: epoch for tp, epoch in change.partitions.items() if tp not in deferred}
+    return replace(change, partitions=now), replace(change, partitions=later)

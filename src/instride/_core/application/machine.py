@@ -1,0 +1,372 @@
+"""The application machine: what happens inside a call of the consumer, on the application's thread.
+
+Laws
+1. No clock, socket, thread or lock: calls are generators (`calls`), time is an argument.
+2. It owns what was returned and consumed, the lists of KIP-983, buffers, fairness, pause and seek.
+3. It speaks with the network machine by events only, and reads one number of it: the lease.
+4. A local verb (seek, pause, assignment, the lists) never waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+
+from instride._core.application import closing, committing, lookup_calls, seeking, subscribing
+from instride._core.application.calls import Call, Wait
+from instride._core.application.deserializing import Read
+from instride._core.application.drain import drain
+from instride._core.application.ownership_view import Reason
+from instride._core.application.partition import Delivery, OwnedPartition, PollResult
+from instride._core.application.polling import Poller
+from instride._core.application.state import ApplicationState, OnCommit
+from instride._core.events import (
+    ApplicationEvent,
+    Assign,
+    BackgroundEvent,
+    ChangeSettings,
+    DelayExplained,
+    EnforceRebalance,
+    Pause,
+    Resume,
+)
+from instride._core.lease import Lease
+from instride._core.metrics.meters import NetworkMeter
+from instride._core.metrics.snapshot import metrics
+from instride._core.ownership import RebalanceProtocol
+from instride.commits import CommitResult
+from instride.config import ConsumerConfig
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError, WakeupError
+from instride.listeners import AsyncRebalanceListener
+from instride.metrics import MetricName
+from instride.records import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition
+from instride.telemetry import Hold, TelemetryEvent
+
+__all__ = ["ApplicationMachine"]
+
+
+class ApplicationMachine:
+    """One consumer's application side. Not thread-safe; blocking verbs return a `Call` for a driver to run."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        protocol: RebalanceProtocol,
+        queue: deque[BackgroundEvent],
+        post: Callable[[ApplicationEvent], None],
+        lease: Lease,
+        on_commit: OnCommit | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """post, wake: hand an event to the network side (as `ApplicationState` says)."""
+        self._state = ApplicationState(
+            config, protocol=protocol, queue=queue, send=post, wake=wake, lease=lease, on_commit=on_commit
+        )
+        self._config = config
+        self._poller = Poller(self._state)
+
+    def change_settings(self, config: ConsumerConfig, *, tell: bool) -> None:
+        """From now on. tell: whether a network side runs that must hear of it."""
+        self._config = config
+        self._state.change_settings(config)
+        if tell:
+            self._state.post(ChangeSettings(config=config))
+
+    # -- what is read
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None,
+        listener: AsyncRebalanceListener | None,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """Topics, or a pattern. Changes nothing when it raises."""
+        subscribing.subscribe(self._state, topics, pattern, listener)
+
+    def assign(self, partitions: Iterable[TopicPartition], *, now: float | None = None) -> None:
+        """Read exactly these, without a membership. Those that were assigned before keep their position."""
+        state = self._state
+        self._at(now)
+        if state.subscribed:
+            raise IllegalStateError("this consumer has a subscription; unsubscribe before assign")
+        wanted = dict.fromkeys(TopicPartition(*tp) for tp in partitions)
+        owned = state.lists.owned
+        gone = [tp for tp in owned if tp not in wanted]
+        committing.commit_before_release(
+            state, state.ownership_view.now, gone
+        )  # no revoke and no later poll will (as in Java)
+        kept = {tp: each.epoch for tp, each in owned.items() if tp in wanted}
+        new = [tp for tp in wanted if tp not in kept]
+        epochs = dict(zip(new, count(state.lists.newest_epoch + 1), strict=False))
+        state.write(
+            [
+                *state.ownership_view.dropping([owned[tp] for tp in sorted(gone)], lost=False),
+                *[(owned.pop, tp) for tp in gone],
+                *state.lists.assigned(epochs),
+                (setattr, state, "assigned_by_hand", True),
+                (state.send, Assign(partitions={**kept, **epochs})),
+            ]
+        )
+
+    def enforce_rebalance(self, reason: str) -> None:
+        if not self._state.subscribed:
+            raise IllegalStateError("enforce_rebalance needs a subscription; call subscribe first")
+        self._state.post(EnforceRebalance(reason=reason))
+
+    def group_metadata(self) -> GroupMetadata:
+        if self._config.group_id is None:
+            raise IllegalStateError("group_metadata needs a group_id")
+        state = self._state
+        return GroupMetadata(self._config.group_id, state.generation, state.member_id, self._config.group_instance_id)
+
+    def subscription(self) -> frozenset[str]:
+        drain(self._state)
+        return self._state.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        drain(self._state)
+        released = self._state.inbox.released()
+        return frozenset(tp for tp, owned in self._state.lists.owned.items() if (tp, owned.epoch) not in released)
+
+    def positions(self) -> dict[TopicPartition, tuple[int, int, int | None]]:
+        """Of each partition: assignment epoch, seek number, and its position, or None where it is not known."""
+        drain(self._state)
+        owned = self._state.lists.owned.items()
+        return {tp: (each.epoch, each.seek_number, each.position) for tp, each in owned}
+
+    # -- polling and the lists of KIP-983
+
+    def poll(
+        self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
+    ) -> Call[list[Delivery]]:
+        """The poll is completed when this returns."""
+        return self._completed(self.poll_aside(now, timeout, immediate=immediate, limit=limit, read=read))
+
+    def poll_aside(
+        self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
+    ) -> Call[PollResult]:
+        """The poll is completed when its caller sets `completed` of the result; before, it took nothing (rule 13)."""
+        state = self._state
+        if not state.subscribed and not state.assigned_by_hand:
+            raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
+        return self._measured(now, self._poller.poll(now, timeout, immediate=immediate, limit=limit, read=read))
+
+    def _completed(self, poll: Call[PollResult]) -> Call[list[Delivery]]:
+        result = yield from poll
+        result.completed = True
+        return result.deliveries
+
+    def _measured(self, now: float, poll: Call[PollResult]) -> Call[PollResult]:
+        view = self._state.ownership_view
+        view.meter.poll_began(now)
+        try:
+            return (yield from poll)
+        finally:
+            view.meter.poll_ended(view.now)
+
+    def to_be_revoked(self) -> frozenset[TopicPartition]:
+        return self._state.lists.to_be_revoked()
+
+    def lost(self) -> frozenset[TopicPartition]:
+        return self._state.lists.lost()
+
+    def delay_revoke(
+        self, partitions: Iterable[TopicPartition], *, reason: Reason = None, now: float | None = None
+    ) -> bool:
+        """now: else the time of the last call that had one."""
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if wanted and self._config.enable_auto_commit:
+            raise ConfigError(
+                "delay_revoke is refused with enable_auto_commit=True: auto-commit would commit records that are "
+                "still being processed"
+            )
+        drain(self._state)
+        self._at(now)
+        accepted = self._state.lists.delay(wanted, self._state.inbox.losses, now=self._state.ownership_view.now)
+        self._explain(wanted, reason)
+        return accepted
+
+    def _explain(self, wanted: list[TopicPartition], reason: Reason) -> None:
+        blockers = self._state.ownership_view.because(wanted, reason)
+        if blockers:
+            epochs = {tp: self._state.lists.owned[tp].epoch for tp in blockers}
+            self._state.post(DelayExplained(partitions=epochs, blockers=blockers))
+
+    def failed(self) -> dict[TopicPartition, Exception]:
+        """What keeps each partition that failed from going on."""
+        drain(self._state)
+        failures = {tp: owned.failure() for tp, owned in self._state.lists.owned.items()}
+        return {tp: error for tp, error in failures.items() if error is not None}
+
+    def revoke_deadline(self, now: float, partition: TopicPartition) -> float | None:
+        """Seconds until the partition would be lost; None where no revoke of it is pending."""
+        drain(self._state)
+        deadline = self._state.owned(partition).deadline
+        return None if deadline == float("inf") else max(0.0, deadline - now)
+
+    # -- telemetry
+
+    def telemetry(self) -> Sequence[TelemetryEvent]:
+        """What is to be told, in order; each event once."""
+        return self._state.ownership_view.take()
+
+    def holdings(self) -> dict[TopicPartition, Hold]:
+        """Any thread may ask."""
+        return self._state.ownership_view.holds()
+
+    def metrics(self, network: NetworkMeter, now: float) -> dict[MetricName, float]:
+        """Any thread may ask."""
+        view = self._state.ownership_view
+        return metrics(
+            network,
+            view.meter,
+            client_id=self._config.client_id,
+            holds=view.holds(),
+            lags=view.lags(),
+            failed=view.failed(),
+            now=now,
+        )
+
+    def _at(self, now: float | None) -> None:
+        if now is not None:
+            self._state.ownership_view.now = now
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """offset: a number, EARLIEST or LATEST."""
+        seeking.seek(self._state, self._state.owned(partition), offset, leader_epoch)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is returned, and no fetch is sent, until resume. What is buffered or in flight stays."""
+        for owned in self._all_held(partitions):
+            if not owned.paused:
+                told = Pause(partition=owned.partition, epoch=owned.epoch)
+                self._state.write([(setattr, owned, "paused", True), (self._state.send, told)])
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for owned in self._all_held(partitions):
+            if owned.paused:
+                told = Resume(partition=owned.partition, epoch=owned.epoch)
+                self._state.write([(setattr, owned, "paused", False), (self._state.send, told)])
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, owned in self._state.lists.owned.items() if owned.paused)
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the last known high watermark; None while either is unknown."""
+        drain(self._state)
+        owned = self._state.owned(partition)
+        if owned.position is None or owned.high_watermark < 0:
+            return None
+        return max(0, owned.high_watermark - owned.position)
+
+    def position(self, now: float, partition: TopicPartition, timeout: float) -> Call[int]:
+        deadline = now + timeout
+        while True:
+            drain(self._state)
+            owned = self._state.owned(partition)
+            if owned.position is not None:
+                return owned.position
+            self._raise_what_ends_a_wait(owned)
+            if now >= deadline:
+                raise KafkaTimeoutError(f"the position of {partition} was not found within {timeout} s")
+            now = yield Wait(until=deadline)
+
+    def _raise_what_ends_a_wait(self, owned: OwnedPartition) -> None:
+        inbox = self._state.inbox
+        if inbox.woken:
+            inbox.woken = False
+            raise WakeupError("wakeup() was called during position")
+        if inbox.errors:
+            raise inbox.errors.popleft()
+        hopeless = owned.hopeless()
+        if hopeless is not None:
+            raise hopeless
+
+    def _all_held(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
+        return [self._state.owned(TopicPartition(*tp)) for tp in partitions]
+
+    # -- the group's and the brokers' offsets
+
+    def commit(
+        self,
+        now: float,
+        offsets: committing.Offsets | None,
+        timeout: float,
+        *,
+        carry_over: bool,
+        allow_rewind: bool = False,
+    ) -> Call[CommitResult]:
+        self._at(now)
+        try:
+            return (
+                yield from committing.commit(
+                    self._state, now, offsets, timeout, carry_over=carry_over, allow_rewind=allow_rewind
+                )
+            )
+        finally:
+            self._state.ownership_view.meter.commit_seconds += self._state.ownership_view.now - now
+
+    def commit_async(
+        self,
+        now: float,
+        offsets: committing.Offsets | None,
+        *,
+        allow_rewind: bool = False,
+        on_call: Callable[[int], None] | None = None,
+    ) -> int:
+        """Hand a commit over. on_call: hears the number of its answer before anything is sent."""
+        deadline = now + self._config.default_api_timeout
+        return committing.start_commit(self._state, offsets, deadline, allow_rewind=allow_rewind, on_call=on_call)
+
+    def committed(
+        self, now: float, partitions: Iterable[TopicPartition], timeout: float
+    ) -> Call[Mapping[TopicPartition, OffsetAndMetadata | None]]:
+        self._at(now)
+        try:
+            return (yield from lookup_calls.committed(self._state, now, partitions, timeout))
+        finally:
+            self._state.ownership_view.meter.committed_seconds += self._state.ownership_view.now - now
+
+    def offsets_for(
+        self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
+    ) -> Call[Mapping[TopicPartition, int]]:
+        return lookup_calls.offsets_for(self._state, now, timestamps, timeout)
+
+    def offsets_for_times(
+        self, now: float, timestamps: Mapping[TopicPartition, int], timeout: float
+    ) -> Call[Mapping[TopicPartition, OffsetAndTimestamp | None]]:
+        return lookup_calls.offsets_for_times(self._state, now, timestamps, timeout)
+
+    def topics(
+        self, now: float, names: tuple[str, ...] | None, timeout: float, *, internal: bool
+    ) -> Call[Mapping[str, tuple[PartitionInfo, ...]]]:
+        return lookup_calls.topics(self._state, now, names, timeout, internal=internal)
+
+    # -- the end
+
+    def unsubscribe(self, now: float, timeout: float) -> Call[None]:
+        self._at(now)
+        try:
+            yield from closing.unsubscribe(self._state, now, timeout)
+        finally:
+            self._poller.forget()
+
+    def give_up(self, now: float, timeout: float) -> None:
+        """Ends an unsubscribe that was interrupted: the group is left, the network side sees to it. May come twice."""
+        state = self._state
+        if state.subscribed or state.assigned_by_hand:
+            closing.leave_group(state, now + timeout)
+        self._poller.forget()
+
+    def end(self, now: float, timeout: float, *, leave: bool | None) -> None:
+        """Ends a close that was interrupted: the network side sends what it has, leaves and stops. May come twice."""
+        closing.stop(self._state, now + timeout, leave=leave)
+
+    def close(self, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:
+        self._at(now)
+        return closing.close(self._state, now, timeout, leave=leave)

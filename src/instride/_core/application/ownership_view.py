@@ -1,0 +1,408 @@
+"""Telemetry's view of the partitions: folds every move of ownership to events, and to who holds what since when.
+
+Laws
+1. It observes and decides nothing: no other module reads it, and without it everything goes on alike.
+2. Moves come from the ownership table alone (`RevokeLists`), so an event exists for each of them, in their order.
+3. Partitions that change alike at one time are told in one event; a hand-over is told after the change that ends it.
+   A move is noted by the write that moves, and told from the note, so that an interrupt leaves no move untold.
+4. Times: what the network side knew comes with its events' own fences; the rest is the time of the call.
+5. `uncommitted` is never too low: of the records that polls returned in this epoch, those that an acknowledged commit
+   covers are taken off, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from instride._core.application.calls import Write
+from instride._core.application.partition import Delivery, OwnedPartition
+from instride._core.events import Assigned, CallCompleted, Lost, Reassigned, RevocationRequested, Revoked
+from instride._core.metrics.meters import ApplicationMeter
+from instride._core.ownership import Ownership
+from instride.commits import CommitEntry
+from instride.records import TopicPartition
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    HandedOver,
+    Hold,
+    OwnershipChange,
+    OwnershipChanged,
+    RebalanceEnded,
+    TelemetryEvent,
+)
+
+__all__ = ["CHANGES", "OwnershipView", "Reason", "blocker_of"]
+
+Reason = str | Callable[[TopicPartition], object] | None
+"""Why a revoke is delayed: a text, or a function that names what each partition waits for (`OffsetLedger.oldest`)."""
+
+_Move = tuple[OwnedPartition, Ownership | None, Ownership, float]
+
+Moved = RevocationRequested | Reassigned | Assigned | Lost | Revoked
+
+_S = Ownership
+_C = OwnershipChange
+_PENDING: Final = (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER)
+_ENDS: Final = frozenset({_C.REVOKED, _C.LOST})
+# What the summary of a rebalance tells.
+_NEWS: Final = frozenset({_C.ASSIGNED, _C.REVOKE_REQUESTED, _C.REASSIGNED})
+
+# What a move of the ownership table says to somebody who watches. Moves that are not here say nothing.
+CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange, ...]]] = {
+    (None, _S.OWNED): (_C.ASSIGNED,),
+    (_S.OWNED, _S.REVOKE_NEXT): (_C.REVOKE_REQUESTED,),
+    (_S.OWNED, _S.COMPLETING): (_C.REVOKE_REQUESTED, _C.COMPLETING),  # close and unsubscribe ask themselves
+    (_S.OWNED, _S.LOST): (_C.LOST,),
+    (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER): (_C.DELAYED,),
+    (_S.REVOKE_NEXT, _S.COMPLETING): (_C.COMPLETING,),
+    (_S.REVOKE_NEXT, _S.OWNED): (_C.REASSIGNED,),
+    (_S.REVOKE_NEXT, _S.LOST): (_C.LOST,),
+    (_S.REVOKE_THEREAFTER, _S.COMPLETING): (_C.COMPLETING,),
+    (_S.REVOKE_THEREAFTER, _S.OWNED): (_C.REASSIGNED,),
+    (_S.REVOKE_THEREAFTER, _S.LOST): (_C.LOST,),
+    (_S.COMPLETING, _S.REVOKED): (_C.REVOKED,),
+    (_S.COMPLETING, _S.LOST): (_C.LOST,),
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Network:
+    """When the network side knew of each step of one assignment. None: not yet, or it did not say."""
+
+    epoch: int
+    generation: int = -1
+    requested_at: float | None = None
+    released_at: float | None = None
+
+
+class _Held:
+    """One partition in one epoch, from ASSIGNED to its end."""
+
+    __slots__ = (
+        "blocker",
+        "committed",
+        "completing_at",
+        "delayed_at",
+        "furthest",
+        "network",
+        "noticed_at",
+        "owned",
+        "polls_delayed",
+        "since",
+        "state",
+        "uncommitted",
+    )
+
+    def __init__(self, owned: OwnedPartition, since: float, network: _Network) -> None:
+        self.owned = owned
+        self.since = since
+        self.network = network
+        self.state = _C.ASSIGNED
+        self.uncommitted = 0
+        self.furthest = -1
+        self.committed = -1
+        self.forget_request()
+
+    def forget_request(self) -> None:
+        self.noticed_at: float | None = None
+        self.delayed_at: float | None = None
+        self.completing_at: float | None = None
+        self.polls_delayed = 0
+        self.blocker: Blocker | None = None
+
+    def returned(self, delivery: Delivery) -> None:
+        self.uncommitted += len(delivery.chunk)
+        self.furthest = max(self.furthest, delivery.chunk.next_offset)
+
+    def acknowledged(self, offset: int) -> None:
+        """Law 5. A seek may have led back: then what lies between was returned, too."""
+        if offset < self.committed:
+            self.uncommitted += self.committed - offset
+        self.committed = offset
+        self.uncommitted = min(self.uncommitted, max(0, self.furthest - offset))
+
+    def requested_at(self) -> float | None:
+        """When the group asked; where it did not, when we began to give up."""
+        return self.noticed_at if self.network.requested_at is None else self.network.requested_at
+
+
+class OwnershipView:
+    """Not thread-safe: the application machine owns it, besides `holds`, which any thread may read.
+
+    now: the time of the present call; whoever runs a call moves it. meter: numbers over time; any thread may read.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.meter = ApplicationMeter()
+        self._held: dict[TopicPartition, _Held] = {}
+        # Of each the epochs that are not over, in order: one, but for what no poll has taken yet.
+        self._network: dict[TopicPartition, tuple[_Network, ...]] = {}
+        self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}
+        self._out: list[TelemetryEvent] = []
+        self._changed_at = 0.0
+        self._changed: list[tuple[OwnershipChange, set[TopicPartition]]] = []
+        self._handed_over: dict[TopicPartition, HandedOver] = {}
+        # Moves of ownership that were written and are to be told.
+        self._moves: deque[_Move] = deque()
+        # Since the last rebalance ended: what it brought.
+        self._news: dict[OwnershipChange, set[TopicPartition]] = {}
+
+    # -- what is known
+
+    def take(self) -> Sequence[TelemetryEvent]:
+        """The events since the last call, in order."""
+        self.catch_up()
+        if not self._out and not self._changed:
+            return ()
+        self._flush()
+        out, self._out = self._out, []
+        return out
+
+    def holds(self) -> dict[TopicPartition, Hold]:
+        return {tp: self._hold(tp, held) for tp, held in sorted(self._held.copy().items())}
+
+    def lags(self) -> dict[TopicPartition, int]:
+        """Of each partition whose position and end are known: records between them. Any thread may ask."""
+        found = {}
+        for tp, held in self._held.copy().items():
+            position, end = held.owned.position, held.owned.high_watermark
+            if position is not None and end >= 0:
+                found[tp] = max(0, end - position)
+        return found
+
+    def failed(self) -> int:
+        """How many do not go on. Any thread may ask."""
+        return sum(held.owned.failure() is not None for held in self._held.copy().values())
+
+    def _hold(self, tp: TopicPartition, held: _Held) -> Hold:
+        deadline = held.owned.deadline
+        return Hold(
+            partition=tp,
+            epoch=held.owned.epoch,
+            generation=held.network.generation,
+            state=held.state,
+            since=held.since,
+            requested_at=held.requested_at(),
+            deadline=None if deadline == float("inf") else deadline,
+            blocker=held.blocker,
+            uncommitted=held.uncommitted,
+        )
+
+    # -- from the network side
+
+    def arrived(self, event: Moved) -> None:
+        """An event of ownership came up; its effect follows when a poll takes it."""
+        for tp, epoch in event.partitions.items():
+            times = self._times(tp, epoch)
+            match event:
+                case Assigned():
+                    times.generation = event.generation
+                case RevocationRequested() if times.requested_at is None:
+                    times.requested_at = event.at
+                case Lost() | Revoked():
+                    times.released_at = event.at
+                case _:
+                    pass
+
+    def _times(self, partition: TopicPartition, epoch: int) -> _Network:
+        known = self._network.get(partition, ())
+        for each in known:
+            if each.epoch == epoch:
+                return each
+        new = _Network(epoch=epoch)
+        self._network[partition] = (*known, new)
+        return new
+
+    def noticed(self, event: TelemetryEvent) -> None:
+        """Something that the network side saw itself."""
+        if isinstance(event, RebalanceEnded):
+            event = self._summary(event)
+        elif isinstance(event, DelayAtRisk):
+            held = self._held.get(event.partition)
+            if held is None or held.owned.epoch != event.epoch:
+                return
+        self._flush()
+        self._out.append(event)
+
+    def _summary(self, ended: RebalanceEnded) -> RebalanceEnded:
+        news, self._news = self._news, {}
+        return RebalanceEnded(
+            at=ended.at,
+            started_at=ended.started_at,
+            generation=ended.generation,
+            reason=ended.reason,
+            outcome=ended.outcome,
+            joins=ended.joins,
+            joining=ended.joining,
+            syncing=ended.syncing,
+            taking=ended.taking,
+            assigned=tuple(sorted(news.get(_C.ASSIGNED, ()))),
+            revocation_requested=tuple(sorted(news.get(_C.REVOKE_REQUESTED, ()))),
+            reassigned=tuple(sorted(news.get(_C.REASSIGNED, ()))),
+            delayed=tuple(sorted(tp for tp, held in self._held.items() if held.state is _C.DELAYED)),
+        )
+
+    # -- moves of ownership
+
+    def moving(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> Write:
+        """The ownership table takes a row for this partition; before is None where it was assigned."""
+        return (self._moves.append, (owned, before, after, self.now))
+
+    def catch_up(self) -> None:
+        """Take note of the moves that were written. An interrupted one is taken note of again."""
+        now = self.now
+        try:
+            while self._moves:
+                owned, before, after, self.now = self._moves[0]
+                self._moved(owned, before, after)
+                self._moves.popleft()
+        finally:
+            self.now = now
+
+    def _moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
+        # After an interrupt it may have been told already.
+        held = (None if before is None else self._held.get(owned.partition)) or self._begin(owned)
+        if after is _S.REVOKE_THEREAFTER and before is not after:
+            held.polls_delayed += 1
+            if held.delayed_at is not None:
+                return  # told once for each request
+        for change in CHANGES.get((before, after), ()):
+            self._changes(held, change)
+
+    def _begin(self, owned: OwnedPartition) -> _Held:
+        tp, epoch = owned.partition, owned.epoch
+        if tp in self._handed_over:
+            self._flush()  # its hand-over is told before its next assignment
+        self._network[tp] = tuple(each for each in self._network.get(tp, ()) if each.epoch >= epoch)
+        held = self._held[tp] = _Held(owned, self.now, self._times(tp, epoch))
+        return held
+
+    def _changes(self, held: _Held, change: OwnershipChange) -> None:
+        held.state = change
+        match change:
+            case _C.REVOKE_REQUESTED:
+                held.noticed_at = self.now
+            case _C.DELAYED:
+                held.delayed_at = self.now
+            case _C.COMPLETING:
+                held.completing_at = self.now
+            case _C.REASSIGNED:
+                held.forget_request()
+                held.network.requested_at = None
+            case _:
+                pass
+        self._tell(held.owned.partition, change)
+        if change in _NEWS:
+            self._news.setdefault(change, set()).add(held.owned.partition)
+        if change in _ENDS:
+            self._end(held, change)
+
+    def _end(self, held: _Held, how: OwnershipChange) -> None:
+        owned, released = held.owned, held.network.released_at
+        self._held.pop(owned.partition, None)
+        self._forget_times(owned.partition, owned.epoch)
+        if how is _C.REVOKED and held.requested_at() is None:
+            return  # by assign: nobody gets it from us
+        handed_over = HandedOver(
+            at=self.now if released is None else released,
+            partition=owned.partition,
+            epoch=owned.epoch,
+            how=how,
+            since=held.since,
+            requested_at=held.requested_at(),
+            noticed_at=held.noticed_at,
+            delayed_at=held.delayed_at,
+            polls_delayed=held.polls_delayed,
+            completing_at=held.completing_at,
+            blocker=held.blocker,
+            abandoned=held.uncommitted,
+        )
+        self._handed_over[owned.partition] = handed_over
+        self.meter.handed(handed_over)
+
+    def _forget_times(self, partition: TopicPartition, epoch: int) -> None:
+        known = tuple(each for each in self._network.pop(partition, ()) if each.epoch != epoch)
+        if known:
+            self._network[partition] = known
+
+    def dropping(self, partitions: Iterable[OwnedPartition], *, lost: bool) -> list[Write]:
+        """These are held no more, though no row of the table says so: another assign, or the end of a close."""
+        after = _S.LOST if lost else _S.REVOKED
+        return [self.moving(each, _S.COMPLETING, after) for each in partitions]
+
+    def because(self, partitions: Iterable[TopicPartition], reason: Reason) -> dict[TopicPartition, Blocker]:
+        """Note what delays these wait for. Returns those whose blocker is another than before, for the network side."""
+        news = {}
+        for tp in partitions:
+            held = self._held.get(tp)
+            if held is None or held.state not in (_C.DELAYED, _C.REVOKE_REQUESTED):
+                continue
+            blocker = blocker_of(reason, tp)
+            if blocker is not None and blocker != held.blocker:
+                held.blocker = news[tp] = blocker
+        return news
+
+    # -- records and commits
+
+    def returned(self, deliveries: Iterable[Delivery]) -> None:
+        self.catch_up()
+        for delivery in deliveries:
+            self._held[delivery.partition].returned(delivery)
+
+    def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
+        self._commits[call] = entries
+
+    def response_received(self, event: CallCompleted) -> None:
+        for tp, entry in self._commits.pop(event.call, {}).items():
+            held = self._held.get(tp)
+            if event.committed.get(tp, event) is None and held is not None and held.owned.epoch == entry.epoch:
+                held.acknowledged(entry.offset)
+
+    # -- telling
+
+    def _tell(self, partition: TopicPartition, change: OwnershipChange) -> None:
+        """Law 3: into a group of its kind, if that comes after all that was said of the partition."""
+        if self._changed_at != self.now:
+            self._flush()
+            self._changed_at = self.now
+        for known, group in reversed(self._changed):
+            if partition in group:
+                break
+            if known is change:
+                group.add(partition)
+                return
+        self._changed.append((change, {partition}))
+
+    def _flush(self) -> None:
+        for change, group in self._changed:
+            self._out.append(OwnershipChanged(at=self._changed_at, change=change, partitions=tuple(sorted(group))))
+        self._changed.clear()
+        self._out += self._handed_over.values()
+        self._handed_over.clear()
+
+
+def blocker_of(reason: Reason, partition: TopicPartition) -> Blocker | None:
+    """What the user says a partition waits for. A function of the user's that raises gives no blocker."""
+    if callable(reason):
+        try:
+            return _named(reason(partition))
+        except Exception as error:  # noqa: BLE001 - telemetry never hurts consuming
+            return Blocker(text=f"unknown: the reason given raised {type(error).__name__}")
+    return None if reason is None else Blocker(text=reason)
+
+
+def _named(found: Any) -> Blocker | None:
+    """Law 5 of `instride.telemetry`: a record is named by its offset."""
+    if found is None:
+        return None
+    start, end, offset = (getattr(found, name, None) for name in ("start", "end", "offset"))
+    if isinstance(start, int) and isinstance(end, int):
+        return Blocker(text=f"offsets {start} to {end - 1}", offset=start)
+    if isinstance(offset, int):
+        return Blocker(text=f"the record at offset {offset}", offset=offset)
+    return Blocker(text=str(found))

@@ -1,0 +1,427 @@
+"""What the application side knows of one partition in one assignment epoch.
+
+Laws
+1. `position` is the offset after the last record that a completed poll returned, or where a seek or the network side
+   put it. What a poll takes it takes aside: one store, `PollResult.completed`, makes all of it count at once. Of a
+   poll that was not completed nothing was taken: the next take begins at the position again.
+2. The buffer holds what was fetched and not yet returned, in order. What was returned leaves it when it is next used.
+3. seek_number rises with each seek; fetch_number with each seek, giving back and refusal (law 4). An arrival with
+   an older fetch_number is dropped. A pause voids nothing: what arrives meanwhile is kept.
+4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
+5. A failed partition gives its error, or its reset, once everything before it was returned, once for each time that it
+   failed; nothing any more when it has recovered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import NamedTuple
+
+from instride._core.application.calls import Write, at_once
+from instride._core.events import COMMITTED, PartitionFailed, PartitionRecovered
+from instride._core.ownership import Ownership
+from instride._wire.chunk import RecordChunk
+from instride.errors import DeserializationError
+from instride.records import ConsumerRecord, TopicPartition
+
+__all__ = ["Delivery", "OwnedPartition", "PollResult", "Polls", "Unreadable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A chunk that a poll returns, with what fences its records.
+
+    start: where the delivery before it ended, or where a seek led: what lies between that and the first record is not
+    to be returned (control and aborted batches, compaction). -1 where it is not known.
+    records: the chunk's, deserialized; None where they are made when they are asked for.
+    """
+
+    partition: TopicPartition
+    chunk: RecordChunk
+    epoch: int
+    seek_number: int
+    start: int = -1
+    records: tuple[ConsumerRecord, ...] | None = None
+
+
+class PollResult:
+    """What one poll returns. completed: whoever runs the poll sets it, as the last thing before the caller has it."""
+
+    __slots__ = ("completed", "deliveries")
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.completed = False
+
+
+class Polls:
+    """current: the result of the poll that is under way, or of the last one."""
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current = PollResult()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """Why a record cannot be deserialized. raised: by a poll. delay: between the last try and the next."""
+
+    error: DeserializationError
+    retry_at: float
+    delay: float
+    raised: bool = False
+
+
+class _Place(NamedTuple):
+    """Up to where a buffer was taken. position: as law 1 says. leader_epoch: of the last record before it.
+
+    end: where the last delivery ended; the position may be behind it. rest: what is left of the first chunk of the
+    buffer, where that was split. records, nbytes: how much of all that ever arrived is before this place.
+    """
+
+    position: int | None = None
+    end: int = -1
+    leader_epoch: int = -1
+    rest: RecordChunk | None = None
+    records: int = 0
+    nbytes: int = 0
+
+
+class _Arrival(NamedTuple):
+    """records, nbytes: of all that arrived up to the end of this."""
+
+    chunk: RecordChunk | None
+    next_offset: int
+    records: int
+    nbytes: int
+
+
+class OwnedPartition:
+    """Position and buffer of a partition. Not thread-safe: the application machine owns it."""
+
+    __slots__ = (
+        "_buffer",
+        "_metered",
+        "_place",
+        "_polls",
+        "_taken",
+        "_told",
+        "began",
+        "deadline",
+        "epoch",
+        "error",
+        "fetch_number",
+        "high_watermark",
+        "origin",
+        "partition",
+        "paused",
+        "raised",
+        "reset",
+        "reset_epoch",
+        "seek_number",
+        "state",
+        "unreadable",
+    )
+
+    def __init__(self, partition: TopicPartition, epoch: int, polls: Polls | None = None) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.state = Ownership.OWNED
+        self.seek_number = 0
+        self.fetch_number = 0
+        # Where the network side is to look for a position that is not known.
+        self.origin = COMMITTED
+        # Where a reset by policy found the beginning (rule 18): offset, leader epoch. None otherwise, and after a seek.
+        self.began: tuple[int, int] | None = None
+        self.high_watermark = -1
+        self.paused = False
+        self.deadline = float("inf")
+        # What the network side failed at, and whether a poll has raised it.
+        self.error: Exception | None = None
+        self.raised = False
+        self.reset: int | None = None
+        self.reset_epoch = -1
+        # Why the first record of the buffer could not be deserialized.
+        self.unreadable: Unreadable | None = None
+        self._polls = polls or Polls()
+        self._buffer: list[_Arrival] = []
+        self._place = _Place()
+        self._taken: tuple[PollResult, _Place] | None = None
+        # How much of all that ever arrived has left the buffer, (records, bytes): as the network side was told, and as
+        # the metrics know.
+        self._told = (0, 0)
+        self._metered = (0, 0)
+
+    # -- where it stands
+
+    @property
+    def position(self) -> int | None:
+        return self._returned().position
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._returned().leader_epoch
+
+    def _returned(self) -> _Place:
+        """Law 1."""
+        taken = self._taken
+        return taken[1] if taken is not None and taken[0].completed else self._place
+
+    def _settled(self) -> _Place:
+        """The same, and what was returned leaves the buffer. Each step may be interrupted, and be done again."""
+        taken = self._taken
+        if taken is not None and taken[0].completed:
+            self._place = taken[1]
+            self._taken = None
+        place, buffer = self._place, self._buffer
+        behind = list(takewhile(lambda arrival: _is_behind(arrival, place), buffer)) if buffer else ()
+        if behind:
+            count = len(behind)
+            with suppress(ValueError):  # a handler of a signal was quicker
+                at_once([(buffer.index, behind[-1], count - 1, count), (buffer.__delitem__, slice(count))])
+        return place
+
+    def _next(self) -> _Place:
+        """Where the poll that is under way takes on."""
+        taken = self._taken
+        return taken[1] if taken is not None and taken[0] is self._polls.current else self._settled()
+
+    def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
+        """The network side found where the partition begins."""
+        place = self._settled()
+        if seek_number == self.seek_number and place.position is None:
+            found = place._replace(position=offset, end=offset, leader_epoch=leader_epoch)
+            began = (offset, leader_epoch) if reset else None
+            at_once([(setattr, self, "_place", found), (setattr, self, "began", began)])
+
+    # -- what arrives
+
+    def awaits(self, fetch_number: int) -> bool:
+        """Whether what was fetched under this number is wanted (law 3)."""
+        return fetch_number == self.fetch_number and self.state is Ownership.OWNED
+
+    def arriving(self, chunk: RecordChunk | None, next_offset: int) -> Write:
+        """It continues the buffer (law 4)."""
+        place = self._settled()
+        if chunk is None and not self._buffer:
+            # Control and aborted batches move the position though no record of them is returned.
+            return (setattr, self, "_place", place._replace(position=next_offset))
+        before = self._buffer[-1] if self._buffer else place
+        return (self._buffer.append, _after(before, chunk, next_offset))
+
+    def failed(self, event: PartitionFailed) -> None:
+        if event.fetch_number == self.fetch_number:
+            self.error, self.reset, self.reset_epoch = event.error, event.reset, event.leader_epoch
+            self.raised = False
+            if event.void_from is not None:
+                self._cut(event.void_from)
+
+    def _cut(self, offset: int) -> None:
+        """The log ends here now: what was fetched from behind it is not returned."""
+        place = self._settled()
+        kept: list[_Arrival] = []
+        before: _Place | _Arrival = place
+        for chunk, next_offset in self._left(place):
+            reaches_over = chunk is not None and chunk.first_offset < offset < next_offset
+            part, end = (_before(chunk, offset), offset) if chunk and reaches_over else (chunk, next_offset)
+            if end <= offset:
+                before = _after(before, part, end)
+                kept.append(before)
+        cut = [("_buffer", kept), ("_place", place._replace(rest=None)), ("_taken", None)]
+        at_once([(setattr, self, *each) for each in cut])
+
+    # -- what failed
+
+    def recovered(self, event: PartitionRecovered) -> None:
+        """What failed has succeeded: an error that was not raised yet is void."""
+        if event.fetch_number == self.fetch_number:
+            self.error = None
+
+    def failure(self) -> Exception | None:
+        """Why nothing of it is returned, until that has passed."""
+        if self.unreadable is not None:
+            return self.unreadable.error
+        return self.error if self.reset is None else None
+
+    def due_error(self) -> Exception | None:
+        """What failed, when nothing is left before it, once for each time that it failed."""
+        unreadable = self.unreadable
+        if unreadable is not None and not unreadable.raised and not self.paused and self.state is Ownership.OWNED:
+            self.unreadable = replace(unreadable, raised=True)
+            return unreadable.error
+        if self.raised or self.reset is not None or not self._stands():
+            return None
+        self.raised = True
+        return self.error
+
+    def hopeless(self) -> Exception | None:
+        """Why no position will be found without a seek. `due_error` gives it as well."""
+        return self.error if self.reset is None else None
+
+    def due_reset(self) -> int | None:
+        """Where to seek, once, when nothing is left before an offset that is out of range."""
+        return self.reset if self.reset is not None and self._stands() else None
+
+    def _stands(self) -> bool:
+        return self.error is not None and self.state is Ownership.OWNED and self._is_empty()
+
+    def _is_empty(self) -> bool:
+        self._settled()
+        return not self._buffer
+
+    # -- what is returned
+
+    def _left(self, place: _Place) -> Iterator[tuple[RecordChunk | None, int]]:
+        """What is buffered from there on: each chunk and the position after it."""
+        rest = place.rest
+        for chunk, next_offset, _, _ in self._buffer:
+            yield (rest or chunk, next_offset)
+            rest = None
+
+    def fails(self) -> bool:
+        """Whether something keeps it from going on, be it only until its reset."""
+        return self.error is not None or self.unreadable is not None
+
+    @property
+    def buffered(self) -> int:
+        if self._taken is None and self._buffer and self._buffer[-1].records > self._place.records:
+            return self._buffer[-1].records - self._place.records  # most are like this, of those that each poll asks
+        place = self._next()
+        return self._buffer[-1].records - place.records if self._buffer else 0
+
+    def available(self) -> int:
+        """How many records a poll may take now."""
+        returns = self.state is Ownership.OWNED and not self.paused and self.unreadable is None
+        return self.buffered if returns else 0
+
+    def take(self, count: int) -> list[Delivery]:
+        """Up to `count` buffered records, for the poll that is under way (law 1)."""
+        deliveries: list[Delivery] = []
+        self._taken = (self._polls.current, self._take(self._next(), count, deliveries))
+        return deliveries
+
+    def take_only(self, count: int) -> list[Delivery]:
+        """What the poll under way took of it begins anew."""
+        self._taken = None
+        return self.take(count)
+
+    def _take(self, place: _Place, count: int, deliveries: list[Delivery]) -> _Place:
+        position, end, leader_epoch, rest, records, nbytes = place
+        for number in range(len(self._buffer)):
+            arrival = self._buffer[number]
+            if _is_behind(arrival, place):
+                continue
+            chunk, next_offset = arrival.chunk, arrival.next_offset
+            if chunk is None:
+                position = next_offset
+                continue
+            if not count:
+                break
+            chunk, rest = rest or chunk, None
+            if len(chunk) > count:
+                chunk, rest = chunk.split(count)
+                next_offset = chunk.next_offset
+            deliveries.append(self._delivery(chunk, end))
+            count -= len(chunk)
+            records, nbytes = records + len(chunk), nbytes + chunk.nbytes
+            position, end, leader_epoch = next_offset, chunk.next_offset, chunk.leader_epoch
+            if rest is not None:
+                break
+        return _Place(position, end, leader_epoch, rest, records, nbytes)
+
+    def _delivery(self, chunk: RecordChunk, start: int) -> Delivery:
+        return Delivery(
+            partition=self.partition, chunk=chunk, epoch=self.epoch, seek_number=self.seek_number, start=start
+        )
+
+    def untold(self) -> tuple[tuple[int, int, int, int], Write]:
+        """What has left the buffer and the network side does not know of, as `Consumed` says it; and how to note that
+        it is told. What an interrupted poll told is not told again."""
+        told, records, nbytes = self._since(self._told)
+        return (self.epoch, self.fetch_number, records, nbytes), (setattr, self, "_told", told)
+
+    def unmetered(self) -> tuple[tuple[int, int], Write]:
+        """The same for the metrics: (records, bytes)."""
+        metered, records, nbytes = self._since(self._metered)
+        return (records, nbytes), (setattr, self, "_metered", metered)
+
+    def _since(self, known: tuple[int, int]) -> tuple[tuple[int, int], int, int]:
+        """What the poll under way, or one before it, took since this was known."""
+        place, (records, nbytes) = self._next(), known
+        now = max(place.records, records), max(place.nbytes, nbytes)
+        return now, now[0] - records, now[1] - nbytes
+
+    # -- where it goes on
+
+    def dropping(self) -> list[Write]:
+        """Forget what is buffered."""
+        place = self._settled()
+        last = self._buffer[-1] if self._buffer else place
+        after = place._replace(rest=None, records=last.records, nbytes=last.nbytes)
+        return [
+            (setattr, self, "_place", after),
+            (setattr, self, "_taken", None),
+            (setattr, self, "_told", (after.records, after.nbytes)),
+            (setattr, self, "_metered", (after.records, after.nbytes)),
+            (setattr, self, "_buffer", []),
+        ]
+
+    def restarting(self) -> list[Write]:
+        """Forget what was fetched; whatever is under way is dropped when it arrives."""
+        return [
+            *self.dropping(),
+            (setattr, self, "fetch_number", self.fetch_number + 1),
+            (setattr, self, "error", None),
+            (setattr, self, "reset", None),
+            (setattr, self, "unreadable", None),
+        ]
+
+    def seeking(self, offset: int, leader_epoch: int) -> list[Write]:
+        """offset: a number, or below zero where only the network side can find it (earliest, latest)."""
+        writes = self.restarting()
+        _, _, _, place = writes[0]
+        after = place._replace(position=offset if offset >= 0 else None, end=offset, leader_epoch=leader_epoch)
+        return [
+            *writes,
+            (setattr, self, "_place", after),
+            (setattr, self, "seek_number", self.seek_number + 1),
+            (setattr, self, "began", None),
+            (setattr, self, "origin", offset),
+        ]
+
+    def fetch_end(self) -> int | None:
+        """Where fetching goes on after what is buffered."""
+        position = self._settled().position
+        return self._buffer[-1].next_offset if self._buffer else position
+
+    def end_epoch(self) -> int:
+        """The leader epoch of the last record before `fetch_end`, or -1."""
+        buffered = (each.chunk.leader_epoch for each in reversed(self._buffer) if each.chunk is not None)
+        return next(buffered, self.leader_epoch)
+
+
+def _after(before: _Place | _Arrival, chunk: RecordChunk | None, next_offset: int) -> _Arrival:
+    records, nbytes = (len(chunk), chunk.nbytes) if chunk is not None else (0, 0)
+    return _Arrival(chunk, next_offset, before.records + records, before.nbytes + nbytes)
+
+
+def _is_behind(arrival: _Arrival, place: _Place) -> bool:
+    if arrival.chunk is None:
+        return place.position is not None and arrival.next_offset <= place.position
+    return arrival.records <= place.records
+
+
+def _before(chunk: RecordChunk, offset: int) -> RecordChunk:
+    """The part of a chunk before an offset behind its first."""
+    low, high = 1, len(chunk)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if chunk.split(middle)[0].last_offset < offset if middle < len(chunk) else chunk.last_offset < offset:
+            low = middle
+        else:
+            high = middle - 1
+    return chunk.split(low)[0] if low < len(chunk) else chunk

@@ -1,0 +1,370 @@
+"""One poll (docs/rebalance.md, rules 1 to 5, 9 and 10).
+
+Laws
+1. In this order: wakeup and queued errors; losses leave the lists; the step; the other events with the listeners
+   they call; records. When a wakeup or error is raised at the start, nothing else was taken.
+2. A poll that raises after its step is continued by the next one: the lists do not move again; requests and
+   losses add up.
+3. It returns as soon as there is a record, a newly requested revoke or a loss; otherwise at its time-out.
+4. State is changed before a listener runs, and what the listener's end must tell the network side is told even
+   when it raises.
+5. Completions are taken before changes. In immediate mode a requested revoke is completed before any later change.
+6. Without a lease nothing is returned. It is read *before* what has come is taken: who read it afterwards could find
+   the lease of a new membership, and return what the old one lost in between. For the same reason a poll looks again
+   at the lease, the clock and the queue when its listener has run, which may take long.
+7. Where records are deserialized, that is the last step. What failed (that, or a partition on the network side) is
+   raised once for each time that it fails, in a poll that has nothing to return or at the start of the next.
+8. A poll that waits long tells the network side now and then that the application is alive, and commits each
+   auto_commit_interval what earlier polls returned.
+9. What an exception leaves behind, wherever it comes (rule 13): records are taken aside, and count once the result's
+   `completed` was set. An event, what it changes and what is told of it are one write; the listener's call that it
+   asks for is in a queue, and whatever interrupts the poll, the next one calls it.
+10. The network side is told in sums, since each word costs it a turn: of polls at most some twenty times a second, and
+    of what they took once a partition has nothing left, or it is enough to fetch more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Collection
+from functools import partial
+from typing import assert_never
+
+from instride._core.application.calls import Call, Wait, Write, at_once
+from instride._core.application.committing import auto_commit_due, commit_before_release, next_auto_commit
+from instride._core.application.deserializing import Read, next_retry, read_taken, retry_unreadable
+from instride._core.application.drain import apply_early, drain
+from instride._core.application.inbox import Change, Completion
+from instride._core.application.partition import Delivery, OwnedPartition, PollResult
+from instride._core.application.seeking import reset_due, restarted
+from instride._core.application.state import ApplicationState, Callback
+from instride._core.events import (
+    Assigned,
+    CommitsSettled,
+    CompleteRevoke,
+    Consumed,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Polled,
+    Reassigned,
+    RevocationRequested,
+    Revoked,
+)
+from instride.errors import WakeupError
+from instride.records import TopicPartition
+
+__all__ = ["Poller", "completed", "run_callbacks"]
+
+# Law 10: seconds between two words of a poll; of fetch_buffer_bytes, the part that is told at once.
+_POLLED_APART = 0.05
+_SUMS = 64
+
+
+class Poller:
+    """The state of polling that outlives one poll."""
+
+    def __init__(self, state: ApplicationState) -> None:
+        self._state = state
+        self._stepped = False
+        self._news = False
+        # Lost, and not in the list of lost yet.
+        self._gone: frozenset[TopicPartition] = frozenset()
+        # Partitions whose loss this poll took: none of their later events is taken by it (rule 5).
+        self._held_back: frozenset[TopicPartition] = frozenset()
+        # Law 10: what polls took of and is not told yet, and about how much.
+        self._untold: dict[TopicPartition, OwnedPartition] = {}
+        self._untold_bytes = 0
+        self._polled_at = float("-inf")
+        # Immediate mode: revokes that this poll waits for.
+        self._awaited: dict[TopicPartition, int] = {}
+
+    def forget(self) -> None:
+        """Everything was given up: nothing of it is continued or awaited."""
+        self._stepped = self._news = False
+        self._gone = self._held_back = frozenset()
+        self._awaited = {}
+        self._polled_at = float("-inf")
+
+    def poll(
+        self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
+    ) -> Call[PollResult]:
+        """read: deserializes each record that is returned. Whoever runs this sets `completed` of the result (law 9)."""
+        state = self._state
+        deadline = now + timeout
+        result = self._open()
+        holds = self._look(now)
+        self._tell_polled(now)
+        self._raise_due()
+        heard = yield from self._begin(now)
+        alive = now + state.config.max_poll_interval / 3
+        while True:
+            heard |= yield from self._take_events(now, immediate=immediate)
+            if holds and not heard and not self._awaited:
+                self._collect(result, limit, read, now)
+            if not heard and (result.deliveries or self._news or now >= deadline):
+                return result
+            now = yield Wait(until=now if heard else min(deadline, alive, self._next_look()))
+            holds = self._look(now)
+            if now >= alive:  # law 8; however often something woke it meanwhile
+                alive = now + state.config.max_poll_interval / 3
+                state.post(Polled())
+            self._raise_due()
+            heard = yield from self._take_losses()
+            if now >= next_auto_commit(state):
+                auto_commit_due(state, now)
+
+    def _tell_polled(self, now: float) -> None:
+        """Law 10."""
+        if not 0 <= now - self._polled_at < min(_POLLED_APART, self._state.config.max_poll_interval / 20):
+            self._polled_at = now
+            self._state.post(Polled())
+
+    def _open(self) -> PollResult:
+        """Law 2: what the last poll reported is over, if it was completed; else this one continues it."""
+        polls = self._state.lists.polls
+        if polls.current.completed:
+            self._stepped = self._news = False
+        polls.current = PollResult()
+        return polls.current
+
+    def _next_look(self) -> float:
+        return min(next_auto_commit(self._state), next_retry(self._state.lists.failing.those()))
+
+    def _look(self, now: float) -> bool:
+        """At the lease, then at the queue (law 6). Whether the lease holds."""
+        state = self._state
+        holds = state.lease.holds(now)
+        state.ownership_view.now = now
+        drain(state)
+        return holds
+
+    def _raise_due(self) -> None:
+        inbox = self._state.inbox
+        if inbox.woken:
+            inbox.woken = False
+            raise WakeupError("wakeup() was called")
+        if inbox.errors:
+            raise inbox.errors.popleft()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        for owned in self._state.lists.failing.those():
+            error = owned.due_error()
+            if error is not None:
+                raise error
+
+    def _begin(self, now: float) -> Call[bool]:
+        """Rules 1 and 2: losses leave the lists, the step, then the list of lost. Whether a listener heard of it."""
+        state = self._state
+        heard = yield from run_callbacks(state)  # of a poll that was interrupted before it called the listener
+        self._drop_lost()  # leave the lists before the step, so that what was lost is not completed
+        if self._stepped:
+            return (yield from self._tell_lost()) or heard
+        auto_commit_due(state, now)
+        completing, writes = state.lists.step(self._gone)
+        if completing:
+            commit_before_release(state, now, completing)
+            writes.append((state.send, CompleteRevoke(partitions=completing)))
+        state.write([*writes, *self._telling_lost(), (setattr, self, "_stepped", True)])
+        return (yield from run_callbacks(state)) or heard
+
+    # -- losses
+
+    def _take_losses(self) -> Call[bool]:
+        """Whether a listener heard of them."""
+        self._drop_lost()
+        return (yield from self._tell_lost())
+
+    def _drop_lost(self) -> None:
+        state = self._state
+        losses = tuple(state.inbox.losses)
+        if not losses:
+            return
+        newest = dict(sorted(part for loss in losses for part in loss.partitions.items()))
+        gone, writes = state.lists.losing(losses)
+        awaited = {tp: epoch for tp, epoch in self._awaited.items() if tp not in newest}
+        state.write(
+            [
+                *writes,
+                *state.inbox.forgetting(newest),
+                *[(state.inbox.losses.popleft,) for _ in losses],
+                (setattr, self, "_awaited", awaited),
+                (setattr, self, "_gone", self._gone | gone),
+            ]
+        )
+
+    def _telling_lost(self) -> list[Write]:
+        """The list of lost itself is not in it, since the step begins that anew."""
+        gone, listener = self._gone, self._state.listener
+        deferred = self._held_back if self._stepped else frozenset()
+        writes: list[Write] = [
+            (setattr, self, "_held_back", deferred | gone),
+            (setattr, self, "_gone", frozenset()),
+            (setattr, self, "_news", self._news or bool(gone)),
+        ]
+        if gone and listener is not None:
+            callback = Callback(call=partial(listener.on_partitions_lost, sorted(gone)))
+            writes.append((self._state.callbacks.append, callback))
+        return writes
+
+    def _tell_lost(self) -> Call[bool]:
+        if self._gone:
+            self._state.write([self._state.lists.adding_lost(self._gone), *self._telling_lost()])
+        return (yield from run_callbacks(self._state))
+
+    # -- the other events
+
+    def _take_events(self, now: float, *, immediate: bool) -> Call[bool]:
+        """Whether a listener may have heard of one."""
+        inbox = self._state.inbox
+        took = False
+        while True:
+            if inbox.completions and self._awaited_are_settled():
+                self._take_completion(inbox.completions[0])
+            elif not self._awaited and (found := inbox.next_change(self._held_back)) is not None:
+                self._take_change(*found, now, immediate=immediate)
+            else:
+                return took and self._state.listener is not None
+            took = True
+            yield from run_callbacks(self._state)
+
+    def _take_change(self, change: Change, taken: Write, now: float, *, immediate: bool) -> None:
+        match change:
+            case RevocationRequested():
+                self._revocation_requested(change, taken, now, immediate=immediate)
+            case Reassigned():
+                back, writes = self._state.lists.reassigned(change.partitions)
+                self._state.write([taken, *writes, *[restarted(self._state, owned) for owned in back]])
+            case Assigned():
+                self._assigned(change, taken, immediate=immediate)
+            case _:
+                assert_never(change)
+
+    def _revocation_requested(self, change: RevocationRequested, taken: Write, now: float, *, immediate: bool) -> None:
+        state = self._state
+        asked, writes = state.lists.revocation_requested(change.partitions, change.deadline)
+        if asked and not immediate:
+            writes.append((setattr, self, "_news", True))
+        if immediate and not change.partitions and state.listener is not None:
+            # Eager, and nothing is held (C).
+            writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
+        state.write([taken, *writes])
+        if asked and immediate:
+            self._complete_now(asked, now)
+
+    def _complete_now(self, asked: frozenset[TopicPartition], now: float) -> None:
+        completing, writes = self._state.lists.release(asked)
+        commit_before_release(self._state, now, completing)
+        awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
+        self._state.write([*writes, (self._state.send, CompleteRevoke(partitions=completing)), awaited])
+
+    def _assigned(self, change: Assigned, taken: Write, *, immediate: bool) -> None:
+        state = self._state
+        told: Write = (state.send, PartitionsAssigned(generation=change.generation))
+        if state.listener is not None and (change.partitions or immediate):
+            call = partial(state.listener.on_partitions_assigned, sorted(change.partitions))
+            told = (state.callbacks.append, Callback(call=call, ends=[told]))
+        generation = (setattr, state, "generation", change.generation)
+        member_id = (setattr, state, "member_id", change.member_id)
+        state.write([taken, *state.lists.assigned(change.partitions), generation, member_id, told])
+        apply_early(state, change.partitions)
+
+    def _awaited_are_settled(self) -> bool:
+        """Immediate mode: what was asked for together is told to the listener in one call, as C does."""
+        if not self._awaited:
+            return True
+        inbox = self._state.inbox
+        if not self._awaited.keys() <= {tp for event in inbox.completions for tp in event.partitions}:
+            return False
+        settled = [event for event in inbox.completions if isinstance(event, CommitsSettled)]
+        together = {tp: epoch for event in settled for tp, epoch in event.partitions.items()}
+        others = [event for event in inbox.completions if not isinstance(event, CommitsSettled)]
+        inbox.completions = deque([CommitsSettled(partitions=together), *others] if together else others)
+        self._awaited = {}  # all of them are taken before anything else
+        return True
+
+    def _take_completion(self, event: Completion) -> None:
+        self._state.write(completed(self._state, event))
+
+    # -- records
+
+    def _collect(self, result: PollResult, limit: int, read: Read | None, now: float) -> None:
+        """Takes aside what the poll returns. What failed is raised where it returns nothing (law 7)."""
+        state = self._state
+        reset_due(state)
+        retry_unreadable(read, state.lists.failing.those(), now)
+        taken = state.fairness.collect({each.partition: each for each in state.lists.filled.those()}, limit)
+        result.deliveries = taken if read is None else read_taken(read, state.lists, taken, now)
+        if result.deliveries:
+            self._tell_taken(result.deliveries)
+        else:
+            self._raise_failure()
+
+    def _tell_taken(self, deliveries: list[Delivery]) -> None:
+        """Law 10."""
+        state = self._state
+        owned = {each.partition: state.lists.owned[each.partition] for each in deliveries}
+        metered = {tp: each.unmetered() for tp, each in owned.items()}
+        state.ownership_view.returned(deliveries)
+        state.ownership_view.meter.returned({tp: taken for tp, (taken, _) in metered.items()}, state.ownership_view.now)
+        self._untold.update(owned)
+        self._untold_bytes += sum(nbytes for (_, nbytes), _ in metered.values())
+        writes = [noted for _, noted in metered.values()]
+        state.write([*writes, *self._telling_consumed()] if self._consumed_is_due(owned.values()) else writes)
+
+    def _consumed_is_due(self, taken: Collection[OwnedPartition]) -> bool:
+        config = self._state.config
+        empty = any(each.buffered == 0 for each in taken)
+        return empty or config.prefetch != "bytes" or self._untold_bytes >= config.fetch_buffer_bytes // _SUMS
+
+    def _telling_consumed(self) -> list[Write]:
+        lists = self._state.lists
+        untold = {tp: each.untold() for tp, each in self._untold.items() if lists.owned.get(tp) is each}
+        return [
+            (self._state.send, Consumed(partitions={tp: event for tp, (event, _) in untold.items()})),
+            *[told for _, told in untold.values()],
+            (setattr, self, "_untold", {}),
+            (setattr, self, "_untold_bytes", 0),
+        ]
+
+
+def run_callbacks(state: ApplicationState) -> Call[bool]:
+    """The listener's turn: what was written before it is not undone by what it raises, and no call is made twice.
+
+    Whether it had one.
+    """
+    finish_callback(state)
+    heard = bool(state.callbacks)
+    while state.callbacks:
+        callback = state.callbacks[0]
+        begins = [(state.callbacks.popleft,), *callback.begins, (setattr, state, "owed", callback.ends)]
+        try:
+            # What interrupts it comes before it, or is the listener's own.
+            result = at_once([*begins, (callback.call,)])
+            if isinstance(result, Awaitable):
+                yield Wait(until=state.ownership_view.now, awaited=result)
+        finally:
+            finish_callback(state)
+    return heard
+
+
+def finish_callback(state: ApplicationState) -> None:
+    if state.owed:
+        state.write([*state.owed, (setattr, state, "owed", ())])
+
+
+def completed(state: ApplicationState, event: Completion) -> list[Write]:
+    """The first of the completions is taken. A listener hears of it next; commits are taken while it runs."""
+    taken = (state.inbox.completions.popleft,)
+    if isinstance(event, Revoked):
+        return [taken, *state.lists.revoked(event.partitions)[1]]
+    owned = {tp: epoch for tp, epoch in event.partitions.items() if state.lists.holds(tp, epoch)}
+    ends = [*state.lists.revoked(owned)[1], (state.send, PartitionsRevoked(partitions=owned))]
+    if state.listener is None or not owned:
+        return [taken, *ends]
+    callback = Callback(
+        call=partial(state.listener.on_partitions_revoked, sorted(owned)),
+        begins=[(setattr, state, "in_revoke_listener", frozenset(owned))],
+        ends=[(setattr, state, "in_revoke_listener", frozenset()), *ends],
+    )
+    return [taken, (state.callbacks.append, callback)]

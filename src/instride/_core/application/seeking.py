@@ -1,0 +1,81 @@
+"""Where a partition goes on: seeks by the user, and the resets that only the application side may do.
+
+Laws
+1. A seek raises the seek number, so that what was finished before it reaches no later commit.
+2. A partition that is out of range is reset by a seek, once all that was fetched before was returned. The reset may
+   lead back, and only a higher seek number lets commits go back.
+3. What arrived and does not continue the buffer is fetched again from the buffer's end. What is buffered stays, and
+   no seek is needed.
+4. Where a log was cut behind the position no seek is needed: what comes next is fetched again.
+"""
+
+from __future__ import annotations
+
+from instride._core.application.calls import Write
+from instride._core.application.partition import OwnedPartition
+from instride._core.application.state import ApplicationState
+from instride._core.events import SetPosition
+
+__all__ = ["fetch_again", "reset_due", "restarted", "seek"]
+
+
+def seek(
+    state: ApplicationState,
+    owned: OwnedPartition,
+    offset: int,
+    leader_epoch: int = -1,
+    *,
+    reset_from: int | None = None,
+) -> None:
+    """offset: a number, EARLIEST or LATEST. reset_from: where it stood, in a reset by law 2."""
+    told = SetPosition(
+        partition=owned.partition,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number + 1,
+        fetch_number=owned.fetch_number + 1,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        reset_from=reset_from,
+    )
+    state.write([*owned.seeking(offset, leader_epoch), (state.send, told)])
+
+
+def reset_due(state: ApplicationState) -> None:
+    """Law 2, for every partition that is ready for it."""
+    for owned in state.lists.failing.those():
+        reset = owned.due_reset()
+        if reset is None:
+            continue
+        if owned.position is not None and owned.position <= reset:
+            state.write([*owned.restarting(), restarted(state, owned)])
+        else:
+            # The network side tells from where to where, once it knows.
+            seek(state, owned, reset, owned.reset_epoch, reset_from=owned.position)
+
+
+def fetch_again(state: ApplicationState, owned: OwnedPartition) -> list[Write]:
+    """Law 3. Whatever else is under way does not continue the buffer either."""
+    end = owned.fetch_end()
+    told = SetPosition(
+        partition=owned.partition,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        fetch_number=owned.fetch_number + 1,
+        offset=owned.origin if end is None else end,
+        leader_epoch=owned.end_epoch(),
+        keeps_buffer=True,
+    )
+    return [(setattr, owned, "fetch_number", owned.fetch_number + 1), (state.send, told)]
+
+
+def restarted(state: ApplicationState, owned: OwnedPartition) -> Write:
+    """Tells the network side, with `OwnedPartition.restarting`: fetch from the position, or where it is to be found."""
+    told = SetPosition(
+        partition=owned.partition,
+        epoch=owned.epoch,
+        seek_number=owned.seek_number,
+        fetch_number=owned.fetch_number + 1,
+        offset=owned.origin if owned.position is None else owned.position,
+        leader_epoch=owned.leader_epoch,
+    )
+    return (state.send, told)

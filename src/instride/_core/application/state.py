@@ -1,0 +1,125 @@
+"""Everything the application side knows, in one place, owned by whoever is inside a call of the consumer."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from instride._core.application.calls import Write, at_once
+from instride._core.application.fairness import Greedy, Proportional
+from instride._core.application.inbox import Inbox
+from instride._core.application.ownership_view import OwnershipView
+from instride._core.application.partition import OwnedPartition
+from instride._core.application.revoke_lists import RevokeLists
+from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted
+from instride._core.lease import Lease
+from instride._core.ownership import RebalanceProtocol
+from instride.commits import CommitEntry
+from instride.config import ConsumerConfig
+from instride.listeners import AsyncRebalanceListener
+from instride.records import OffsetAndMetadata, TopicPartition
+
+__all__ = ["ApplicationState", "Callback", "OnCommit"]
+
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """A call of the listener that is due. begins, ends: what is written before it and when it has ended."""
+
+    call: Callable[[], Awaitable[object] | None]
+    begins: Sequence[Write] = ()
+    ends: Sequence[Write] = ()
+
+
+class ApplicationState:
+    """Shared by the modules of this folder. Not thread-safe but for `queue`, which only ever gets appended to.
+
+    queue: background events, appended by the network side, popped here.
+    send: hands an application event to the network side; as an append of a deque it is interrupted nowhere.
+    wake: called after it, so that what was sent is taken soon.
+    on_commit: hears of every offset that was committed, when the answer is taken; may not raise.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        protocol: RebalanceProtocol,
+        queue: deque[BackgroundEvent],
+        send: Callable[[ApplicationEvent], None],
+        wake: Callable[[], None],
+        lease: Lease,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        self.config = config
+        self.on_commit = on_commit
+        self.queue = queue
+        self.send = send
+        self._wake = wake
+        self.lease = lease
+        self.ownership_view = OwnershipView()
+        self.lists = RevokeLists(protocol, self.ownership_view)
+        self.inbox = Inbox()
+        self.fairness = _fairness(config)
+        self.listener: AsyncRebalanceListener | None = None
+        # Calls of the listener that an event asked for and that have not begun, in order.
+        self.callbacks: deque[Callback] = deque()
+        # What is to be written once the call of the listener that is under way has ended, however it ends.
+        self.owed: Sequence[Write] = ()
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.assigned_by_hand = False
+        # Of the newest assignment that a poll has taken.
+        self.generation = -1
+        self.member_id = ""
+        # The number of the answer to a close, once the network side is told.
+        self.closing: int | None = None
+        self.answers: dict[int, CallCompleted] = {}
+        self.awaited: set[int] = set()
+        self.on_completion: dict[int, Callable[[CallCompleted], None]] = {}
+        self.in_revoke_listener: frozenset[TopicPartition] = frozenset()
+        self.next_auto_commit = 0.0
+        # The newest that was handed over by itself.
+        self.auto_committed: dict[TopicPartition, CommitEntry] = {}
+        # Whether this member commits at all (rule 18).
+        self.commits = config.enable_auto_commit
+        self._calls = 0
+
+    @property
+    def subscribed(self) -> bool:
+        """By topics, or by a pattern that may match nothing yet."""
+        return bool(self.topics) or self.pattern is not None
+
+    def post(self, event: ApplicationEvent) -> None:
+        self.send(event)
+        self._wake()
+
+    def write(self, writes: Iterable[Write]) -> None:
+        """All of it, or nothing where a signal's exception comes first (rule 13). `(state.send, event)` is one too."""
+        at_once(writes)
+        self.ownership_view.catch_up()
+        self._wake()
+
+    def change_settings(self, config: ConsumerConfig) -> None:
+        if config.fetch_fairness != self.config.fetch_fairness:
+            self.fairness = _fairness(config)
+        self.config = config
+
+    def next_call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def owned(self, partition: TopicPartition) -> OwnedPartition:
+        """The held partition. Raises ValueError where it is not assigned."""
+        owned = self.lists.owned.get(partition)
+        if owned is None:
+            raise ValueError(f"{partition} is not assigned to this consumer")
+        return owned
+
+
+def _fairness(config: ConsumerConfig) -> Greedy | Proportional:
+    return Greedy() if config.fetch_fairness == "greedy" else Proportional()

@@ -1,0 +1,68 @@
+"""What a subscription may be: topics by name, or a pattern that is matched against every topic of the cluster.
+
+Laws
+1. A wrong one raises before anything is changed.
+2. A pattern means the topics whose whole name it matches, as in Java; which these are is told by the network side.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from instride._core.application.state import ApplicationState
+from instride._core.events import Subscribe
+from instride.errors import ConfigError, IllegalStateError
+from instride.listeners import AsyncRebalanceListener
+
+__all__ = ["subscribe"]
+
+
+def subscribe(
+    state: ApplicationState,
+    topics: Iterable[str] | None,
+    pattern: str | re.Pattern[str] | None,
+    listener: AsyncRebalanceListener | None,
+) -> None:
+    """Raises TypeError, ValueError, ConfigError without a group_id, IllegalStateError after assign."""
+    if (topics is None) == (pattern is None):
+        raise TypeError('subscribe takes either topics, such as ["flights"], or pattern="flights-.*"')
+    names = frozenset() if topics is None else _checked_names(topics)
+    compiled = None if pattern is None else _compiled(pattern)
+    if state.config.group_id is None:
+        raise ConfigError("subscribe needs a group_id; without a group use assign")
+    if state.assigned_by_hand:
+        raise IllegalStateError("this consumer has partitions by assign; unsubscribe before subscribe")
+    if compiled is None or compiled != state.pattern:
+        state.topics = names
+    state.pattern = compiled
+    state.listener = listener
+    state.post(Subscribe(topics=names, pattern=compiled, listener=listener is not None))
+
+
+def _checked_names(topics: Iterable[str]) -> frozenset[str]:
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise TypeError(f'subscribe takes a list of topics, such as ["flights"], not {topics!r}')
+    names = tuple(topics)
+    if not names:
+        raise ValueError("subscribe needs at least one topic; unsubscribe leaves the group")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"subscribe: a topic's name is a text, not {name!r}; partitions are given to assign")
+        if not name:
+            raise ValueError("subscribe: a topic's name is empty")
+        if name.startswith("^"):
+            raise ValueError(f"{name!r} is no topic; a regular expression is given as subscribe(pattern=...)")
+    return frozenset(names)
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    if not isinstance(pattern, str | re.Pattern):
+        raise TypeError(f"subscribe: the pattern must be a text, or what re.compile made, not {pattern!r}")
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+    if not isinstance(compiled.pattern, str):
+        raise TypeError("the pattern must be a regular expression of text, not of bytes")
+    return compiled

@@ -1,0 +1,195 @@
+"""What an assignor is given and what it gives: the contract for ours and for the user's own. What all of ours share.
+
+Laws
+1. An assignor is pure arithmetic on the leader's side: equal input, equal output, on every machine.
+2. It assigns each partition of a topic to exactly one member that subscribes to the topic, or to none.
+3. Under the cooperative protocol it grants no partition that another member still owns (`withhold_transferring`).
+4. Topics that the cluster does not know have no partitions. Every member is in the result, perhaps with none.
+5. Static members come first, by instance id: they keep their place when a restart changes their member id. Dynamic
+   members follow, by member id.
+6. Racks (KIP-881): a member whose rack is unknown is near every partition. A partition whose racks are unknown is
+   near no other member. Racks matter where some member's rack has a replica, and not every partition has one in every
+   rack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from instride._core.ownership import RebalanceProtocol
+from instride.records import TopicPartition
+
+__all__ = [
+    "Assignment",
+    "Assignor",
+    "ClusterView",
+    "MemberSubscription",
+    "Racks",
+    "as_assignment",
+    "in_order",
+    "subscribers",
+    "topics_of",
+]
+
+Assignment = dict[str, tuple[TopicPartition, ...]]
+"""Member id -> its partitions, sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """What an assignor knows of the cluster.
+
+    partitions: topic -> number of partitions.
+    racks: of a partition's replicas, sorted; empty where no member says in which rack it runs.
+    """
+
+    partitions: Mapping[str, int]
+    racks: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions in order; none where the topic is unknown."""
+        return [TopicPartition(topic, number) for number in range(self.partitions.get(topic, 0))]
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return 0 <= partition.partition < self.partitions.get(partition.topic, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSubscription:
+    """What one member said of itself when it joined, decoded.
+
+    owned: what it lists as its own. Empty below version 1 of the metadata, and in the eager protocol.
+    generation: of which it owns them; -1 where unknown (below version 2).
+    rack: None where unknown.
+    userdata: the assignor's own bytes; None or empty where there are none.
+    """
+
+    member_id: str
+    topics: tuple[str, ...]
+    group_instance_id: str | None = None
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = -1
+    rack: str | None = None
+    userdata: bytes | None = None
+
+
+class Assignor(Protocol):
+    """A strategy of dealing out partitions. Used on the network thread only; it must not block.
+
+    An instance belongs to one consumer and may remember its own last assignment.
+    """
+
+    @property
+    def name(self) -> str:
+        """As the group's members know it, for instance "range"."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Of the userdata. Told to nobody; for the assignor's own use."""
+        ...
+
+    @property
+    def protocols(self) -> Collection[RebalanceProtocol]:
+        """The rebalance protocols under which its assignments are safe."""
+        ...
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        """Bytes for the leader, which will find them in our subscription.
+
+        Deterministic: the broker takes changed bytes for a changed member.
+
+        owned, generation: what we join with; generation is -1 where we are no member yet.
+        """
+        ...
+
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        """Deal out the partitions. Called where we lead the group."""
+        ...
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        """What this member was assigned, after each Sync."""
+        ...
+
+
+# -- members
+
+
+def in_order(members: Iterable[MemberSubscription]) -> list[MemberSubscription]:
+    return sorted(members, key=_rank)
+
+
+def _rank(member: MemberSubscription) -> tuple[bool, str]:
+    instance = member.group_instance_id
+    return (True, member.member_id) if instance is None else (False, instance)
+
+
+def topics_of(member: MemberSubscription, cluster: ClusterView) -> frozenset[str]:
+    """The topics of the subscription that have partitions."""
+    return frozenset(topic for topic in member.topics if cluster.partitions.get(topic, 0) > 0)
+
+
+def subscribers(members: Sequence[MemberSubscription], cluster: ClusterView) -> dict[str, list[MemberSubscription]]:
+    """Each subscribed topic that has partitions, by name, with its subscribers in the order of `members`."""
+    found: dict[str, list[MemberSubscription]] = {}
+    for member in members:
+        for topic in topics_of(member, cluster):
+            found.setdefault(topic, []).append(member)
+    return {topic: found[topic] for topic in sorted(found)}
+
+
+def as_assignment(parts: dict[str, list[TopicPartition]]) -> Assignment:
+    return {member_id: tuple(sorted(partitions)) for member_id, partitions in parts.items()}
+
+
+# -- racks
+
+
+class Racks:
+    """The racks of one group's members, and of the cluster's replicas."""
+
+    def __init__(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> None:
+        self._members = {member.member_id: member.rack for member in members}
+        self._replicas = cluster.racks
+
+    def near(self, member_id: str, partition: TopicPartition) -> bool:
+        """Law 6."""
+        rack = self._members.get(member_id)
+        return rack is None or rack in self._replicas.get(partition, ())
+
+    def of(self, partition: TopicPartition) -> tuple[str, ...]:
+        """Of its replicas; those of equal racks are near the same members."""
+        return self._replicas.get(partition, ())
+
+    def queues(self, free: Mapping[TopicPartition, None]) -> Callable[[str], Iterator[TopicPartition]]:
+        """Gives a member what is near it, in the order of `free`, without what is not in `free` any more when it comes.
+
+        What comes must be taken out of `free`: it does not come again to a member in the same rack.
+        """
+        of_rack: dict[str, list[TopicPartition]] = {}
+        for each in free:
+            for rack in self.of(each):
+                of_rack.setdefault(rack, []).append(each)
+        queues = {rack: iter(partitions) for rack, partitions in of_rack.items()}
+
+        def near(member_id: str) -> Iterator[TopicPartition]:
+            rack = self._members.get(member_id)
+            if rack is None:
+                return iter(free)
+            return (each for each in queues.get(rack, ()) if each in free)
+
+        return near
+
+    def matter(self, partitions: Collection[TopicPartition], members: Iterable[str]) -> bool:
+        """Law 6."""
+        of_members = {rack for member in members if (rack := self._members.get(member)) is not None}
+        if not of_members:
+            return False
+        of_each = [frozenset(self._replicas.get(each, ())) for each in partitions]
+        everywhere = frozenset().union(*of_each)
+        return bool(of_members & everywhere) and any(each != everywhere for each in of_each)

@@ -1,0 +1,110 @@
+"""`range`: each topic by itself is cut into pieces, one a subscriber.
+
+Laws
+1. Within a topic the pieces differ by at most one partition; the first members get the longer ones.
+2. Where racks do not matter the pieces are contiguous, and topics with equally many partitions and the same subscribers
+   are cut alike, so that equal numbers meet.
+3. Where racks matter (KIP-881) partitions go to members in their racks first, as far as law 1 allows. Of topics that
+   would be cut alike, equal numbers still meet: each goes to a member that is near it in all of them, or waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from instride._core.assignors.assignor import (
+    Assignment,
+    ClusterView,
+    MemberSubscription,
+    Racks,
+    as_assignment,
+    in_order,
+    subscribers,
+)
+from instride._core.ownership import RebalanceProtocol
+from instride.records import TopicPartition
+
+__all__ = ["RangeAssignor"]
+
+
+class RangeAssignor:
+    """Each topic in contiguous pieces, one for each of its subscribers."""
+
+    name: Final = "range"
+    version: Final = 0
+    protocols: Final = frozenset({RebalanceProtocol.EAGER})
+
+    def subscription_userdata(
+        self, topics: Collection[str], *, owned: Sequence[TopicPartition], generation: int
+    ) -> bytes | None:
+        return None
+
+    def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
+        group = in_order(members)
+        cuts = [
+            _Cut(cluster.of_topic(topic), [member.member_id for member in consumers])
+            for topic, consumers in subscribers(group, cluster).items()
+        ]
+        racks = Racks(cluster, group)
+        if any(racks.matter(cut.free, cut.given) for cut in cuts):
+            for alike in _alike(cuts):
+                _deal_near(alike, racks)
+        for cut in cuts:
+            cut.deal(lambda _member, free=cut.free: free)  # type: ignore[misc]  # bound now
+        parts: dict[str, list[TopicPartition]] = {member.member_id: [] for member in group}
+        for cut in cuts:
+            for member_id, given in cut.given.items():
+                parts[member_id] += given
+        return as_assignment(parts)
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        pass
+
+
+class _Cut:
+    """One topic, on the way to law 1. given: its subscribers in their order, with what they have of it."""
+
+    def __init__(self, partitions: list[TopicPartition], members: list[str]) -> None:
+        self._size, self._longer = divmod(len(partitions), len(members))
+        self.free = dict.fromkeys(partitions)
+        self.given: dict[str, list[TopicPartition]] = {member: [] for member in members}
+
+    def room(self, member: str) -> int:
+        return max(0, self._size + (self._longer > 0) - len(self.given[member]))
+
+    def give(self, member: str, partitions: Sequence[TopicPartition]) -> None:
+        given = self.given[member]
+        given += partitions
+        self._longer -= bool(partitions) and len(given) > self._size
+        for each in partitions:
+            del self.free[each]
+
+    def deal(self, queue: Callable[[str], Iterable[TopicPartition]]) -> None:
+        """queue: what of the free ones a member may have, in order."""
+        for member in self.given:
+            self.give(member, list(islice(queue(member), self.room(member))))
+
+
+def _alike(cuts: Iterable[_Cut]) -> Iterable[list[_Cut]]:
+    """Those with the same subscribers and equally many partitions, together."""
+    found: dict[tuple[tuple[str, ...], int], list[_Cut]] = {}
+    for cut in cuts:
+        found.setdefault((tuple(cut.given), len(cut.free)), []).append(cut)
+    return found.values()
+
+
+def _deal_near(alike: list[_Cut], racks: Racks) -> None:
+    """Law 3."""
+    first = alike[0]
+    if len(alike) == 1:
+        if racks.matter(first.free, first.given):
+            first.deal(racks.queues(first.free))
+        return
+    for equal in zip(*[list(cut.free) for cut in alike], strict=True):
+        for member in first.given:
+            if all(cut.room(member) and racks.near(member, each) for cut, each in zip(alike, equal, strict=True)):
+                for cut, each in zip(alike, equal, strict=True):
+                    cut.give(member, [each])
+                break

@@ -1,0 +1,493 @@
+"""What the two threads say to each other: every kind of event in either queue (seed 002).
+
+Laws
+1. Application events go down to the network machine, background events come up to the application machine.
+2. Each queue is first in, first out. No event is lost; those of one kind keep their order.
+3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
+4. An event with a `call` number is answered exactly once by `CallCompleted`, at its deadline at the latest; those that
+   come one directly after the other come as one event, `CallsCompleted`.
+5. Events are immutable; what they carry is not touched by the sender afterwards.
+6. `at` says when the network side knew of it, by the machine's clock. It is for telemetry only: nothing else reads it,
+   and two events that differ in it are equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from instride._wire.chunk import RecordChunk
+from instride.commits import CommitEntry
+from instride.config import ConsumerConfig
+from instride.errors import KafkaError
+from instride.records import TopicPartition
+from instride.telemetry import Blocker, TelemetryEvent
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "CallCompleted",
+    "CallsCompleted",
+    "ApplicationEvent",
+    "Assign",
+    "Assigned",
+    "BackgroundEvent",
+    "ChangeSettings",
+    "Close",
+    "Commit",
+    "BY_DURATION",
+    "COMMITTED",
+    "CommitsSettled",
+    "CompleteRevoke",
+    "Consumed",
+    "DeadlineMoved",
+    "DelayExplained",
+    "EnforceRebalance",
+    "Epochs",
+    "ErrorRaised",
+    "FetchCommitted",
+    "Fetched",
+    "FetchMetadata",
+    "FetchOffsets",
+    "Reassigned",
+    "LeaseRenewed",
+    "Lost",
+    "Noticed",
+    "PartitionFailed",
+    "PartitionRecovered",
+    "PartitionsAssigned",
+    "PartitionsRevoked",
+    "Pause",
+    "Polled",
+    "Positioned",
+    "Resume",
+    "RevocationRequested",
+    "Revoked",
+    "SetPosition",
+    "Subscribe",
+    "SubscriptionMatched",
+    "Unsubscribe",
+    "Wakeup",
+]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+COMMITTED: Final = -3
+BY_DURATION: Final = -100
+"""Positions that only the network side can find: the ends of the log, the group's committed offset, or what was written
+since the duration that auto_offset_reset names."""
+
+Epochs = Mapping[TopicPartition, int]
+"""Partitions, each with its assignment epoch."""
+
+
+# --- Application events: down, to the network machine --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscribe:
+    """Be a member of the group for these topics; replaces an earlier subscription. Needs the coordinator.
+
+    pattern: instead of topics, for those whose whole name matches; `SubscriptionMatched` tells which.
+    listener: whether a rebalance listener waits for on_partitions_revoked before a revoke completes.
+    """
+
+    topics: frozenset[str]
+    listener: bool = False
+    pattern: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsubscribe:
+    """Leave the group. The revokes of everything were completed before (rule 12). CallCompleted once it has left."""
+
+    call: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """Read these partitions without a group's membership; replaces an earlier assignment."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polled:
+    """The application called poll: max_poll_interval runs anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """Room for fetches: what left the buffer, per partition: (epoch, fetch_number, records, bytes)."""
+
+    partitions: Mapping[TopicPartition, tuple[int, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPosition:
+    """Fetch from here; what was fetched before is gone. offset: a number, EARLIEST, LATEST, BY_DURATION or COMMITTED.
+
+    seek_number rises with each seek; fetch_number with each of these events. What was fetched under an older
+    fetch_number is dropped.
+    reset_from: where the application stood, if this is a reset and not a seek of the user's.
+    keeps_buffer: what arrived did not continue the buffer, and `offset` is the buffer's end: what is buffered stays.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    seek_number: int
+    fetch_number: int
+    offset: int
+    leader_epoch: int = -1
+    keeps_buffer: bool = False
+    reset_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Send no fetch of it. A fetch or a look-up that is in flight is not void: what it brings is kept."""
+
+    partition: TopicPartition
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    partition: TopicPartition
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Commit these offsets. Needs the coordinator.
+
+    carry_over: hold it while the group's rebalance refuses it, and send it with the new generation; else the
+        answer is `RebalanceInProgressError` at once.
+    by_hand: a user named these offsets: what would take the group back is an error of the whole commit.
+    allow_rewind: they may lie behind what the group has.
+    dropped: what the application side did not hand over, and why: for the answer.
+    starts: where partitions began: sent only where nothing else of the assignment was or is to be committed.
+    The answer's result is a `CommitResult`.
+    """
+
+    call: int
+    deadline: float
+    entries: Mapping[TopicPartition, CommitEntry]
+    carry_over: bool = True
+    by_hand: bool = False
+    allow_rewind: bool = False
+    dropped: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+    starts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchCommitted:
+    """Ask for committed offsets. Answer: dict of partition to OffsetAndMetadata or None."""
+
+    call: int
+    deadline: float
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsets:
+    """Ask for offsets by timestamp (ms, EARLIEST or LATEST). Answer: dict of partition to OffsetAndTimestamp; its
+    offset is -1 where no record is as late as that."""
+
+    call: int
+    deadline: float
+    timestamps: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchMetadata:
+    """Ask for topics and their partitions. Answer: dict of topic to tuple of PartitionInfo; a topic that does not
+    exist is not in it.
+
+    topics: None for all of the cluster, internal ones where `internal` is True.
+    """
+
+    call: int
+    deadline: float
+    topics: tuple[str, ...] | None
+    internal: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteRevoke:
+    """The step of the lists: let go of these once their commits are answered (and the listener has run).
+
+    leaving: unsubscribe or close follows, so the group is told by that alone.
+    """
+
+    partitions: Epochs
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayExplained:
+    """What these delays wait for, so that the network side can name it when one takes long. Changes nothing."""
+
+    partitions: Epochs
+    blockers: Mapping[TopicPartition, Blocker]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsRevoked:
+    """T's answer to REVOKE_PARTITIONS: the listener has run; the assignment may shrink."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAssigned:
+    """T's answer to ASSIGN_PARTITIONS: the application has taken the assignment of this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSettings:
+    """The settings from now on. They differ only in what may be changed while running."""
+
+    config: ConsumerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnforceRebalance:
+    """Join again, though nothing asks for it. reason: told to the group (KIP-800)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """Send what was handed over, leave the group, stop. CallCompleted last.
+
+    leave: None: as is usual, so a dynamic member leaves and a static one does not (KIP-345, KIP-1092).
+    """
+
+    call: int
+    deadline: float
+    leave: bool | None = None
+
+
+ApplicationEvent = (
+    Subscribe
+    | Unsubscribe
+    | Assign
+    | Polled
+    | Consumed
+    | SetPosition
+    | Pause
+    | Resume
+    | Commit
+    | FetchCommitted
+    | FetchOffsets
+    | FetchMetadata
+    | CompleteRevoke
+    | DelayExplained
+    | PartitionsRevoked
+    | PartitionsAssigned
+    | ChangeSettings
+    | EnforceRebalance
+    | Close
+)
+
+
+# --- Background events: up, to the application machine --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRaised:
+    """An error that the next poll raises."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wakeup:
+    """Consumer.wakeup() was called by some thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionMatched:
+    """The topics that the subscription's pattern means now."""
+
+    pattern: re.Pattern[str]
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationRequested:
+    """The group asks for these back. deadline: by the machine's clock; after it they are lost."""
+
+    partitions: Epochs
+    deadline: float
+    at: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineMoved:
+    partitions: Epochs
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassigned:
+    """The group assigns these again while their revoke is pending; same epoch (rule 8)."""
+
+    partitions: Epochs
+    at: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    partitions: Epochs
+    at: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRenewed:
+    """The lease had ended and holds again: a poll that waits may return what is buffered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """New partitions of this generation, each in a new epoch. May be empty (C: the listener hears of it)."""
+
+    generation: int
+    partitions: Epochs
+    member_id: str = ""
+    at: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitsSettled:
+    """Every commit of these completing partitions is answered: the listener may run."""
+
+    partitions: Epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """The assignment has shrunk by these."""
+
+    partitions: Epochs
+    at: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """Something for telemetry that the network side saw."""
+
+    event: TelemetryEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positioned:
+    """Where a partition begins: its committed offset, or where the reset policy says.
+
+    reset: the group has no committed offset, and auto_offset_reset found this one: the latest, or by duration.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    seek_number: int
+    offset: int
+    leader_epoch: int = -1
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Records, or none where only the position moves (control and aborted batches). next_offset: after them.
+
+    start: the offset at which the fetch was made: the log has nothing to return between it and the first record.
+    high_watermark: the end that the isolation level lets us read, -1 where unknown.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+    start: int
+    chunk: RecordChunk | None
+    next_offset: int
+    high_watermark: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFailed:
+    """A partition has failed; the error is raised once the records before it were returned.
+
+    tried_again: the network side tries it again by itself, with a growing back-off. It says `PartitionFailed` once more
+        each time that fails, and `PartitionRecovered` when it succeeds. Else only a seek or a new assignment helps.
+
+    reset: where to go on if auto_offset_reset says so: EARLIEST, LATEST, BY_DURATION, or the offset (with its
+        leader_epoch) at which a log was cut. Then nothing is raised, and the application side seeks: only it raises
+        the seek number, without which no later commit could go back.
+    void_from: what is buffered from this offset on is not in the log any more, and is not returned.
+    """
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+    error: Exception
+    reset: int | None = None
+    leader_epoch: int = -1
+    void_from: int | None = None
+    tried_again: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecovered:
+    """A partition that had failed goes on: what failed has succeeded. After a seek nothing is said."""
+
+    partition: TopicPartition
+    epoch: int
+    fetch_number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCompleted:
+    """The answer to the application event with this call number: a result, or an error.
+
+    committed: of a commit: what became of each partition; None where it was committed as it stands.
+    """
+
+    call: int
+    result: Any = None
+    error: Exception | None = None
+    committed: Mapping[TopicPartition, KafkaError | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsCompleted:
+    """The answers to several calls, in their order: the end of a commit outage has one for each commit that waited."""
+
+    calls: tuple[CallCompleted, ...]
+
+
+BackgroundEvent = (
+    ErrorRaised
+    | Wakeup
+    | SubscriptionMatched
+    | RevocationRequested
+    | DeadlineMoved
+    | Reassigned
+    | Lost
+    | LeaseRenewed
+    | Assigned
+    | CommitsSettled
+    | Revoked
+    | Noticed
+    | Positioned
+    | Fetched
+    | PartitionFailed
+    | PartitionRecovered
+    | CallCompleted
+    | CallsCompleted
+)

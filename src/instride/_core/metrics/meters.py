@@ -1,0 +1,276 @@
+"""What is measured, where it happens: by the network machine's connections, and by the application machine's polls.
+
+Laws of the meters
+1. Each meter has one writer, the thread of its machine. Any thread may read.
+2. One record for a request, a poll or a rebalance; never one for a record of a topic.
+3. A meter observes and decides nothing.
+
+Laws of a statistic (`Stat`): sums, averages, greatest values and rates over the last half minute to minute, as Java's
+S1. One writer. Any thread may read at any time: what is read is one tuple, which is replaced as a whole.
+S2. Nothing is kept for a single value: to record costs one tuple, however many there are.
+S3. Values older than two windows count no more. Without values an average and a greatest value are NaN.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from instride._wire import api
+from instride.errors import AuthenticationError
+from instride.records import TopicPartition
+from instride.telemetry import HandedOver, OwnershipChange, PositionReset, RebalanceEnded, RebalanceOutcome
+
+__all__ = ["ApplicationMeter", "NOTHING", "NetworkMeter", "Stat", "TopicMeter", "WINDOW"]
+
+
+WINDOW: Final = 30.0
+"""Seconds. A statistic speaks of the present window and the one before, as with Java's default settings."""
+
+NOTHING: Final = float("nan")
+
+
+class _State(NamedTuple):
+    """number, total: of everything. Then of the present window, and of the one before."""
+
+    number: int
+    total: float
+    start: float
+    recent: int
+    sum: float
+    most: float
+    start_before: float
+    recent_before: int
+    sum_before: float
+    most_before: float
+
+
+_LOW: Final = float("-inf")
+
+
+class Stat:
+    """A value that is recorded now and then. Times are in seconds of one clock that is never set back."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self) -> None:
+        self._state: _State | None = None
+
+    def record(self, value: float, now: float, *, times: int = 1) -> None:
+        """times: so many values, whose sum (and greatest) is `value`."""
+        number, total, start, recent, some, most, *before = self._rolled(now)
+        most = value if value > most else most
+        # Without the function in Python that a named tuple's constructor is: each poll records six values.
+        self._state = tuple.__new__(
+            _State, (number + times, total + value, start, recent + times, some + value, most, *before)
+        )
+
+    def _rolled(self, now: float) -> _State:
+        state = self._state
+        if state is None:
+            return _State(0, 0.0, now, 0, 0.0, _LOW, now, 0, 0.0, _LOW)
+        if now - state.start < WINDOW:
+            return state
+        if now - state.start < 2 * WINDOW:
+            kept = (state.start, state.recent, state.sum, state.most)
+            return _State(state.number, state.total, state.start + WINDOW, 0, 0.0, _LOW, *kept)
+        return _State(state.number, state.total, now, 0, 0.0, _LOW, now, 0, 0.0, _LOW)
+
+    @property
+    def number(self) -> int:
+        """How many values there were."""
+        return 0 if self._state is None else self._state.number
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return 0.0 if self._state is None else self._state.total
+
+    def average(self, now: float) -> float:
+        state = self._rolled(now)
+        count = state.recent + state.recent_before
+        return (state.sum + state.sum_before) / count if count else NOTHING
+
+    def most(self, now: float) -> float:
+        state = self._rolled(now)
+        most = max(state.most, state.most_before)
+        return most if state.recent + state.recent_before else NOTHING
+
+    def rate(self, now: float) -> float:
+        """Sum of the values in a second."""
+        state = self._rolled(now)
+        return (state.sum + state.sum_before) / _elapsed(state, now)
+
+    def frequency(self, now: float) -> float:
+        """Number of the values in a second."""
+        state = self._rolled(now)
+        return (state.recent + state.recent_before) / _elapsed(state, now)
+
+
+def _elapsed(state: _State, now: float) -> float:
+    """A window at least, so that the first values make no absurd rate (as Java)."""
+    return max(now - state.start_before, WINDOW)
+
+
+_KINDS: Final[dict[type, str]] = {
+    api.JoinGroup: "join",
+    api.SyncGroup: "sync",
+    api.Heartbeat: "heartbeat",
+    api.OffsetCommit: "commit",
+    api.Fetch: "fetch",
+}
+
+
+class NetworkMeter:
+    """Requests, connections and rebalances. `latency`, `by_kind` and `throttled` are in milliseconds.
+
+    resets: of positions; each value is how many offsets it skipped.
+    replicas: of those partitions that are read from a follower, the follower's node.
+    released_at, first_fetch_at: seconds since 1970, of partitions that were ours or are.
+    """
+
+    def __init__(self) -> None:
+        self.opened = Stat()
+        self.closed = Stat()
+        self.refused = Stat()
+        self.sent = Stat()
+        self.latency = Stat()
+        self.by_kind: Mapping[str, Stat] = {kind: Stat() for kind in _KINDS.values()}
+        self.fetch_bytes = Stat()
+        self.fetch_records = Stat()
+        self.throttled = Stat()
+        self.resets = Stat()
+        self.replicas: dict[TopicPartition, int] = {}
+        self.released_at: dict[TopicPartition, float] = {}
+        self.first_fetch_at: dict[TopicPartition, float] = {}
+        self.rebalances = Stat()
+        self.failed_rebalances = Stat()
+        self.last_heartbeat = float("-inf")
+        self.last_rebalance = float("-inf")
+
+    def connection_opened(self, now: float) -> None:
+        self.opened.record(1, now)
+
+    def connection_closed(self, now: float, error: Exception | None, *, ready: bool) -> None:
+        """ready: it had been opened."""
+        if ready:
+            self.closed.record(1, now)
+        if isinstance(error, AuthenticationError):
+            self.refused.record(1, now)
+
+    def request_sent(self, request: api.Request, now: float) -> None:
+        self.sent.record(1, now)
+        if isinstance(request, api.Heartbeat):
+            self.last_heartbeat = now
+
+    def response_received(
+        self, request: api.Request, response: api.Response | Exception, sent_at: float, now: float
+    ) -> None:
+        if isinstance(response, Exception):
+            return
+        took = (now - sent_at) * 1000
+        self.latency.record(took, now)
+        kind = _KINDS.get(type(request))
+        if kind is not None:
+            self.by_kind[kind].record(took, now)
+        if isinstance(response, api.FetchResponse):
+            self._fetched(response, now)
+
+    def _fetched(self, response: api.FetchResponse, now: float) -> None:
+        self.throttled.record(response.throttle_time * 1000, now)
+        chunks = [each.chunk for each in response.partitions.values() if each.chunk is not None]
+        if chunks:
+            self.decoded(sum(len(chunk) for chunk in chunks), sum(chunk.nbytes for chunk in chunks), now)
+
+    def decoded(self, records: int, nbytes: int, now: float) -> None:
+        """All that came with one response."""
+        self.fetch_bytes.record(nbytes, now)
+        self.fetch_records.record(records, now)
+
+    def read_from(self, partition: TopicPartition, follower: int | None) -> None:
+        """Which node has just answered for it; None: its leader."""
+        if follower is None:
+            self.replicas.pop(partition, None)
+        else:
+            self.replicas[partition] = follower
+
+    # Written in place, so that thousands of partitions cost no copy each: another thread copies them before it walks.
+
+    def released(self, partition: TopicPartition, wall_clock: float) -> None:
+        self.released_at[partition] = wall_clock
+
+    def fetch_began(self, partition: TopicPartition, wall_clock: float) -> None:
+        self.first_fetch_at[partition] = wall_clock
+
+    def reset(self, event: PositionReset) -> None:
+        self.resets.record(max(0, event.count), event.at)
+
+    def rebalanced(self, event: RebalanceEnded) -> None:
+        if event.outcome is RebalanceOutcome.FAILED:
+            self.failed_rebalances.record(1, event.at)
+        else:
+            self.rebalances.record(event.seconds * 1000, event.at)
+            self.last_rebalance = event.at
+
+
+class TopicMeter:
+    """What polls returned of a topic."""
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        self.records = Stat()
+        self.bytes = Stat()
+
+
+class ApplicationMeter:
+    """Polls, blocking commits, records that were returned, hand-overs. Times: ms if not said else."""
+
+    def __init__(self) -> None:
+        self.between_polls = Stat()
+        self.idle_ratio = Stat()
+        self.last_poll = float("-inf")
+        self.commit_seconds = 0.0
+        self.committed_seconds = 0.0
+        self.all = TopicMeter()
+        self.topics: dict[str, TopicMeter] = {}
+        self.lag = Stat()
+        self.handed_over = Stat()
+        self.lost = Stat()
+        self.abandoned = Stat()
+        self._last_end = float("-inf")
+
+    def poll_began(self, now: float) -> None:
+        if self.last_poll > float("-inf"):
+            self.between_polls.record((now - self.last_poll) * 1000, now)
+        self.last_poll = now
+
+    def poll_ended(self, now: float) -> None:
+        whole = now - self._last_end
+        if 0 < whole < float("inf"):
+            self.idle_ratio.record((now - self.last_poll) / whole, now)
+        self._last_end = now
+
+    def returned(self, taken: Mapping[TopicPartition, tuple[int, int]], now: float) -> None:
+        """taken: (records, bytes) of each partition."""
+        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for tp, (records, nbytes) in taken.items():
+            sums[tp.topic][0] += records
+            sums[tp.topic][1] += nbytes
+        for topic, (records, nbytes) in sums.items():
+            meter = self.topics.get(topic)
+            if meter is None:
+                meter = TopicMeter()
+                self.topics = {**self.topics, topic: meter}  # replaced, since another thread may be reading it
+            for each in (meter, self.all):
+                each.records.record(records, now)
+                each.bytes.record(nbytes, now)
+
+    def handed(self, event: HandedOver) -> None:
+        if event.how is OwnershipChange.LOST:
+            self.lost.record(1, event.at)
+        else:
+            self.handed_over.record(event.seconds * 1000, event.at)
+        if event.abandoned:
+            self.abandoned.record(event.abandoned, event.at)

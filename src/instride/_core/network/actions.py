@@ -1,0 +1,88 @@
+"""What the network machine wants done: the only things that its shell has to do.
+
+Laws
+1. Actions are done in the order given.
+2. Each `Transmit` is answered once: `answered` or `failed` with its request id, or `closed` for its connection.
+3. A connection is told of once: `opened` or `closed` after `OpenConnection`; `closed` at most once after that.
+   After `CloseConnection` the shell says nothing more of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from instride._core.events import BackgroundEvent
+from instride._wire.api import Request
+
+__all__ = ["Action", "CloseConnection", "ConnectionKey", "Deliver", "Log", "OpenConnection", "Role", "Stop", "Transmit"]
+
+
+class Role(Enum):
+    """Why there is a connection. The broker serves a connection's requests in order, so what may wait long has one of
+    its own: Join and Sync (a commit behind a pending JoinGroup would come too late, docs/protocol-facts.md), and the
+    fetches of partitions that are read to their end.
+    """
+
+    BOOTSTRAP = "bootstrap"
+    DATA = "data"
+    TAIL = "tail"
+    COORDINATOR = "coordinator"
+    JOIN = "join"
+
+
+class ConnectionKey(NamedTuple):
+    """node_id: the broker's, or the place in bootstrap_servers."""
+
+    role: Role
+    node_id: int
+
+    def __str__(self) -> str:
+        return f"{self.role.value} connection to node {self.node_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenConnection:
+    key: ConnectionKey
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseConnection:
+    """abort: what was sent and has not arrived is not to arrive any more. It would come after what is sent next, on
+    another connection: an older commit would take a newer one back."""
+
+    key: ConnectionKey
+    abort: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transmit:
+    key: ConnectionKey
+    request_id: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """Append the event to the application's queue and wake it."""
+
+    event: BackgroundEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """level: as in `logging`. The core logs nothing itself."""
+
+    level: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Everything is done; the network thread may end."""
+
+
+Action = OpenConnection | CloseConnection | Transmit | Deliver | Log | Stop

@@ -1,0 +1,518 @@
+"""The network side's partitions: each one that is assigned, in its epoch, and the table of them all.
+
+Laws of one partition (`AssignedPartition`)
+1. `offset` is where to fetch next; it is known in the phase FETCHING only.
+2. What was requested under an older fetch_number (a seek, a reassignment, a refusal came between), or of a topic that
+   was deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
+3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really in memory of
+   it: a piece that was decoded keeps all of its memory until its last record is consumed.
+4. `undecoded` is what came from `offset` on and waits for capacity to be decoded; what ends a fetch number drops it.
+5. Each attribute that is set puts the partition into `changed`: so the parts of the machine look at what has changed,
+   and at nothing else.
+6. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
+   until it succeeds; one whose error no time mends (`trouble` is None) waits for a seek.
+
+Laws of the table (`AssignedPartitions`)
+T1. A turn costs by what has changed: no part of the machine walks over all partitions in each turn. The next question
+    to the table counts what is in `changed`.
+T2. A partition without demand has no share of the buffer: it is at its end, and nothing of it is buffered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+from uuid import UUID
+
+from instride._core.events import COMMITTED, EARLIEST, SetPosition
+from instride._core.network.connections import Backoff
+from instride._core.ownership import Ownership
+from instride._wire.api import NO_TOPIC_ID
+from instride._wire.chunk import UndecodedRecords
+from instride.records import TopicPartition
+from instride.telemetry import ResetCause
+
+__all__ = ["Arrival", "AssignedPartition", "AssignedPartitions", "Kept", "Phase", "Undecoded", "keep"]
+
+# Sets an attribute without a note in `changed` (law 5).
+_set = object.__setattr__
+
+
+class Phase(Enum):
+    """How far it is on the way to its records."""
+
+    FIND_COMMITTED = "its committed offset is requested"
+    FIND_OFFSET = "an end of its log is requested"
+    VERIFY_RANGE = "its leader calls the next offset out of range: do the ends of its log say so, too"
+    VALIDATE = "its leader has changed: is the next offset still one of the log"
+    FETCHING = "its next offset is known"
+    FAILED = "it has failed: it waits for its next try, or for a seek"
+
+    __hash__ = object.__hash__  # each is one object; Enum's own is a function in Python
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """A piece that was delivered: how many of its records are not consumed, and the memory that it keeps till then."""
+
+    records: int
+    nbytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Arrival:
+    """One response, for the meters: what was decoded of it, and of how many partitions something is left."""
+
+    records: int = 0
+    nbytes: int = 0
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecoded:
+    records: UndecodedRecords
+    arrival: Arrival
+
+
+class AssignedPartition:
+    """Not thread-safe: the network machine owns it."""
+
+    changed: dict[AssignedPartition, None]
+    partition: TopicPartition
+    epoch: int
+    backoff: Backoff
+    # Between two looks whether its offset is out of range. Only records that arrive end its growth.
+    doubt: Backoff
+    # Ownership
+    state: Ownership
+    deadline: float
+    # How long after its deadline commits of it are waited for.
+    grace: float
+    settled_told: bool
+    listener_done: bool
+    # Position
+    phase: Phase
+    failed_in: Phase
+    trouble: Backoff | None
+    alone: bool
+    asking: bool
+    timestamp: int
+    offset: int
+    leader_epoch: int
+    seek_number: int
+    fetch_number: int
+    reset_number: int
+    corrupt_at: int
+    known_end: int
+    # What its last fetch met; empty where that was answered well. For telemetry.
+    fetch_error: str
+    # Why it is to be reset, and from where: until the new position is known.
+    reset_cause: ResetCause
+    reset_from: int | None
+    # Where to fetch instead of the leader (KIP-392): a node, and until when.
+    replica: tuple[int, float] | None
+    # The metadata's version in which leader and topic were last compared, and the leader epoch it is valid under.
+    checked: int
+    validated: int
+    # Which topic it is, how often that has changed, and up to which seek number offsets are of an older one.
+    topic_id: UUID
+    topic_number: int
+    stale_seek_number: int
+    # Buffer
+    paused: bool
+    records: int
+    nbytes: int
+    kept: list[Kept]
+    kept_bytes: int
+    undecoded: Undecoded | None
+
+    __slots__ = (
+        "alone",
+        "asking",
+        "backoff",
+        "changed",
+        "checked",
+        "corrupt_at",
+        "deadline",
+        "doubt",
+        "epoch",
+        "failed_in",
+        "fetch_error",
+        "fetch_number",
+        "grace",
+        "kept",
+        "kept_bytes",
+        "known_end",
+        "leader_epoch",
+        "listener_done",
+        "nbytes",
+        "offset",
+        "partition",
+        "paused",
+        "phase",
+        "records",
+        "replica",
+        "reset_cause",
+        "reset_from",
+        "reset_number",
+        "seek_number",
+        "settled_told",
+        "stale_seek_number",
+        "state",
+        "timestamp",
+        "topic_id",
+        "topic_number",
+        "trouble",
+        "undecoded",
+        "validated",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        backoff: Backoff,
+        doubt: Backoff,
+        changed: dict[AssignedPartition, None] | None = None,
+    ) -> None:
+        """changed: of the table that it will be in."""
+        own = {"partition": partition, "epoch": epoch, "backoff": backoff, "doubt": doubt, "kept": []}
+        _set(self, "changed", {} if changed is None else changed)
+        for name, value in (*_AT_FIRST, *own.items()):
+            _set(self, name, value)  # one note of all of it is enough
+        self.changed[self] = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Law 5."""
+        _set(self, name, value)
+        self.changed[self] = None
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether a fetch of it may be sent."""
+        return self.awaits_records and not self.paused
+
+    @property
+    def awaits_records(self) -> bool:
+        """Whether what a fetch brings is to be taken."""
+        return self.phase is Phase.FETCHING and self.state is Ownership.OWNED and not self.asking
+
+    @property
+    def lagging(self) -> bool:
+        """Whether there are records to fetch, as far as is known: a broker answers at once."""
+        return self.offset < self.known_end
+
+    @property
+    def fence(self) -> tuple[int, int, int]:
+        """What an answer must still agree with: (epoch, fetch_number, topic_number)."""
+        return self.epoch, self.fetch_number, self.topic_number
+
+    def set_position(self, event: SetPosition) -> None:
+        self.seek_number, self.fetch_number = event.seek_number, event.fetch_number
+        self.asking = False
+        self.undecoded = None
+        self.leader_epoch = event.leader_epoch
+        self.reset_from = event.reset_from
+        if not event.keeps_buffer:
+            self.reset_number = event.fetch_number
+            self.records = self.nbytes = 0
+            self.kept.clear()
+            self.kept_bytes = 0
+        self.corrupt_at = -1
+        self.backoff.succeeded()
+        self.trouble = None
+        if event.offset >= 0:
+            self._at(event.offset, event.leader_epoch)
+        elif event.offset == COMMITTED:
+            self.phase = Phase.FIND_COMMITTED
+        else:
+            self.find_offset(event.offset)
+
+    def fail(self, now: float, trouble: Backoff | None) -> None:
+        """trouble: how long to wait for the next try, and the one after it; None: there is none."""
+        self.failed_in, self.phase = self.phase, Phase.FAILED
+        self.trouble = trouble
+        if trouble is not None:
+            trouble.failed(now)
+
+    def try_again(self) -> None:
+        """Law 6. The trouble is over when that succeeds, and not before."""
+        self.phase, self.asking = self.failed_in, False
+
+    def find_offset(self, timestamp: int) -> None:
+        """timestamp: EARLIEST, LATEST or BY_DURATION."""
+        self.phase, self.timestamp = Phase.FIND_OFFSET, timestamp
+
+    def in_range(self, end: int) -> None:
+        """The log reaches to `end`, and has the next offset. The leader may have changed meanwhile."""
+        self.phase, self.known_end, self.checked = Phase.FETCHING, end, -1
+
+    def other_topic(self) -> None:
+        """The topic of this name is another one now: what is known of the log is void."""
+        self.topic_number += 1
+        self.stale_seek_number = self.seek_number
+        self.leader_epoch = self.validated = self.known_end = self.corrupt_at = -1
+        self.asking = False
+        self.undecoded = None
+
+    def _at(self, offset: int, leader_epoch: int) -> None:
+        """To be checked against the leader before it is fetched."""
+        self.phase, self.offset, self.leader_epoch = Phase.FETCHING, offset, leader_epoch
+        self.checked = self.validated = self.known_end = -1
+
+    def found(self, offset: int, leader_epoch: int) -> None:
+        self._at(offset, leader_epoch)
+        self.backoff.succeeded()
+
+    def consumed(self, fetch_number: int, records: int, nbytes: int) -> None:
+        if fetch_number >= self.reset_number:
+            self.records = max(0, self.records - records)
+            self.nbytes = max(0, self.nbytes - nbytes)
+            self._release(records)
+
+    def delivered(self, records: int, nbytes: int, kept: int) -> None:
+        self.records += records
+        self.nbytes += nbytes
+        self.kept_bytes += kept
+        self.kept.append(Kept(records=records, nbytes=kept))
+
+    def _release(self, records: int) -> None:
+        done = nbytes = 0
+        for piece in self.kept:
+            if piece.records > records:
+                piece.records -= records
+                break
+            records, nbytes, done = records - piece.records, nbytes + piece.nbytes, done + 1
+        del self.kept[:done]
+        self.kept_bytes -= nbytes
+
+
+_AT_FIRST: tuple[tuple[str, object], ...] = (
+    ("state", Ownership.OWNED),
+    ("deadline", float("inf")),
+    ("grace", 0.0),
+    ("settled_told", False),
+    ("listener_done", False),
+    ("phase", Phase.FIND_COMMITTED),
+    ("failed_in", Phase.FIND_COMMITTED),
+    ("trouble", None),
+    ("alone", False),
+    ("asking", False),
+    ("timestamp", EARLIEST),
+    ("offset", -1),
+    ("leader_epoch", -1),
+    ("seek_number", 0),
+    ("fetch_number", 0),
+    ("reset_number", 0),
+    ("corrupt_at", -1),
+    ("known_end", -1),
+    ("fetch_error", "no fetch of it has had a response yet"),
+    ("reset_cause", ResetCause.OUT_OF_RANGE),
+    ("reset_from", None),
+    ("replica", None),
+    ("checked", -1),
+    ("validated", -1),
+    ("topic_id", NO_TOPIC_ID),
+    ("topic_number", 0),
+    ("stale_seek_number", -1),
+    ("paused", False),
+    ("records", 0),
+    ("nbytes", 0),
+    ("kept_bytes", 0),
+    ("undecoded", None),
+)
+"""What a partition is like when it is assigned. Set without `__setattr__`, which would note each of them."""
+
+
+# However few have demand, so many share the buffer, if so many are assigned: one that fills up leaves some to others.
+_SHARERS = 16
+
+_Group = dict[AssignedPartition, None]
+K = TypeVar("K")
+
+
+# What was counted of one partition: phase, pending, unchecked, undecoded, demand, owned, flows (a poll may take what is
+# buffered of it), kept bytes, records. A plain tuple: one is made for each partition that changed, in every turn.
+_Standing = tuple[Phase | None, bool, bool, bool, bool, bool, bool, int, int]
+
+
+class _Shared(dict[_Standing, _Standing]):
+    """One object for all that are alike."""
+
+    def __missing__(self, standing: _Standing) -> _Standing:
+        self[standing] = standing
+        return standing
+
+
+class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
+    """Not thread-safe: the assignment owns it. Changed by `add`, `remove` and `clear` alone; whoever asks may not
+    change it, nor a partition, while it goes over what it got as an iterator.
+
+    changed: to be taken note of; every partition of this table shares it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: _Group = {}
+        self._changed_for_fetches: _Group = {}
+        self._counted: dict[AssignedPartition, _Standing] = {}
+        # Of those that hold no record: they are of few kinds, and thousands share one of each.
+        self._idle = _Shared()
+        self._of_phase: dict[Phase, _Group] = {each: {} for each in Phase}
+        self._pending: _Group = {}
+        self._unchecked: _Group = {}
+        self._undecoded: _Group = {}
+        self._demand = self._owned = 0
+        self._kept = self._flowing_kept = self._flowing_records = 0
+        self._of_topic: dict[str, int] = {}
+        self._topics: frozenset[str] = frozenset()
+
+    def add(self, assigned: AssignedPartition) -> None:
+        self[assigned.partition] = assigned
+        self.changed[assigned] = None
+        topic = assigned.partition.topic
+        if topic not in self._of_topic:
+            self._topics |= {topic}
+        self._of_topic[topic] = self._of_topic.get(topic, 0) + 1
+
+    def remove(self, partition: TopicPartition) -> AssignedPartition:
+        assigned = self.pop(partition)
+        self.changed[assigned] = None
+        topic = partition.topic
+        self._of_topic[topic] -= 1
+        if not self._of_topic[topic]:
+            del self._of_topic[topic]
+            self._topics -= {topic}
+        return assigned
+
+    def clear(self) -> None:
+        for partition in list(self):
+            self.remove(partition)
+
+    # -- what is asked
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return self._topics
+
+    def in_phase(self, phase: Phase) -> list[AssignedPartition]:
+        self._take_note()
+        return list(self._of_phase[phase])
+
+    def pending(self) -> list[AssignedPartition]:
+        """Those that are not simply owned: their revocation was requested, or completes."""
+        self._take_note()
+        return list(self._pending)
+
+    def unchecked(self) -> list[AssignedPartition]:
+        """Those that no metadata was compared with since their position is known."""
+        self._take_note()
+        return list(self._unchecked)
+
+    def undecoded(self) -> list[AssignedPartition]:
+        """Of which something came that is not decoded."""
+        self._take_note()
+        return list(self._undecoded)
+
+    def changed_for_fetches(self) -> Iterator[AssignedPartition]:
+        """What has changed since this was asked last, those that are held no more included."""
+        self._take_note()
+        changed, self._changed_for_fetches = self._changed_for_fetches, {}
+        return iter(changed)
+
+    @property
+    def sharers(self) -> int:
+        """How many partitions share the buffer (T2); one at least."""
+        self._take_note()
+        return max(1, self._demand, min(self._owned, _SHARERS))
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that decoded records keep."""
+        self._take_note()
+        return self._kept
+
+    @property
+    def flowing_kept_bytes(self) -> int:
+        """The same, of records that a poll may take."""
+        self._take_note()
+        return self._flowing_kept
+
+    @property
+    def flowing_records(self) -> int:
+        """How many records are buffered that a poll may take."""
+        self._take_note()
+        return self._flowing_records
+
+    # -- inside
+
+    def _take_note(self) -> None:
+        """T1."""
+        if not self.changed:
+            return
+        changed = list(self.changed)
+        self.changed.clear()
+        for assigned in changed:
+            self._changed_for_fetches[assigned] = None
+            before = self._counted.pop(assigned, _NOTHING)
+            after = _NOTHING
+            if self.get(assigned.partition) is assigned:
+                after = _standing(assigned)
+                if before == after:
+                    after = before
+                elif not (assigned.records or assigned.kept_bytes):
+                    after = self._idle[after]
+                self._counted[assigned] = after
+            if before != after:
+                self._count(assigned, before, after)
+
+    def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
+        phase, pending, unchecked, undecoded, demand, owned, flows, kept, records = before
+        new_phase, new_pending, new_unchecked, new_undecoded, new_demand, new_owned, new_flows, new_kept, more = after
+        if phase is not new_phase:
+            if phase is not None:
+                del self._of_phase[phase][assigned]
+            if new_phase is not None:
+                self._of_phase[new_phase][assigned] = None
+        if pending is not new_pending:
+            keep(self._pending, assigned, wanted=new_pending)
+        if unchecked is not new_unchecked:
+            keep(self._unchecked, assigned, wanted=new_unchecked)
+        if undecoded is not new_undecoded:
+            keep(self._undecoded, assigned, wanted=new_undecoded)
+        self._demand += new_demand - demand
+        self._owned += new_owned - owned
+        self._kept += new_kept - kept
+        self._flowing_kept += new_kept * new_flows - kept * flows
+        self._flowing_records += more * new_flows - records * flows
+
+
+_NOTHING: _Standing = (None, False, False, False, False, False, False, 0, 0)
+
+
+def _standing(assigned: AssignedPartition) -> _Standing:
+    owned, undecoded, records = assigned.state is Ownership.OWNED, assigned.undecoded is not None, assigned.records
+    wants = assigned.fetchable and (assigned.lagging or assigned.known_end < 0)
+    demand = owned and (wants or undecoded or records > 0)
+    flows = owned and not assigned.paused
+    return (
+        assigned.phase,
+        not owned,
+        assigned.checked < 0,
+        undecoded,
+        demand,
+        owned,
+        flows,
+        assigned.kept_bytes,
+        records,
+    )
+
+
+def keep(group: dict[K, None], key: K, *, wanted: bool) -> None:
+    """Have it in the group, or have it not. A dict is a set that keeps its order."""
+    if wanted:
+        group[key] = None
+    else:
+        group.pop(key, None)

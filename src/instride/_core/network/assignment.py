@@ -1,0 +1,336 @@
+"""The assignment: which partitions are held, which the group wants us to have, and how one becomes the other.
+
+Laws
+1. The group's target is what the last Sync assigned. What is in it and not held is assigned in a new epoch; what is
+   held and not in it is asked for.
+2. A held partition is listed as owned in every join until its revoke is complete (docs/rebalance.md, the deadline).
+3. Completing, in this order: every commit of it answered, the listener, the assignment shrinks, the group is told.
+4. The deadline of a delay counts from the first Sync that asked for it, less the commit budget. Past it the
+   partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
+   since its user must hear that what was finished is not committed. The group is told when no commit of it is under
+   way, or the budget has ended too (eager: half of the budget; the other half is the join's).
+5. Reassigned while pending: owned again, same epoch. Reassigned while completing: the revoke finishes, and it is
+   assigned in a new epoch (rule 8).
+6. Revokes that complete within a moment share one rejoin: the group is told when none is pending any more, or 0.4 s
+   after the first (rule 19). A join that is sent before tells it too.
+7. By hand nobody else waits for a partition: commits that were handed over before another assign() are still sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from instride._core.events import (
+    Assigned,
+    CommitsSettled,
+    DeadlineMoved,
+    Epochs,
+    Lost,
+    Reassigned,
+    RevocationRequested,
+    Revoked,
+)
+from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions
+from instride._core.network.context import Context
+from instride._core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
+from instride.records import TopicPartition
+
+__all__ = ["MemberAssignment", "OutstandingCommits"]
+
+
+_GATHERED_FOR = 0.4
+_NAMED = 20
+
+
+class OutstandingCommits(Protocol):
+    """What the book must know of commits."""
+
+    def outstanding(self, partition: TopicPartition) -> bool: ...
+    def in_flight(self, partition: TopicPartition) -> bool: ...
+    def abandon(self, partition: TopicPartition, why: str) -> None: ...
+
+
+class MemberAssignment:
+    """Not thread-safe: the network machine owns it. `on_released` is called when the group must be told."""
+
+    def __init__(
+        self,
+        context: Context,
+        protocol: RebalanceProtocol,
+        commits: OutstandingCommits,
+        on_released: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._protocol = protocol
+        # Of the commit budget, for commits; the rest is the join's.
+        self._share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
+        self._commits = commits
+        self._on_released = on_released
+        self._newest_epoch = 0
+        self._generation, self._member_id = -1, ""
+        # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
+        self._draining: dict[TopicPartition, float] = {}
+        self._tell_at = float("inf")  # law 6
+        # Law 7: the epochs of partitions that were let go with commits outstanding.
+        self._parting: dict[TopicPartition, int] = {}
+        self.partitions = AssignedPartitions()
+        self.target: frozenset[TopicPartition] = frozenset()
+        self.listener = False
+        self.leaving = False
+
+    # -- what is known
+
+    def claimed(self) -> list[TopicPartition]:
+        """Law 2: what a join lists as owned, sorted."""
+        return sorted(self.partitions.keys() | self._draining.keys())
+
+    def draining(self) -> bool:
+        return bool(self._draining)
+
+    def anything_pending(self) -> bool:
+        return bool(self.partitions.pending())
+
+    def get(self, partition: TopicPartition, epoch: int) -> AssignedPartition | None:
+        """The held partition, if it is held in this very epoch."""
+        assigned = self.partitions.get(partition)
+        return assigned if assigned is not None and assigned.epoch == epoch else None
+
+    def holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
+        """Whether what speaks of this epoch and seek may be committed."""
+        assigned = self.get(partition, epoch)
+        if assigned is None:
+            return self._parting.get(partition) == epoch
+        return seek_number > assigned.stale_seek_number
+
+    def completes(self, partition: TopicPartition) -> bool:
+        assigned = self.partitions.get(partition)
+        return assigned is not None and assigned.state is Ownership.COMPLETING
+
+    # -- what the group says
+
+    def apply(self, target: frozenset[TopicPartition], generation: int, now: float, *, member_id: str = "") -> None:
+        """Law 1: a Sync was answered."""
+        self.target = target
+        self._generation, self._member_id = generation, member_id
+        self._request_revocation(self.partitions.keys() - target, self._cooperative_deadline(now))
+        self._reassign(self.partitions.keys() & target)
+        self._assign(sorted(target - self.partitions.keys()))
+
+    def request_revocation_outside(self, topics: frozenset[str], now: float) -> None:
+        """Rule 11: partitions of topics that left the subscription."""
+        gone = {tp for tp in self.partitions if tp.topic not in topics}
+        self.target -= gone
+        self._request_revocation(gone, self._cooperative_deadline(now))
+
+    def request_revocation_of_all(self, deadline: float) -> None:
+        """Eager: a rebalance begins. The application hears of it also where nothing is held (KIP-429)."""
+        self.target = frozenset()
+        if self.partitions:
+            self._request_revocation(list(self.partitions), deadline)
+        else:
+            self._context.deliver(RevocationRequested(partitions={}, deadline=deadline))
+
+    def bring_forward(self, deadline: float) -> None:
+        """Eager: everything that is asked for has this deadline now."""
+        for assigned in self.partitions.values():
+            self._bound(assigned, deadline)
+        epochs = {tp: assigned.epoch for tp, assigned in self.partitions.items()}
+        self._context.deliver(DeadlineMoved(partitions=epochs, deadline=deadline))
+        self._context.touch()
+
+    def lose_all(self, now: float) -> None:
+        """The membership is lost."""
+        self.target = frozenset()
+        self.group_told()  # a lost member joins without being asked
+        self._lose(list(self.partitions.values()), now)
+
+    def assign_by_hand(self, partitions: Epochs) -> None:
+        """assign(): the application chose partitions and epochs itself."""
+        for tp in [tp for tp, assigned in self.partitions.items() if partitions.get(tp) != assigned.epoch]:
+            parted = self.partitions.remove(tp)
+            if self._commits.outstanding(tp):
+                self._parting[tp] = parted.epoch
+        for tp, epoch in partitions.items():
+            if tp not in self.partitions:
+                self.partitions.add(self._new(tp, epoch))
+        self._newest_epoch = max([self._newest_epoch, *partitions.values()])
+
+    def group_told(self) -> None:
+        """A join says what is held now."""
+        self._tell_at = float("inf")
+
+    def forget_all(self) -> None:
+        self.group_told()
+        self.partitions.clear()
+        self._draining.clear()
+        self._parting.clear()
+        self.target = frozenset()
+        self.leaving = False
+
+    # -- what the application says
+
+    def complete(self, partitions: Epochs) -> None:
+        """The step of the lists, or close: let go of these."""
+        for assigned in self._matching(partitions):
+            self._move(assigned, OwnershipInput.RELEASED)
+
+    def listener_done(self, partitions: Epochs) -> None:
+        for assigned in self._matching(partitions):
+            assigned.listener_done = True
+
+    # -- time
+
+    def poll(self, now: float) -> float:
+        """Complete what can be, give up what must be. Returns when to be asked again."""
+        for tp, until in list(self._draining.items()):
+            if now >= until or not self._commits.in_flight(tp):
+                del self._draining[tp]
+                self._context.touch()
+        late = [assigned for assigned in self.partitions.pending() if self._is_late(assigned, now)]
+        if late:
+            self._context.log(logging.WARNING, f"revoke of {_named(late)} was not complete at its deadline: lost")
+            self._lose(late, now)
+            self._on_released("a delayed revoke reached its deadline")
+        self._complete_all([each for each in self.partitions.pending() if each.state is Ownership.COMPLETING], now)
+        if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
+            self.group_told()
+            self._on_released("a revoke is complete")
+        return self._next_deadline(now)
+
+    def _next_deadline(self, now: float) -> float:
+        times = [self._tell_at, *self._draining.values()]
+        for assigned in self.partitions.pending():
+            times.append(assigned.deadline if assigned.deadline > now else assigned.deadline + assigned.grace)
+        return min((each for each in times if each > now), default=float("inf"))
+
+    # -- inside
+
+    def _is_late(self, assigned: AssignedPartition, now: float) -> bool:
+        if now < assigned.deadline:
+            return False
+        if assigned.state is not Ownership.COMPLETING:
+            return assigned.state is Ownership.REVOKE_NEXT
+        if self._commits.outstanding(assigned.partition):
+            return now >= assigned.deadline + assigned.grace
+        # One whose commits are answered, but whose listener the application never came to run, is late as well.
+        return self.listener and not assigned.listener_done and assigned.settled_told
+
+    def _cooperative_deadline(self, now: float) -> float:
+        """Law 4: the broker sets none."""
+        return now + self._context.config.max_poll_interval - self._context.commit_budget
+
+    def _request_revocation(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+        news = {}
+        for tp in sorted(partitions):
+            assigned = self.partitions[tp]
+            if assigned.deadline == float("inf"):  # one that completes since before it was reassigned may have none
+                self._bound(assigned, deadline)
+            if assigned.state is Ownership.OWNED:
+                news[tp] = assigned.epoch
+            self._move(assigned, OwnershipInput.REVOCATION_REQUESTED)
+        if news:
+            self._context.deliver(RevocationRequested(partitions=news, deadline=deadline))
+
+    def _bound(self, assigned: AssignedPartition, deadline: float) -> None:
+        assigned.deadline, assigned.grace = deadline, self._grace()
+
+    def _grace(self) -> float:
+        return self._context.commit_budget * self._share
+
+    def _reassign(self, partitions: Iterable[TopicPartition]) -> None:
+        back = {}
+        for tp in sorted(partitions):
+            assigned = self.partitions[tp]
+            if assigned.state is Ownership.REVOKE_NEXT:
+                back[tp] = assigned.epoch
+                assigned.deadline = float("inf")
+                # The application says where to fetch on from, once it has taken this (SetPosition).
+                assigned.asking = True
+            self._move(assigned, OwnershipInput.REASSIGNED)
+        if back:
+            self._context.deliver(Reassigned(partitions=back))
+
+    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        epochs = {}
+        for tp in partitions:
+            self._newest_epoch += 1
+            self.partitions.add(self._new(tp, self._newest_epoch))
+            epochs[tp] = self._newest_epoch
+        self._context.deliver(Assigned(generation=self._generation, partitions=epochs, member_id=self._member_id))
+        self._context.touch()
+
+    def _new(self, partition: TopicPartition, epoch: int) -> AssignedPartition:
+        context, changed = self._context, self.partitions.changed
+        backoff, doubt = context.backoff(together=True), context.backoff(together=True)
+        return AssignedPartition(partition, epoch, backoff, doubt, changed)
+
+    def _complete_all(self, partitions: Iterable[AssignedPartition], now: float) -> None:
+        """Law 3. What happens to many at one time is told in one event."""
+        settled: dict[TopicPartition, int] = {}
+        complete = []
+        for assigned in partitions:
+            if self._commits.outstanding(assigned.partition):
+                continue
+            if not self.listener or assigned.listener_done:
+                complete.append(assigned)
+            elif not assigned.settled_told:
+                assigned.settled_told = True
+                settled[assigned.partition] = assigned.epoch
+        self._release(complete)
+        back = [] if self.leaving else [each.partition for each in complete if each.partition in self.target]
+        if back:
+            self._assign(back)
+        if len(back) < len(complete):
+            self._tell_at = min(self._tell_at, now + _GATHERED_FOR)
+        if settled:
+            self._context.deliver(CommitsSettled(partitions=settled))
+
+    def _release(self, partitions: Iterable[AssignedPartition]) -> None:
+        released = {}
+        for assigned in partitions:
+            self._move(assigned, OwnershipInput.COMPLETED)
+            self.partitions.remove(assigned.partition)
+            released[assigned.partition] = assigned.epoch
+        if released:
+            self._context.deliver(Revoked(partitions=released))
+            self._context.touch()
+
+    def _lose(self, partitions: list[AssignedPartition], now: float) -> None:
+        complete = [each for each in partitions if self._is_complete(each)]
+        self._release(complete)
+        lost = {}
+        for assigned in partitions:
+            tp = assigned.partition
+            if assigned.state is Ownership.REVOKED:
+                continue
+            self._move(assigned, OwnershipInput.LOST)
+            self.partitions.remove(tp)
+            lost[tp] = assigned.epoch
+            if self._commits.in_flight(tp):
+                self._draining[tp] = (
+                    now + self._grace() if now < assigned.deadline else assigned.deadline + assigned.grace
+                )
+            self._commits.abandon(tp, "it was lost")
+        if lost:
+            self._context.deliver(Lost(partitions=lost))
+            self._context.touch()
+
+    def _is_complete(self, assigned: AssignedPartition) -> bool:
+        done = not self.listener or assigned.listener_done
+        outstanding = self._commits.outstanding(assigned.partition)
+        return assigned.state is Ownership.COMPLETING and done and not outstanding
+
+    def _matching(self, partitions: Epochs) -> list[AssignedPartition]:
+        found = (self.get(tp, epoch) for tp, epoch in partitions.items())
+        return [assigned for assigned in found if assigned is not None]
+
+    def _move(self, assigned: AssignedPartition, event: OwnershipInput) -> None:
+        assigned.state = next_ownership(self._protocol, assigned.state, event)
+        self._context.touch()
+
+
+def _named(partitions: list[AssignedPartition]) -> str:
+    names = ", ".join(str(assigned.partition) for assigned in partitions[:_NAMED])
+    return names if len(partitions) <= _NAMED else f"{names} and {len(partitions) - _NAMED} more"

@@ -1,0 +1,572 @@
+"""What is known of the cluster: brokers, topics, leaders; when to refresh it; and the requests to leaders.
+
+Laws of the metadata (`Cluster`)
+1. Any broker can be asked. While none is known, or none of the known responds, the bootstrap servers are; when none of
+   these responds either, the known ones are asked again (KIP-899). A broker that says REBOOTSTRAP_REQUIRED makes us
+   forget all of them (KIP-1102).
+2. Whoever saw an error requests a refresh; it is sent once, after the back-off, however many requested it: two
+   responses that say the same are retry_backoff apart at least.
+3. The user hears of a topic or a partition of the subscription that stays unknown for 2 s, and at once of a topic that
+   may not be read; and again while that lasts. A topic that only another member reads, or one call names, raises
+   nothing here.
+4. What a broker says of a leader that is older than what is known already is not believed (KIP-320), as long as it
+   speaks of the same topic. But where the leader itself says three times that it does not know an epoch, that one may
+   have been damaged on the way: then the next epoch that a broker sends is believed. So it is, after 5 s, where the
+   leader that is known is no broker: no leader is there to refuse the epoch. And so it is where the known leader has
+   said for metadata_max_age that it does not lead, and no metadata said meanwhile that it does: a consumer that starts
+   now would believe the same, and the replicas fence a leader that is behind.
+5. Until a first broker was reached, the user hears of the failure of the whole bootstrap list after 2 s, and again
+   while it lasts; that no broker has responded for 2 s is logged in any case.
+
+Laws of requests to leaders (`LeaderRequests`): the one way to send them, whatever they ask for
+L1. One request of a kind is in flight to a leader at a time, and it names every partition that needs it.
+L2. A partition without a leader waits for fresh metadata, after a back-off of its own. Before the first metadata has
+    come all wait for that, and none backs off.
+L3. After a failure the leader is asked again after a back-off, and the metadata is refreshed: another broker may lead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from instride._core.network.actions import ConnectionKey, Role
+from instride._core.network.assigned_partitions import AssignedPartition
+from instride._core.network.connections import Address, Backoff, OnDone
+from instride._core.network.context import Context
+from instride._wire import api
+from instride.config import parse_bootstrap_servers
+from instride.errors import (
+    NotKafkaError,
+    TopicAuthorizationFailedError,
+    TransportError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+from instride.errors.codes import ErrorCode
+from instride.records import TopicPartition
+
+__all__ = ["Cluster", "LeaderRequests", "MISSING_GRACE", "by_leader", "list_offsets", "send_to_leader"]
+
+MISSING_GRACE: Final = 5.0
+"""Seconds for which a broker may say that a topic does not exist before it is believed: it may have just started."""
+_TOLD_AFTER: Final = 2.0
+_NAMED: Final = 5
+_EPOCH_DOUBTS: Final = 3
+_LEADER_DOUBTED_AFTER: Final = 5.0
+_DENIALS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+# Between two denials, at most; after more than that the leader may have served meanwhile.
+_DENIALS_TOGETHER: Final = 30.0
+
+
+class Cluster:
+    """The present metadata and its refreshing. Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._bootstrap = parse_bootstrap_servers(context.config.bootstrap_servers)
+        self._next_bootstrap = 0
+        self._backoff = context.backoff()
+        self._asking = False
+        self._due_at = 0.0
+        self._not_before = 0.0
+        self._interest: frozenset[str] = frozenset()
+        self._everything = False
+        self._failed_since: float | None = None
+        self._failures: dict[Address, Exception] = {}
+        self._first_asked: float | None = None
+        # Topics that a broker refuses or does not know: since when, and its error code.
+        self._missing: dict[str, tuple[float, int]] = {}
+        self._lacking: dict[TopicPartition, float] = {}
+        # How often its leader did not know the epoch.
+        self._doubts: dict[TopicPartition, int] = {}
+        # Since when an older leader is told, while the one that is known is no broker.
+        self._older_told: dict[TopicPartition, float] = {}
+        # Of a partition whose leader denies that it leads: since when, and when last.
+        self._denied: dict[TopicPartition, tuple[float, float]] = {}
+        self._mine: frozenset[str] = frozenset()
+        self._tell_at = float("inf")
+        self.wanted: Callable[[TopicPartition], bool] = lambda _partition: True
+        self._suspects: set[int] = set()
+        self.brokers: dict[int, api.Broker] = {}
+        self.topics: dict[str, api.MetadataTopic] = {}
+        self._leaders: dict[TopicPartition, tuple[api.Broker, int]] = {}
+        self._partitions: dict[str, frozenset[int]] = {}
+        self.version = 0
+        self.knows_everything = False
+        self.on_update: list[Callable[[float], None]] = []
+
+    # -- what is known
+
+    def leader(self, partition: TopicPartition) -> tuple[api.Broker, int] | None:
+        """The leading broker and its leader epoch, or None where that is unknown."""
+        return self._leaders.get(partition)
+
+    def why_no_leader(self, partition: TopicPartition) -> str:
+        """As far as the metadata tells."""
+        known, count = self.topics.get(partition.topic), self.partition_count(partition.topic)
+        if known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return f"{partition} is not there: its topic does not exist"
+        if count is not None and not self._has(partition):
+            return f"{partition} is not there: its topic has {count} partitions"
+        return f"no leader of {partition} is known"
+
+    def partition_count(self, topic: str) -> int | None:
+        known = self.topics.get(topic)
+        return len(known.partitions) if known is not None and known.error == 0 else None
+
+    def racks(self, topics: Iterable[str]) -> dict[TopicPartition, tuple[str, ...]]:
+        """The racks of each partition's replicas, sorted; those of brokers without one are left out."""
+        of_broker = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
+        return {
+            TopicPartition(topic, each.partition): tuple(
+                sorted({of_broker[n] for n in each.replicas if n in of_broker})
+            )
+            for topic in topics
+            for each in self.topics[topic].partitions
+        }
+
+    def topic_id(self, topic: str) -> UUID:
+        known = self.topics.get(topic)
+        return known.topic_id if known is not None else api.NO_TOPIC_ID
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, UUID]:
+        return {topic: self.topic_id(topic) for topic in topics if self.topic_id(topic) != api.NO_TOPIC_ID}
+
+    def refusal(self, topic: str) -> Exception | None:
+        """Why the topic may not be used, where a broker said so."""
+        known = self.topics.get(topic)
+        refused = known is not None and known.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return _topic_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) if refused else None
+
+    def is_gone(self, topic: str) -> bool:
+        """Whether a broker said that there is no such topic."""
+        known = self.topics.get(topic)
+        return known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
+        """Where to send what any broker can answer."""
+        connections = self._context.connections
+        known = [ConnectionKey(Role.DATA, node) for node in self.brokers]
+        usable = [key for key in known if key.node_id not in self._suspects and not connections.backing_off(key, now)]
+        usable.sort(key=lambda key: (not connections.is_ready(key), connections.busy(key), key.node_id))
+        if usable:
+            broker = self.brokers[usable[0].node_id]
+            return usable[0], (broker.host, broker.port)
+        place = self._next_bootstrap % len(self._bootstrap)
+        return ConnectionKey(Role.BOOTSTRAP, place), self._bootstrap[place]
+
+    def unanswered(self, key: ConnectionKey) -> None:
+        """What any broker can answer was not answered there: ask another."""
+        if key.role is not Role.BOOTSTRAP:
+            self.suspect(key.node_id)
+        elif key.node_id == self._next_bootstrap % len(self._bootstrap):  # else another request has told it already
+            self._next_bootstrap += 1
+            if self._next_bootstrap % len(self._bootstrap) == 0:
+                self._suspects.clear()  # none of the list answers either: ask all again, the known ones first
+
+    def suspect(self, node_id: int) -> None:
+        """This broker did not answer; ask others until the metadata is fresh."""
+        self._suspects.add(node_id)
+
+    # -- refreshing
+
+    def follow(self, topics: frozenset[str], *, mine: frozenset[str] | None = None, everything: bool = False) -> None:
+        """The topics whose metadata is wanted. mine: those of which the user is told. everything: all others too."""
+        own = topics if mine is None else mine
+        if own != self._mine:
+            self._mine = own
+            self._context.standing.passed_but("topic", own)
+            self._tell_at = 0.0
+        if everything != self._everything:
+            self._everything = everything
+            self._due_at = self._not_before = 0.0
+        if topics != self._interest:
+            if topics - self._interest:
+                self._due_at = self._not_before = 0.0
+            self._interest = topics
+            self._missing = {topic: each for topic, each in self._missing.items() if topic in topics}
+
+    def refresh(self) -> None:
+        """Something is out of date: ask as soon as the back-off allows."""
+        self._due_at = 0.0
+
+    def doubt(self, topics: AbstractSet[str]) -> None:
+        """A broker does not know the ids of these: ask again. Of a topic that nobody follows forget it."""
+        for topic in topics - self._interest:
+            self.topics.pop(topic, None)
+        self.refresh()
+
+    def miss(self, partition: TopicPartition, now: float) -> None:
+        """Somebody wants this partition and found no leader. That its topic has no such partition is told (law 3)."""
+        self.refresh()
+        if self.lacks(partition) and partition not in self._lacking:
+            self._lacking[partition] = now
+            self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
+
+    def refused(self, partition: TopicPartition, code: int) -> None:
+        """The partition's leader refused a request with this code. An epoch is doubted, a denial timed (law 4)."""
+        if code in _DENIALS:
+            now = self._context.now
+            since, last = self._denied.get(partition, (now, now))
+            together = max(_DENIALS_TOGETHER, 2 * self._context.config.retry_backoff_max)
+            self._denied[partition] = (since if now - last <= together else now, now)
+        if code != ErrorCode.UNKNOWN_LEADER_EPOCH:
+            return
+        self._doubts[partition] = self._doubts.get(partition, 0) + 1
+        topic = self.topics.get(partition.topic)
+        if self._doubts[partition] < _EPOCH_DOUBTS or topic is None:
+            return
+        del self._doubts[partition]
+        parts = (replace(p, leader_epoch=-1) if p.partition == partition.partition else p for p in topic.partitions)
+        self.topics[topic.name] = replace(topic, partitions=tuple(parts))
+        self.refresh()
+
+    def lacks(self, partition: TopicPartition) -> bool:
+        """Whether its topic is known, and has no such partition."""
+        return self.partition_count(partition.topic) is not None and not self._has(partition)
+
+    def _has(self, partition: TopicPartition) -> bool:
+        return partition.partition in self._partitions.get(partition.topic, ())
+
+    def poll(self, now: float) -> float:
+        """Send what is due. Returns when to be asked again."""
+        return min(self._ask(now), self._tell(now))
+
+    def _ask(self, now: float) -> float:
+        if self._asking:
+            return float("inf")
+        due = max(self._due_at, self._not_before, self._backoff.ready_at)
+        if not (self._interest or self._everything) and self.brokers:
+            return float("inf")
+        if now < due:
+            return due
+        self._asking = True
+        if self._first_asked is None:
+            self._first_asked = now
+            self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
+        key, address = self.any_node(now)
+        everything = self._everything
+        requested = None if everything else frozenset(self._interest)
+        request = api.Metadata(topics=None if requested is None else tuple(sorted(requested)))
+
+        def done(result: api.Response | Exception, then: float) -> None:
+            self._asking = False
+            self._on_response(key, address, result, then, requested=requested)
+
+        self._context.connections.send(key, address, request, done, now)
+        return float("inf")
+
+    def _on_response(
+        self,
+        key: ConnectionKey,
+        address: Address,
+        result: api.Response | Exception,
+        now: float,
+        *,
+        requested: frozenset[str] | None,
+    ) -> None:
+        """requested: the topics that the request named; None: it named all."""
+        everything = requested is None
+        self._context.touch()
+        if isinstance(result, api.MetadataResponse) and result.error == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._start_anew(key, now)
+            return
+        if not isinstance(result, api.MetadataResponse):
+            self._failed(key, address, result if isinstance(result, Exception) else TypeError(type(result)), now)
+            return
+        self._works_again(address, now)
+        self._suspects.clear()
+        self.brokers = {broker.node_id: broker for broker in result.brokers}
+        if everything:  # what is not in the answer does not exist
+            self.topics = {
+                name: api.MetadataTopic(name=name, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                for name in self._interest
+            }
+        self.knows_everything = everything and self._everything
+        for topic in result.topics:
+            self.topics[topic.name] = self._newest(topic, self.topics.get(topic.name), now)
+        self._leaders = dict(self._find_leaders())
+        self._partitions = {
+            name: frozenset(each.partition for each in topic.partitions) for name, topic in self.topics.items()
+        }
+        self._context.connections.keep({node: (each.host, each.port) for node, each in self.brokers.items()}, now)
+        self.version += 1
+        self._due_at = now + self._context.config.metadata_max_age
+        self._not_before = now + self._context.config.retry_backoff
+        if self._look_for_trouble(result, requested, now):
+            self._due_at = 0.0
+            self._backoff.failed(now)
+        else:
+            self._backoff.succeeded()
+        if everything != self._everything:  # changed while it was asked
+            self._due_at = self._not_before = 0.0
+        if key.role is Role.BOOTSTRAP and self.brokers:
+            self._context.connections.close(key, TransportError("bootstrap is done"), now)
+        for hook in self.on_update:
+            hook(now)
+
+    def _newest(self, topic: api.MetadataTopic, known: api.MetadataTopic | None, now: float) -> api.MetadataTopic:
+        """Law 4. Without topic ids nobody can tell a topic from one that was made anew."""
+        if known is None or topic.topic_id != known.topic_id or topic.topic_id == api.NO_TOPIC_ID:
+            return topic
+        epochs = {each.partition: each for each in known.partitions}
+        newest = (self._newer(topic.name, each, epochs.get(each.partition), now) for each in topic.partitions)
+        return replace(topic, partitions=tuple(newest))
+
+    def _newer(
+        self, topic: str, told: api.MetadataPartition, known: api.MetadataPartition | None, now: float
+    ) -> api.MetadataPartition:
+        tp = TopicPartition(topic, told.partition)
+        if known is None or not 0 <= told.leader_epoch < known.leader_epoch:
+            self._older_told.pop(tp, None)
+            self._denied.pop(tp, None)
+            return told
+        if known.leader in self.brokers:
+            self._older_told.pop(tp, None)
+            since, last = self._denied.get(tp, (now, now))
+            return told if last - since >= self._context.config.metadata_max_age else known
+        since = self._older_told.setdefault(tp, now)
+        return told if now - since >= _LEADER_DOUBTED_AFTER else known
+
+    def _works_again(self, address: Address, now: float) -> None:
+        if self._failed_since is not None:
+            where, since = f"{address[0]}:{address[1]}", now - self._failed_since
+            self._context.log(logging.INFO, f"metadata is available again, from {where}, after {since:.1f} s")
+        self._failed_since = None
+        self._failures.clear()
+        self._context.standing.passed("cluster")
+
+    def _start_anew(self, key: ConnectionKey, now: float) -> None:
+        """KIP-1102: what is known of the brokers is no good any more; the bootstrap servers are asked again."""
+        self._context.log(logging.INFO, "a broker asks for the cluster to be discovered anew")
+        self.brokers = {}
+        self._leaders = {}
+        self._suspects.clear()
+        self._backoff.failed(now)
+        self.refresh()
+        if key.role is Role.BOOTSTRAP:
+            self.unanswered(key)
+
+    def _find_leaders(self) -> Iterator[tuple[TopicPartition, tuple[api.Broker, int]]]:
+        shared: dict[tuple[int, int], tuple[api.Broker, int]] = {}
+        for name, topic in self.topics.items():
+            for each in topic.partitions:
+                broker = self.brokers.get(each.leader)
+                if broker is not None:
+                    led = shared.setdefault((each.leader, each.leader_epoch), (broker, each.leader_epoch))
+                    yield TopicPartition(name, each.partition), led
+
+    def _look_for_trouble(self, response: api.MetadataResponse, requested: frozenset[str] | None, now: float) -> bool:
+        """Whether something is missing that a later response may have."""
+        trouble = False
+        answered = {topic.name: topic for topic in response.topics}
+        for name in self._interest:
+            if requested is not None and name not in requested:
+                trouble = True  # it became of interest after the request was sent: this response says nothing of it
+                continue
+            topic = answered.get(name)
+            error = topic.error if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if error == 0 and topic is not None:
+                self._missing.pop(name, None)
+                self._context.standing.passed(f"topic {name}")
+                trouble |= any(each.leader < 0 for each in topic.partitions)
+            elif topic is None and self._everything:
+                pass  # it is gone, and what matches the pattern shrinks with it
+            else:
+                trouble = True
+                self._missing[name] = (self._missing.get(name, (now, 0))[0], error)
+        self._tell_at = 0.0
+        return trouble
+
+    # -- what the user hears
+
+    def _tell(self, now: float) -> float:
+        """Laws 3 and 5. Returns when there may be something to tell."""
+        if now >= self._tell_at:
+            self._tell_at = min(self._tell_topics(now), self._tell_partitions(now), self._tell_silence(now))
+        return self._tell_at
+
+    def _tell_topics(self, now: float) -> float:
+        due = float("inf")
+        for name in sorted(self._missing.keys() & self._mine):
+            since, error = self._missing[name]
+            tell_at = since + (0.0 if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED else _TOLD_AFTER)
+            if now >= tell_at:
+                self._context.standing.stands(f"topic {name}", _topic_error(name, error), now)
+            else:
+                due = min(due, tell_at)
+        return due
+
+    def _tell_partitions(self, now: float) -> float:
+        """All in one error, of which only some are named."""
+        self._lacking = {tp: at for tp, at in self._lacking.items() if self.wanted(tp) and self.lacks(tp)}
+        told = sorted(tp for tp, since in self._lacking.items() if now >= since + _TOLD_AFTER)
+        if told:
+            self._context.standing.stands("partitions", self._no_such(told), now)
+        else:
+            self._context.standing.passed("partitions")
+        return min((at + _TOLD_AFTER for at in self._lacking.values() if at + _TOLD_AFTER > now), default=float("inf"))
+
+    def _no_such(self, partitions: list[TopicPartition]) -> UnknownTopicOrPartitionError:
+        first = partitions[0]
+        has = f"its topic has {self.partition_count(first.topic)} partitions"
+        if len(partitions) == 1:
+            return UnknownTopicOrPartitionError(f"partition {first} does not exist: {has}")
+        names = ", ".join(map(str, partitions[:_NAMED])) + (", ..." if len(partitions) > _NAMED else "")
+        return UnknownTopicOrPartitionError(f"{len(partitions)} partitions do not exist: {names} (of {first} {has})")
+
+    def _tell_silence(self, now: float) -> float:
+        connections = self._context.connections
+        if self._first_asked is None or self.version or connections.ever_connected or connections.closing:
+            return float("inf")
+        tell_at = self._first_asked + _TOLD_AFTER
+        if now < tell_at:
+            return tell_at
+        self._context.log(logging.WARNING, f"after {_TOLD_AFTER:.0f} s: {self.unreachable()}")
+        return float("inf")
+
+    def _failed(self, key: ConnectionKey, address: Address, error: Exception, now: float) -> None:
+        self._backoff.failed(now)
+        level = logging.DEBUG if self._context.connections.closing else logging.WARNING
+        self._context.log(level, f"metadata from {address[0]}:{address[1]} failed: {error}")
+        self.unanswered(key)
+        self._failures[address] = error
+        if self._failed_since is None:
+            self._failed_since = now
+        if not self._context.connections.ever_connected and self._bootstrap_failed(now):
+            self._context.standing.stands("cluster", self.unreachable(), now)
+
+    def _bootstrap_failed(self, now: float) -> bool:
+        """Law 5; at once where what answers is not Kafka."""
+        assert self._first_asked is not None
+        if set(self._failures) != set(self._bootstrap) or self._context.connections.refused is not None:
+            return False  # of credentials that are refused `Connections` tells
+        hopeless = all(isinstance(error, NotKafkaError) for error in self._failures.values())
+        return hopeless or now - self._first_asked >= _TOLD_AFTER
+
+    def unreachable(self) -> TransportError:
+        """The error that tells why no broker was reached."""
+        failures = "; ".join(f"{host}:{port}: {error}" for (host, port), error in self._failures.items())
+        text = f"no broker of bootstrap_servers responds ({failures or 'none was tried yet'})"
+        if self._failures and all(isinstance(error, NotKafkaError) for error in self._failures.values()):
+            return NotKafkaError(text)
+        return TransportError(text)
+
+
+def _topic_error(name: str, error: int) -> Exception:
+    if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicOrPartitionError(
+            f"topic {name!r} does not exist on this cluster; create it, or check the name in subscribe"
+        )
+    if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return TopicAuthorizationFailedError(f"not authorised for topic {name!r}: it needs Read and Describe")
+    return error_for_code(error, f"topic {name!r}: the broker responded with error code {error}")
+
+
+# -- requests to leaders
+
+
+def by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
+    """The partitions of each leader, by its node id, and those that have no leader."""
+    led: dict[int, list[TopicPartition]] = {}
+    leaderless = []
+    for partition in partitions:
+        leader = cluster.leader(partition)
+        if leader is None:
+            leaderless.append(partition)
+        else:
+            led.setdefault(leader[0].node_id, []).append(partition)
+    return led, leaderless
+
+
+def list_offsets(
+    context: Context, timestamps: Mapping[TopicPartition, int], leader_epochs: dict[api.Partition, int]
+) -> api.ListOffsets:
+    """timestamps: EARLIEST, LATEST or milliseconds. The end is the one that this consumer's isolation level reads."""
+    return api.ListOffsets(
+        timestamps=dict(timestamps.items()),
+        leader_epochs=leader_epochs,
+        read_committed=context.config.isolation_level == "read_committed",
+    )
+
+
+def send_to_leader(
+    context: Context, cluster: Cluster, node_id: int, request: api.Request, on_done: OnDone, now: float
+) -> None:
+    broker = cluster.brokers[node_id]
+    key = ConnectionKey(Role.DATA, node_id)
+    context.connections.send(key, (broker.host, broker.port), request, on_done, now)
+
+
+class LeaderRequests:
+    """Requests of one kind. Not thread-safe: the network machine owns it."""
+
+    def __init__(self, context: Context, cluster: Cluster) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._in_flight: set[int] = set()
+        self._backoff: dict[int, Backoff] = {}
+        self._not_before: dict[int, float] = {}
+
+    def poll(
+        self,
+        waiting: Iterable[AssignedPartition],
+        ask: Callable[[int, list[AssignedPartition], float], None],
+        now: float,
+    ) -> float:
+        """Calls `ask` for each leader that may be asked now, with its partitions. Returns when to be polled again."""
+        if not self._cluster.version:
+            return float("inf")  # L2: the metadata's response is an event of its own
+        partitions = {assigned.partition: assigned for assigned in waiting}
+        led, leaderless = by_leader(self._cluster, partitions)
+        wake = float("inf")
+        for partition in leaderless:
+            backoff = partitions[partition].backoff
+            backoff.failed(now)
+            wake = min(wake, backoff.ready_at)
+            self._cluster.miss(partition, now)
+        for node_id, of_leader in led.items():
+            if node_id in self._in_flight:
+                continue
+            ready_at = max(self._backoff_of(node_id).ready_at, self._not_before.get(node_id, 0.0))
+            if now >= ready_at:
+                ask(node_id, [partitions[partition] for partition in of_leader], now)
+            else:
+                wake = min(wake, ready_at)
+        return wake
+
+    def leader_epochs(self, partitions: Iterable[AssignedPartition]) -> dict[api.Partition, int]:
+        """A broker that leads no more, or not yet, says so instead of an answer from another log (KIP-320)."""
+        leaders = {assigned.partition: self._cluster.leader(assigned.partition) for assigned in partitions}
+        return {partition: leader[1] for partition, leader in leaders.items() if leader is not None}
+
+    def send(self, node_id: int, request: api.Request, on_done: OnDone, now: float) -> None:
+        self._in_flight.add(node_id)
+
+        def done(result: api.Response | Exception, then: float) -> None:
+            self._context.touch()
+            self._in_flight.discard(node_id)
+            on_done(result, then)
+
+        send_to_leader(self._context, self._cluster, node_id, request, done, now)
+
+    def succeeded(self, node_id: int, *, next_at: float = 0.0) -> None:
+        """next_at: when to ask this leader again, at the earliest."""
+        self._backoff_of(node_id).succeeded()
+        self._not_before[node_id] = next_at
+
+    def failed(self, node_id: int, now: float) -> None:
+        """L3."""
+        self._backoff_of(node_id).failed(now)
+        self._cluster.suspect(node_id)
+        self._cluster.refresh()
+
+    def _backoff_of(self, node_id: int) -> Backoff:
+        return self._backoff.setdefault(node_id, self._context.backoff())

@@ -1,0 +1,684 @@
+"""Commits: collected, sent one at a time, kept back and carried over while a rebalance refuses them.
+
+Laws of sending (`Commits`)
+1. One OffsetCommit is in flight for the group; what the application commits meanwhile goes with the next (aggregated).
+2. The newest offset of a partition wins; who waits for an older one hears the newer one's result. Within an epoch and
+   seek number what the broker accepted is never taken back, unless a commit says that it may (rule 15): an offset that
+   is behind it is refused. What the broker refused is no bar. An older epoch never replaces a newer one.
+3. A rebalance is no reason to refuse: while the broker accepts the present generation the commit is sent; from the Join
+   response to the Sync response it is kept back, and sent with the new generation.
+4. REBALANCE_IN_PROGRESS and, during a rebalance, ILLEGAL_GENERATION mean "not yet". In a stable group
+   ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID mean that the membership is lost.
+5. Only partitions that are owned in the entry's epoch are sent, and nothing of a topic that was made anew since. The
+   caller hears of every partition, at its deadline at the latest.
+6. Nothing is sent without a lease.
+7. A commit of a topic that does not exist any more ends with that error. The metadata must say so too, and the
+   coordinator for a while: one that has just started may not know its topics yet.
+8. The work of a turn follows the partitions that wait, not the calls: of each partition one entry waits (rule 20).
+9. A start offset is sent only where no other commit of its epoch was accepted or waits, and the group has no
+   offset from elsewhere (a transactional producer's, say): the coordinator is asked first. It bars none (rule 18).
+10. A commit for which no call waits any more is not sent, but for one of a partition that completes its
+    revoke: that is tried again until the deadline of the revoke, since the next owner would repeat what was finished.
+
+Laws of the results (`Waiters`, rule 15)
+W1. Each call ends once: when all of its partitions are settled, at its deadline at the latest.
+W2. A result is true of the group: a partition is committed only where the broker accepted this very offset. A later
+    one of the same assignment and seek overtook it; one that was committed earlier and is further refuses it; a commit
+    of another assignment or seek is stale. A call for several partitions ends with what the group has at the end.
+W3. A call raises what its user must see: a refusal, the time-out, and a commit of which nothing is committed since it
+    is stale. What a ledger, auto-commit or the positions name may be stale or overtaken in part: the result says so.
+W4. Nothing here walks over all waiters but their end: an outage gathers tens of thousands of them (rule 20).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+
+from instride._core.events import CallCompleted, Commit
+from instride._core.network.cluster import MISSING_GRACE, Cluster
+from instride._core.network.connections import NotSentError
+from instride._core.network.context import Context
+from instride._core.network.coordinator import Coordinator
+from instride._core.network.group import Membership
+from instride._wire import api
+from instride.commits import CommitEntry, CommitResult
+from instride.errors import (
+    CommitFailedError,
+    CommitOvertakenError,
+    CommitRewindError,
+    KafkaError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    StaleCommitError,
+    error_for_code,
+)
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
+from instride.records import TopicPartition
+
+__all__ = ["Commits", "Waiter", "Waiters", "abandoned", "final_error", "told"]
+
+# -- results
+
+_FEW = 64
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Waiter:
+    """A call whose commit has no result yet.
+
+    behind: of partitions where a commit before this one names a later offset, that offset.
+    """
+
+    event: Commit
+    waiting: set[TopicPartition]
+    results: dict[TopicPartition, KafkaError | None]
+    behind: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Waiters:
+    """Not thread-safe: the network machine owns it. accepted: what the broker accepted last, as it is at any time."""
+
+    def __init__(self, context: Context, accepted: Mapping[TopicPartition, CommitEntry]) -> None:
+        self._context = context
+        self._accepted = accepted
+        self._by_call: dict[int, Waiter] = {}
+        # Those that do not wait for a rebalance.
+        self._impatient: dict[int, Waiter] = {}
+        # Deadline and call; of calls that are answered as well, until they come to the top or are too many.
+        self._deadlines: list[tuple[float, int]] = []
+
+    def add(self, event: Commit) -> Waiter:
+        waiter = Waiter(event=event, waiting=set(event.entries), results=dict(event.dropped))
+        self._by_call[event.call] = waiter
+        if not event.carry_over:
+            self._impatient[event.call] = waiter
+        if len(self._deadlines) > 2 * len(self._by_call) + _FEW:
+            self._deadlines = [each for each in self._deadlines if each[1] in self._by_call]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (event.deadline, event.call))
+        return waiter
+
+    def settle(self, waiter: Waiter, partition: TopicPartition, error: KafkaError | None) -> None:
+        """error: None where the broker accepted this very offset."""
+        waiter.waiting.discard(partition)
+        waiter.results[partition] = error
+        self.answer_done(waiter)
+
+    def answer_done(self, waiter: Waiter) -> None:
+        call = waiter.event.call
+        if not waiter.waiting and self._by_call.pop(call, None) is not None:
+            self._impatient.pop(call, None)
+            for tp, error in waiter.results.items() if len(waiter.results) > 1 else ():
+                waiter.results[tp] = _by_now(tp, waiter, error, self._accepted.get(tp))
+            self._context.deliver(_answer(waiter))
+
+    def impatient(self) -> list[Waiter]:
+        return list(self._impatient.values())
+
+    def everybody(self) -> list[Waiter]:
+        return list(self._by_call.values())
+
+    def due(self, now: float) -> Iterator[Waiter]:
+        """Those whose deadline has come, each once."""
+        while self._deadlines and now >= self._deadlines[0][0]:
+            _, call = heappop(self._deadlines)
+            if call in self._by_call:
+                yield self._by_call[call]
+
+    def next_deadline(self) -> float:
+        while self._deadlines and self._deadlines[0][1] not in self._by_call:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else float("inf")
+
+
+def told(partition: TopicPartition, waiter: Waiter, accepted: CommitEntry) -> KafkaError | None:
+    """W2: what a waiter hears of a partition of which the broker accepted `accepted`."""
+    own = waiter.event.entries[partition]
+    if own == accepted:
+        return None
+    if (own.epoch, own.seek_number) != (accepted.epoch, accepted.seek_number):
+        return StaleCommitError(
+            f"offset {own.offset} of {partition} was not committed: the partition was assigned anew, or sought "
+            f"elsewhere, since; the group has {accepted.offset}"
+        )
+    behind = waiter.behind.get(partition)
+    return _overtaken(partition, own, accepted, refused=behind is not None and accepted.offset >= behind)
+
+
+def _by_now(
+    partition: TopicPartition, waiter: Waiter, error: KafkaError | None, accepted: CommitEntry | None
+) -> KafkaError | None:
+    """What was true when the partition was settled, as it is now that the last one is."""
+    if accepted is None or not (error is None or isinstance(error, CommitOvertakenError)):
+        return error
+    own = waiter.event.entries[partition]
+    if own == accepted:
+        return None
+    refused = isinstance(error, CommitRewindError) and own.offset < accepted.offset
+    return _overtaken(partition, own, accepted, refused=refused)
+
+
+def _overtaken(partition: TopicPartition, own: CommitEntry, accepted: CommitEntry, *, refused: bool) -> KafkaError:
+    if refused:
+        why = "was not committed; seek first, or commit with allow_rewind=True, if it is to go back"
+    else:
+        why = "was overtaken by a later commit"
+    kind = CommitRewindError if refused else CommitOvertakenError
+    return kind(
+        f"offset {own.offset} of {partition} {why}: the group has {accepted.offset}",
+        offset=own.offset,
+        committed=accepted.offset,
+    )
+
+
+def _answer(waiter: Waiter) -> CallCompleted:
+    event, results = waiter.event, waiter.results
+    result = CommitResult(
+        committed={tp: event.entries[tp].to_offset_and_metadata() for tp, error in results.items() if error is None},
+        not_committed={tp: error for tp, error in results.items() if error is not None},
+    )
+    return CallCompleted(call=event.call, result=result, error=_raised(event, result), committed=results)
+
+
+def _raised(event: Commit, result: CommitResult) -> KafkaError | None:
+    """W3."""
+    for tp, error in result.not_committed.items():
+        if tp not in event.dropped and not _is_only_told(error, event):
+            return error
+    overtaken = [error for error in result.not_committed.values() if isinstance(error, CommitOvertakenError)]
+    nothing = result.not_committed and not result.committed and not overtaken
+    return next(iter(result.not_committed.values())) if nothing else None
+
+
+def _is_only_told(error: KafkaError, event: Commit) -> bool:
+    if event.by_hand:
+        return isinstance(error, CommitOvertakenError) and not isinstance(error, CommitRewindError)
+    return isinstance(error, CommitOvertakenError | StaleCommitError)
+
+
+# -- errors
+
+
+def abandoned(tp: TopicPartition, commit: CommitEntry, why: str) -> StaleCommitError:
+    """It is lost, revoked, or was sought elsewhere since."""
+    return StaleCommitError(f"offset {commit.offset} of {tp} was not committed: {why}")
+
+
+def final_error(tp: TopicPartition, commit: CommitEntry, code: int) -> KafkaError:
+    """What a broker's code says that no retry mends."""
+    if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+        return CommitFailedError(
+            f"offset {commit.offset} of {tp} was not committed: this consumer is no longer a member of the group; "
+            "process less per poll, or raise max_poll_interval"
+        )
+    return error_for_code(code, f"offset {commit.offset} of {tp} was not committed (error code {code})")
+
+
+# -- sending
+
+_REDISCOVER = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_FENCED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
+_NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+_ELSEWHERE = "committed by another"
+_NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
+_RETRY = _REDISCOVER | _GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Entry:
+    """What of one partition is to be committed next, and who wants to hear of it, by call.
+
+    rewind: it may lie behind what the group has. start: nobody's work, but where the partition began (law 9).
+    free: of a start: the coordinator has said that the group has no offset of the partition.
+    """
+
+    commit: CommitEntry
+    rewind: bool
+    start: bool
+    waiters: dict[int, Waiter]
+    free: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _InFlightCommit:
+    entries: dict[TopicPartition, _Entry]
+    generation: int
+    syncs: int
+
+
+class Commits:
+    """Not thread-safe: the network machine owns it.
+
+    holds: whether what speaks of this partition, epoch and seek number may be committed.
+    completes: whether the revoke of this partition is completing.
+    group_refused: hears of an error code by which the group's coordinator refused a commit, and when; returns the code
+    that it takes it for.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        *,
+        membership: Membership,
+        holds: Callable[[TopicPartition, int, int], bool],
+        completes: Callable[[TopicPartition], bool],
+        group_refused: Callable[[int, float], int],
+    ) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._membership = membership
+        self._holds = holds
+        self._completes = completes
+        self._group_refused = group_refused
+        self._backoff = context.backoff()
+        self._queued: dict[TopicPartition, _Entry] = {}
+        # Law 9: until it is known that nothing else was committed of the partition, nor waits.
+        self._starts: dict[TopicPartition, _Entry] = {}
+        self._asking = False
+        self._flight: _InFlightCommit | None = None
+        # What the broker accepted last of each partition.
+        self._accepted: dict[TopicPartition, CommitEntry] = {}
+        self._waiters = Waiters(context, self._accepted)
+        self._unknown_since: dict[TopicPartition, float] = {}
+        # Held until more syncs than these were answered (law 4).
+        self._deferred_until = -1
+
+    # -- what others ask
+
+    def outstanding(self, partition: TopicPartition) -> bool:
+        return partition in self._queued or partition in self._starts or self.in_flight(partition)
+
+    def in_flight(self, partition: TopicPartition) -> bool:
+        return self._in_flight(partition) is not None
+
+    def _in_flight(self, partition: TopicPartition) -> _Entry | None:
+        return self._flight.entries.get(partition) if self._flight is not None else None
+
+    def anything_outstanding(self) -> bool:
+        return bool(self._queued) or bool(self._starts) or self._flight is not None
+
+    def deferred(self) -> bool:
+        """Whether a commit waits for the next sync."""
+        return bool(self._queued) and self._waits_for_sync()
+
+    def _waits_for_sync(self) -> bool:
+        """Without a membership (by assign, say, after a subscription that ended) there is no sync to wait for."""
+        return self._deferred_until >= self._membership.syncs and self._membership.generation >= 0
+
+    def abandon(self, partition: TopicPartition, why: str) -> None:
+        """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
+        for table in (self._queued, self._starts):
+            entry = table.pop(partition, None)
+            if entry is not None:
+                self._abandon(partition, entry, why)
+
+    def close(self, error: KafkaError) -> None:
+        """The consumer has closed: who waits still hears of it now."""
+        for waiter in self._waiters.everybody():
+            self._give_up(waiter, error)
+
+    # -- handing over
+
+    def add(self, event: Commit, now: float) -> None:
+        waiter = self._waiters.add(event)
+        for tp, commit in event.entries.items():
+            self._queue(tp, commit, waiter)
+        if not event.carry_over and self._membership.sync_pending:
+            self._refuse(waiter, "a rebalance is under way")
+        self._waiters.answer_done(waiter)
+        self._context.touch()
+
+    def _queue(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
+        event = waiter.event
+        if not self._holds(tp, commit.epoch, commit.seek_number):
+            self._waiters.settle(waiter, tp, abandoned(tp, commit, _NOT_HELD))
+            return
+        in_flight, queued = self._in_flight(tp), self._queued.get(tp)
+        if queued is None and in_flight is not None and in_flight.commit == commit:
+            in_flight.waiters[event.call] = waiter  # a ledger offers what is on its way until it is answered
+            return
+        if queued is not None and queued.commit.epoch < commit.epoch:
+            self.abandon(tp, "the partition was assigned anew")
+        self._note_what_is_further(tp, commit, waiter)
+        entry = _Entry(commit=commit, rewind=event.allow_rewind, start=event.starts, waiters={event.call: waiter})
+        table = self._starts if event.starts else self._queued
+        table[tp] = _merged(table[tp], entry) if tp in table else entry
+
+    def _note_what_is_further(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
+        if waiter.event.allow_rewind:
+            return
+        pending = (self._in_flight(tp), self._queued.get(tp))
+        before = [entry.commit for entry in pending if entry is not None and not entry.start]
+        if tp in self._accepted:
+            before.append(self._accepted[tp])
+        further = [each.offset for each in before if _older(commit, each)]
+        if further:
+            waiter.behind[tp] = min(further)
+
+    # -- sending
+
+    def poll(self, now: float) -> float:
+        self._refuse_the_impatient()
+        wake = min(self._ask_about_starts(now), self._send_queued(now))
+        self._expire(now)  # who gave no time at all has asked all the same
+        return min(wake, self._waiters.next_deadline())
+
+    def _send_queued(self, now: float) -> float:
+        """Returns when to try again, where only time has to pass."""
+        if self._flight is None:
+            self._queue_starts()
+            self._drop_hopeless()
+        if self._flight is not None or not self._queued:
+            return float("inf")
+        if not self._coordinator.need():
+            if self._coordinator.refused is not None:
+                self._settle_all(self._coordinator.refused)
+        elif not self._waits_for_sync() and self._membership.may_commit(now):
+            if not self._backoff.ready(now):
+                return self._backoff.ready_at
+            self._send(now)
+        return float("inf")
+
+    def _send(self, now: float) -> None:
+        entries, self._queued = self._queued, {}
+        sent = _InFlightCommit(entries=entries, generation=self._membership.generation, syncs=self._membership.syncs)
+        self._flight = sent
+        request = api.OffsetCommit(
+            group_id=self._context.config.group_id or "",
+            generation=sent.generation,
+            member_id=self._membership.member_id,
+            # Not without a member id (KAFKA-14201): there is no membership then.
+            group_instance_id=self._context.config.group_instance_id if self._membership.member_id else None,
+            offsets={
+                tp: api.OffsetToCommit(
+                    offset=entry.commit.offset,
+                    leader_epoch=entry.commit.leader_epoch,
+                    metadata=entry.commit.metadata,
+                )
+                for tp, entry in entries.items()
+            },
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in entries}),
+        )
+        self._coordinator.send_if(
+            lambda then: self._may_still_go(sent, then),
+            request,
+            lambda result, then: self._on_response(sent, result, then),
+            now,
+        )
+
+    def _may_still_go(self, sent: _InFlightCommit, now: float) -> bool:
+        """The connection may have to be opened first: until then a rebalance may begin, the lease end, or something of
+        it be lost."""
+        entries = sent.entries.items()
+        assigned = all(self._holds(tp, entry.commit.epoch, entry.commit.seek_number) for tp, entry in entries)
+        return assigned and self._same(sent) and self._membership.may_commit(now)
+
+    def _queue_starts(self) -> None:
+        """Law 9, while nothing is under way."""
+        for tp in [tp for tp in self._starts if tp not in self._queued]:
+            entry, accepted = self._starts.pop(tp), self._accepted.get(tp)
+            if accepted is not None and accepted.epoch == entry.commit.epoch:
+                self._settle_accepted(tp, entry, accepted)
+            elif entry.free:
+                self._queued[tp] = entry
+            else:
+                self._starts[tp] = entry
+
+    def _ask_about_starts(self, now: float) -> float:
+        """Law 9. Returns when to try again, where only time has to pass."""
+        asked = {tp: entry for tp, entry in self._starts.items() if not entry.free}
+        if not asked or self._asking:
+            return float("inf")
+        if not self._coordinator.need():
+            if self._coordinator.refused is not None:
+                self._settle_all(self._coordinator.refused)
+            return float("inf")
+        if not self._backoff.ready(now):
+            return self._backoff.ready_at
+        self._asking = True
+        request = api.OffsetFetch(
+            group_id=self._context.config.group_id or "",
+            partitions=tuple(sorted(asked)),
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in asked}),
+        )
+        self._coordinator.send(request, lambda result, then: self._known(asked, result, then), now)
+        return float("inf")
+
+    def _known(self, asked: dict[TopicPartition, _Entry], result: api.Response | Exception, now: float) -> None:
+        """What the group has of partitions whose start is to be committed. What may be known later is asked again."""
+        self._asking = False
+        self._context.touch()
+        if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
+            self._coordinator.lost(result)
+        for tp, entry in asked.items():
+            if self._starts.get(tp) is entry:
+                self._known_of(tp, entry, result, now)
+
+    def _known_of(self, tp: TopicPartition, entry: _Entry, result: api.Response | Exception, now: float) -> None:
+        found = _NOTHING_KNOWN
+        if isinstance(result, api.OffsetFetchResponse):
+            found = api.CommittedOffset(error=result.error) if result.error else result.offsets.get(tp, found)
+        error = result if isinstance(result, Exception) else error_for_code(found.error) if found.error else None
+        if isinstance(error, KafkaError) and error.retriable and found.error not in _GONE:
+            self._backoff.failed(now)
+        elif error is not None:
+            del self._starts[tp]
+            self._settle(tp, entry, error)
+        elif found.offset < 0:
+            entry.free = True
+        else:
+            del self._starts[tp]
+            self._settle_accepted(tp, entry, replace(entry.commit, offset=found.offset, metadata=_ELSEWHERE))
+
+    def _drop_hopeless(self) -> None:
+        """What is not held any more, and what lies behind what the broker accepted (law 2)."""
+        for tp, entry in list(self._queued.items()):
+            accepted = self._accepted.get(tp)
+            if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
+                self.abandon(tp, _NOT_HELD)
+            elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
+                self._settle_accepted(tp, self._queued.pop(tp), accepted)
+
+    def _settle_all(self, error: Exception) -> None:
+        for table in (self._queued, self._starts):
+            while table:
+                self._settle(*table.popitem(), error)
+        self._context.touch()
+
+    # -- answers
+
+    def _on_response(self, sent: _InFlightCommit, result: api.Response | Exception, now: float) -> None:
+        self._flight = None
+        self._context.touch()
+        if not isinstance(result, api.OffsetCommitResponse):
+            error = result if isinstance(result, Exception) else TypeError(type(result))
+            self._failed(sent, error, now)
+            return
+        codes = {tp: result.errors.get(tp, -1) for tp in sent.entries}
+        if any(codes.values()):
+            self._backoff.failed(now)
+        else:
+            self._backoff.succeeded()
+        meant = {code: self._react(code, sent, now) for code in set(codes.values()) if code}
+        codes = {tp: meant.get(code, code) for tp, code in codes.items()}
+        # All marks move before anybody is told: who waits for several partitions is told of all of them.
+        taken = {tp: sent.entries[tp] for tp, code in codes.items() if not code}
+        self._accepted.update({tp: entry.commit for tp, entry in taken.items() if not entry.start})
+        for tp, code in codes.items():
+            self._settle_code(tp, sent, code, now)
+
+    def _failed(self, sent: _InFlightCommit, error: Exception, now: float) -> None:
+        if isinstance(error, NotSentError):
+            for unsent in sent.entries.items():
+                self._requeue(*unsent)
+            return
+        if isinstance(error, KafkaError) and error.retriable:
+            self._backoff.failed(now)
+            self._coordinator.lost(error)
+            for tp, entry in sent.entries.items():
+                self._requeue(tp, entry)
+            return
+        for tp, entry in sent.entries.items():
+            self._settle(tp, entry, error)
+
+    def _react(self, code: int, sent: _InFlightCommit, now: float) -> int:
+        """What an error code says of the group or its coordinator. Returns the code that it is taken for."""
+        if code in _REDISCOVER:
+            self._coordinator.lost(error_for_code(code))
+        elif code == ErrorCode.UNKNOWN_TOPIC_ID:
+            self._cluster.doubt({tp.topic for tp in sent.entries})
+        elif self._means_not_yet(code, sent):
+            self._deferred_until = max(self._deferred_until, sent.syncs)
+            if self._same(sent):
+                self._group_refused(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        elif code in _FENCED and self._same(sent):
+            return self._group_refused(code, now)
+        return code
+
+    def _settle_code(self, tp: TopicPartition, sent: _InFlightCommit, code: int, now: float) -> None:
+        entry, gone = sent.entries[tp], self._is_gone(tp, code, now)
+        if code == 0:
+            self._settle_accepted(tp, entry, entry.commit)
+        elif self._means_not_yet(code, sent):
+            impatient = [each for each in self._waiters.impatient() if each.event.call in entry.waiters]
+            self._requeue(tp, entry)
+            for waiter in impatient:
+                self._refuse(waiter, "the broker is rebalancing the group")
+        elif code in _RETRY and not gone:
+            self._requeue(tp, entry)
+        else:
+            self._refused(tp, entry, code)
+
+    def _refused(self, tp: TopicPartition, entry: _Entry, code: int) -> None:
+        """For good. Whose metadata is shorter than what was too long may have its own offset committed still."""
+        self._context.log(logging.WARNING, str(final_error(tp, entry.commit, code)))
+        other = _other_metadata(tp, entry) if code == ErrorCode.OFFSET_METADATA_TOO_LARGE else None
+        if other is not None:
+            self._requeue(tp, other)
+        for call, waiter in entry.waiters.items():
+            if other is None or call not in other.waiters:
+                self._waiters.settle(waiter, tp, final_error(tp, waiter.event.entries[tp], code))
+
+    def _is_gone(self, tp: TopicPartition, code: int, now: float) -> bool:
+        """Law 7."""
+        if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._unknown_since.pop(tp, None)
+            return False
+        self._cluster.refresh()
+        return now - self._unknown_since.setdefault(tp, now) >= MISSING_GRACE and self._cluster.is_gone(tp.topic)
+
+    def _means_not_yet(self, code: int, sent: _InFlightCommit) -> bool:
+        """Law 4. A commit of an older generation was refused because a rebalance came between."""
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            return True
+        return code == ErrorCode.ILLEGAL_GENERATION and (self._membership.rebalancing or not self._same(sent))
+
+    def _same(self, sent: _InFlightCommit) -> bool:
+        return sent.generation == self._membership.generation and sent.syncs == self._membership.syncs
+
+    def _requeue(self, tp: TopicPartition, entry: _Entry) -> None:
+        """Law 2: what was handed over meanwhile is the newer."""
+        if not entry.waiters and not self._completes(tp):
+            return  # law 10
+        if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
+            self._abandon(tp, entry, _NOT_HELD)
+            return
+        queued = self._queued.get(tp)
+        self._queued[tp] = entry if queued is None else _merged(entry, queued)
+
+    # -- who waits
+
+    def _settle(self, tp: TopicPartition, entry: _Entry, error: Exception) -> None:
+        for waiter in entry.waiters.values():
+            self._waiters.settle(waiter, tp, error if isinstance(error, KafkaError) else KafkaError(repr(error)))
+
+    def _settle_accepted(self, tp: TopicPartition, entry: _Entry, accepted: CommitEntry) -> None:
+        for waiter in entry.waiters.values():
+            self._waiters.settle(waiter, tp, told(tp, waiter, accepted))
+
+    def _abandon(self, tp: TopicPartition, entry: _Entry, why: str) -> None:
+        self._context.log(logging.WARNING, str(abandoned(tp, entry.commit, why)))
+        for waiter in entry.waiters.values():
+            self._waiters.settle(waiter, tp, abandoned(tp, waiter.event.entries[tp], why))
+
+    def _expire(self, now: float) -> None:
+        for waiter in self._waiters.due(now):
+            if self._membership.sync_pending or self.deferred():
+                self._refuse(waiter, "the rebalance did not end within the commit's timeout", late=True)
+            else:
+                error = KafkaTimeoutError("the commit had no response within its timeout")
+                self._give_up(waiter, error, late=True)
+
+    def _refuse_the_impatient(self) -> None:
+        """Who does not wait for a rebalance hears of it at once, unless its commit is on its way already."""
+        if not (self._membership.sync_pending or self.deferred()):
+            return
+        for waiter in self._waiters.impatient():
+            queued = [self._queued[tp] for tp in waiter.waiting if tp in self._queued]
+            if any(waiter.event.call in entry.waiters for entry in queued):
+                self._refuse(waiter, "a rebalance is under way")
+
+    def _refuse(self, waiter: Waiter, why: str, *, late: bool = False) -> None:
+        error = RebalanceInProgressError(f"{why}; poll, then commit what is still assigned and not committed yet")
+        self._give_up(waiter, error, late=late)
+
+    def _give_up(self, waiter: Waiter, error: KafkaError, *, late: bool = False) -> None:
+        """Answer now. What only this one wanted is not sent any more. late: but for law 10."""
+        for tp in waiter.waiting:
+            waiter.results[tp] = error
+            in_flight = self._in_flight(tp)
+            if in_flight is not None:
+                in_flight.waiters.pop(waiter.event.call, None)
+            for table in (self._queued, self._starts):
+                entry = table.get(tp)
+                if entry is not None and waiter.event.call in entry.waiters:
+                    del entry.waiters[waiter.event.call]
+                    if not entry.waiters and not (late and self._completes(tp)):
+                        del table[tp]
+        waiter.waiting.clear()
+        self._waiters.answer_done(waiter)
+        self._context.touch()
+
+
+def _older(one: CommitEntry, other: CommitEntry) -> bool:
+    """Whether `one` would take back what `other` says."""
+    if _place(one) != _place(other):
+        return _place(one) < _place(other)
+    return one.offset < other.offset
+
+
+def _place(commit: CommitEntry) -> tuple[int, int]:
+    return commit.epoch, commit.seek_number
+
+
+def _merged(older: _Entry, newer: _Entry) -> _Entry:
+    """Law 2: both as one; `older` was handed over first. The longer list of who waits is never copied (law 8)."""
+    same = _place(older.commit) == _place(newer.commit)
+    goes_on = older.start or (same and newer.rewind) or not _older(newer.commit, older.commit)
+    first = newer if goes_on else older
+    more, fewer = older.waiters, newer.waiters
+    if len(more) < len(fewer):
+        more, fewer = fewer, more
+    more.update(fewer)
+    rewind = first.rewind or (same and older.rewind)
+    return _Entry(commit=first.commit, rewind=rewind, start=first.start, waiters=more)
+
+
+def _other_metadata(tp: TopicPartition, refused: _Entry) -> _Entry | None:
+    """The newest of those that went along, among them whose metadata is shorter."""
+    others = {
+        call: waiter
+        for call, waiter in refused.waiters.items()
+        if len(waiter.event.entries[tp].metadata) < len(refused.commit.metadata)
+    }
+    if not others:
+        return None
+    newest = max(others.values(), key=lambda each: (not each.event.starts, each.event.entries[tp].offset))
+    return _Entry(commit=newest.event.entries[tp], rewind=refused.rewind, start=newest.event.starts, waiters=others)

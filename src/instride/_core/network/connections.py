@@ -1,0 +1,403 @@
+"""Connections and the requests on them: when to open, what is in flight, when to give up, when to try again.
+
+Laws of connections (`Connections`)
+1. A request's sender hears of it exactly once: a response, or an error.
+2. A request has a deadline from the moment it is sent. One that passes it closes its connection, since the
+   responses behind it would come too late as well. What the broker has not received by then must not arrive later.
+3. What waited for its connection is sent only where it is still wanted.
+4. After a failure a connection is not opened again before its back-off ends; requests wait for that.
+5. What is sent on one connection is transmitted in order.
+6. `round_trip` is how long the coordinator takes to respond: the longest of late, each later response halving what is
+   above it. (Join and Sync, which wait for others, are on a connection of their own and count for nothing.)
+7. An authentication that failed raises in the user's call, and is made again a second later at the earliest. To the
+   requests it is a broken connection: when the credentials are good again, all goes on.
+8. A broker that is said not to know what every broker knows is asked anew what it knows, on another connection: what it
+   said when this one was opened may have been damaged on the way.
+
+Laws of the back-off (`Backoff`): exponential, with jitter, bounded (KIP-580)
+B1. It belongs to a purpose: it grows with each failure, until the purpose succeeds.
+B2. Where many of a kind fail one by one (partitions of one broker), `together` lets them end at the same moments: so
+    they are tried again in one request, and the thread wakes for all of them at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from instride._core.events import ErrorRaised
+from instride._core.metrics.meters import NetworkMeter
+from instride._core.network.actions import (
+    Action,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    OpenConnection,
+    Role,
+    Transmit,
+)
+from instride._wire.api import (
+    Fetch,
+    FindCoordinator,
+    Heartbeat,
+    JoinGroup,
+    ListOffsets,
+    Metadata,
+    OffsetCommit,
+    OffsetFetch,
+    Request,
+    Response,
+    SyncGroup,
+)
+from instride.config import ConsumerConfig
+from instride.errors import (
+    AuthenticationError,
+    FrameTooLargeError,
+    KafkaTimeoutError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+)
+
+__all__ = ["Address", "Backoff", "Connections", "NotSentError", "OnDone", "Wanted"]
+
+
+_JITTER = 0.2
+
+
+class Backoff:
+    """Counts failures of one thing. `random` gives numbers in [0, 1)."""
+
+    __slots__ = ("_high", "_low", "_random", "_together", "failures", "ready_at")
+
+    def __init__(self, low: float, high: float, random: Callable[[], float], *, together: bool = False) -> None:
+        self._low = low
+        self._high = high
+        self._random = random
+        self._together = together
+        self.failures = 0
+        self.ready_at = 0.0
+
+    def failed(self, now: float, *, at_least: float = 0.0) -> None:
+        """at_least: seconds, for what must not be tried often."""
+        delay = max(at_least, min(self._high, self._low * 2.0 ** min(self.failures, 30)))
+        self.failures += 1
+        self.ready_at = now + max(at_least, delay * (1 + _JITTER * (2 * self._random() - 1)))
+        if self._together:  # B2: at the next whole multiple of a quarter of the delay
+            self.ready_at = math.ceil(self.ready_at / delay * 4) * delay / 4
+
+    def succeeded(self) -> None:
+        self.failures = 0
+        self.ready_at = 0.0
+
+    def ready(self, now: float) -> bool:
+        return now >= self.ready_at
+
+
+Address = tuple[str, int]
+OnDone = Callable[[Response | Exception, float], None]
+"""Called with the answer or error, and the time."""
+Wanted = Callable[[float], bool]
+"""Whether a request is still to be sent, at that time."""
+_REFUSED_BACKOFF = 1.0
+_KNOWN_TO_ALL = (
+    Fetch,
+    FindCoordinator,
+    Heartbeat,
+    JoinGroup,
+    ListOffsets,
+    Metadata,
+    OffsetCommit,
+    OffsetFetch,
+    SyncGroup,
+)
+# A user who does not poll is told again, but not often: what is told waits in a queue.
+_TOLD_AGAIN = 5.0
+
+
+class NotSentError(Exception):
+    """The end of a request that nobody wanted any more when its connection was open. It reaches no user."""
+
+
+def _always(_now: float) -> bool:
+    return True
+
+
+class _State(Enum):
+    CLOSED = auto()
+    OPENING = auto()
+    READY = auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    request_id: int
+    request: Request
+    on_done: OnDone
+    deadline: float
+    wanted: Wanted
+    sent_at: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Link:
+    backoff: Backoff
+    address: Address = ("", 0)
+    state: _State = _State.CLOSED
+    opening_deadline: float = 0.0
+    standing: str = ""  # while it is opened: how far it came
+    failure: Exception | None = None  # why it was closed last; none since it was open
+    waiting: list[_Pending] = field(default_factory=list)
+    in_flight: dict[int, _Pending] = field(default_factory=dict)
+
+
+class Connections:
+    """All connections of one consumer. Not thread-safe: the network machine owns it."""
+
+    def __init__(self, config: ConsumerConfig, random: Callable[[], float], out: list[Action]) -> None:
+        self._config = config
+        self._random = random
+        self._out = out
+        self._links: dict[ConnectionKey, _Link] = {}
+        self._where: dict[int, ConnectionKey] = {}
+        self._requests = 0
+        self.on_broken: Callable[[ConnectionKey, Exception], None] = lambda _key, _error: None
+        self.closing = False
+        self.ever_connected = False  # and had an answer
+        self.last_error: Exception | None = None
+        self.refused: AuthenticationError | None = None
+        self._told_at: float | None = None
+        self.meter = NetworkMeter()
+        self.round_trip = 0.0
+
+    # -- the core's side
+
+    def send(
+        self,
+        key: ConnectionKey,
+        address: Address,
+        request: Request,
+        on_done: OnDone,
+        now: float,
+        *,
+        timeout: float | None = None,
+        wanted: Wanted = _always,
+    ) -> None:
+        """Hand a request over; `on_done` hears of its end. timeout: seconds, else request_timeout.
+
+        wanted: asked when the connection is open, which may be much later; else it ends with `NotSentError`.
+        """
+        self._requests += 1
+        pending = _Pending(
+            request_id=self._requests,
+            request=request,
+            on_done=on_done,
+            deadline=now + (self._config.request_timeout if timeout is None else timeout),
+            wanted=wanted,
+        )
+        link = self._link(key)
+        link.address = address
+        self._where[pending.request_id] = key
+        link.waiting.append(pending)
+        self._advance(key, link, now)
+
+    def is_ready(self, key: ConnectionKey) -> bool:
+        link = self._links.get(key)
+        return link is not None and link.state is _State.READY
+
+    def backing_off(self, key: ConnectionKey, now: float) -> bool:
+        link = self._links.get(key)
+        return link is not None and link.state is _State.CLOSED and not link.backoff.ready(now)
+
+    def busy(self, key: ConnectionKey) -> bool:
+        link = self._links.get(key)
+        return link is not None and bool(link.waiting or link.in_flight)
+
+    def in_flight(self, key: ConnectionKey) -> bool:
+        """Whether a request was put on the connection and is not answered yet."""
+        link = self._links.get(key)
+        return link is not None and bool(link.in_flight)
+
+    def close(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        """Drop a connection; its requests end with the error."""
+        link = self._links.get(key)
+        if link is None:
+            return
+        if link.state is not _State.CLOSED:
+            self._out.append(CloseConnection(key=key))
+            self.meter.connection_closed(now, None, ready=link.state is _State.READY)
+        link.state = _State.CLOSED
+        self._fail_all(link, error, now)
+
+    def keep(self, brokers: Mapping[int, Address], now: float) -> None:
+        """Close connections to brokers that have left the metadata, or have another address there.
+
+        Those to the coordinator are its own affair: it may be met again before the metadata knows it.
+        """
+        for key, link in list(self._links.items()):
+            moved = brokers.get(key.node_id) != link.address
+            if moved and key.role in (Role.DATA, Role.TAIL) and link.state is not _State.CLOSED:
+                self.close(key, TransportError(f"{_name(link)} is not the address of a broker any more"), now)
+
+    def polled(self) -> None:
+        """The application polls: it has heard, or will at once hear, what it was told."""
+        self._told_at = None
+
+    def close_all(self, now: float) -> None:
+        self.closing = True
+        for key in list(self._links):
+            self.close(key, TransportError("the consumer is closing"), now)
+
+    # -- the shell's side
+
+    def opening(self, key: ConnectionKey, standing: str) -> None:
+        link = self._links.get(key)
+        if link is not None and link.state is _State.OPENING:
+            link.standing = standing
+
+    def opened(self, key: ConnectionKey, now: float) -> None:
+        link = self._links.get(key)
+        if link is None or link.state is not _State.OPENING:
+            return
+        link.state = _State.READY
+        link.failure = None
+        self.meter.connection_opened(now)
+        link.backoff.succeeded()
+        self.refused = None
+        self._advance(key, link, now)
+
+    def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        link = self._links.get(key)
+        if link is None or link.state is _State.CLOSED:
+            return
+        was_ready = link.state is _State.READY
+        self.meter.connection_closed(now, error, ready=was_ready)
+        blamed, broken = None, error
+        if link.state is _State.READY and isinstance(error, ProtocolError):
+            # The answer that broke the rules was given to its request; the others were only on the same connection.
+            blamed = self._blamed(link, error)
+            error = TransportError(f"the connection was given up: {error}")
+        link.state = _State.CLOSED
+        if isinstance(error, AuthenticationError):
+            link.backoff.failed(now, at_least=_REFUSED_BACKOFF)
+            error = self._was_refused(error, now)
+        else:
+            link.backoff.failed(now)
+        self.last_error = link.failure = error
+        self._fail_all(link, error, now)
+        if was_ready:
+            self.on_broken(key, error)
+        if blamed is not None:
+            blamed.on_done(broken, now)
+
+    def _blamed(self, link: _Link, error: ProtocolError) -> _Pending | None:
+        """A frame over the bound came to nobody as an answer: it is the oldest's, since brokers answer in order."""
+        if not isinstance(error, FrameTooLargeError) or not link.in_flight:
+            return None
+        oldest = link.in_flight.pop(next(iter(link.in_flight)))
+        self._where.pop(oldest.request_id, None)
+        return oldest
+
+    def response_received(self, request_id: int, result: Response | Exception, now: float) -> None:
+        key = self._where.pop(request_id, None)
+        pending = self._links[key].in_flight.pop(request_id, None) if key is not None else None
+        if pending is not None and key is not None:
+            self.ever_connected |= not isinstance(result, Exception)
+            if key.role is Role.COORDINATOR and not isinstance(result, Exception):
+                took = now - pending.sent_at
+                self.round_trip = max(took, (self.round_trip + took) / 2)
+            self.meter.response_received(pending.request, result, pending.sent_at, now)
+            pending.on_done(result, now)
+            if isinstance(result, UnsupportedVersionError) and isinstance(pending.request, _KNOWN_TO_ALL):
+                why = f"{_name(self._links[key])} is asked anew for its versions"
+                self._give_up(key, self._links[key], why, now)
+
+    # -- time
+
+    def expire(self, now: float) -> None:
+        for key, link in list(self._links.items()):
+            late = [each for each in (*link.in_flight.values(), *link.waiting) if now >= each.deadline]
+            if link.state is _State.OPENING and now >= link.opening_deadline:
+                standing = f": {link.standing}" if link.standing else ""
+                why = f"no connection to {_name(link)} within connection_setup_timeout{standing}"
+                self._give_up(key, link, why, now)
+            elif any(each.request_id in link.in_flight for each in late):
+                self._give_up(key, link, f"no response from {_name(link)} within request_timeout", now)
+            else:
+                self._expire_waiting(link, late, now)
+                self._advance(key, link, now)
+
+    def deadline(self) -> float:
+        return min((self._link_deadline(link) for link in self._links.values()), default=float("inf"))
+
+    def _link_deadline(self, link: _Link) -> float:
+        times = [each.deadline for each in (*link.in_flight.values(), *link.waiting)]
+        if link.state is _State.OPENING:
+            times.append(link.opening_deadline)
+        elif link.state is _State.CLOSED and link.waiting:
+            times.append(link.backoff.ready_at)
+        return min(times, default=float("inf"))
+
+    # -- inside
+
+    def _link(self, key: ConnectionKey) -> _Link:
+        link = self._links.get(key)
+        if link is None:
+            config = self._config
+            backoff = Backoff(config.reconnect_backoff, config.reconnect_backoff_max, self._random)
+            link = self._links[key] = _Link(backoff=backoff)
+        return link
+
+    def _advance(self, key: ConnectionKey, link: _Link, now: float) -> None:
+        if link.state is _State.READY:
+            waiting, link.waiting = link.waiting, []
+            for pending in waiting:
+                if pending.wanted(now):
+                    link.in_flight[pending.request_id] = pending
+                    pending.sent_at = now
+                    self.meter.request_sent(pending.request, now)
+                    self._out.append(Transmit(key=key, request_id=pending.request_id, request=pending.request))
+                else:
+                    self._where.pop(pending.request_id, None)
+                    pending.on_done(NotSentError("nobody wants it any more"), now)
+        elif link.state is _State.CLOSED and link.waiting and link.backoff.ready(now):
+            link.state, link.standing = _State.OPENING, ""
+            link.opening_deadline = now + self._config.connection_setup_timeout
+            self._out.append(OpenConnection(key=key, host=link.address[0], port=link.address[1]))
+
+    def _was_refused(self, error: AuthenticationError, now: float) -> TransportError:
+        """Law 7. Returns what the requests get to hear."""
+        self.refused = error
+        if self._told_at is None or now - self._told_at >= _TOLD_AGAIN:
+            self._told_at = now
+            self._out.append(Deliver(event=ErrorRaised(error=error)))
+        broken = TransportError(str(error))
+        broken.__cause__ = error
+        return broken
+
+    def _give_up(self, key: ConnectionKey, link: _Link, why: str, now: float) -> None:
+        self._out.append(CloseConnection(key=key, abort=bool(link.in_flight)))
+        self.closed(key, TransportError(why), now)
+
+    def _expire_waiting(self, link: _Link, late: list[_Pending], now: float) -> None:
+        for pending in late:
+            link.waiting.remove(pending)
+            self._where.pop(pending.request_id, None)
+        last = f"; it failed last with: {link.failure}" if link.failure is not None else ""
+        for pending in late:  # none of them is known here any more, whatever the end of another does
+            pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout{last}"), now)
+
+    def _fail_all(self, link: _Link, error: Exception, now: float) -> None:
+        failed = [*link.in_flight.values(), *link.waiting]
+        link.in_flight.clear()
+        link.waiting.clear()
+        for pending in failed:
+            self._where.pop(pending.request_id, None)
+        for pending in failed:
+            pending.on_done(error, now)
+
+
+def _name(link: _Link) -> str:
+    return f"{link.address[0]}:{link.address[1]}"

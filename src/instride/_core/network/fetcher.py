@@ -1,0 +1,887 @@
+"""Fetching: for each broker one request of the partitions that lag, and one of those that are read to their end.
+
+Why two: a broker holds a fetch back until it has records to send. A partition that lags must not wait for one
+that has nothing new, so each kind has its own connection (a lane).
+
+Laws of the fetcher
+1. What comes back under an older epoch or fetch number is dropped.
+2. The partitions of a request take turns in its order, so that a full response starves none. In a session the broker
+   sees to that: it moves a partition that it has sent records of to the end.
+3. An error of one partition stops that partition only. A leader's error requests fresh metadata and waits.
+4. A corrupt batch, or a response that cannot be read, is fetched once more; then its partitions have failed, and are
+   tried again as `positions` says. After a response that could not be read each of its partitions is fetched alone: it
+   may be one of them that makes all unreadable.
+5. The position moves only by a broker's response: to the end of the last complete batch.
+6. A partition is in one request at a time. A fetch at the end that leaves out a partition of its broker (since its
+   buffer is full, or it lags) waits briefly only, so that this one can join it soon. One whose end is not known, as
+   after a seek or a new assignment, does not wait for a fetch that was sent without it: it goes with those that lag.
+7. Where the leader names a replica in our rack (KIP-392), that one is fetched from, for metadata_max_age, unless it
+   fails, does not have the offset, or the leader changes: then the leader decides again.
+8. A broker that throttles is not sent a fetch before its time (KIP-219), but for request_timeout at most: it may lie,
+   or the time may have been damaged on the way.
+9. What came is decoded when there is capacity for it (C3), of each partition in turn, and so much in one turn of the
+   machine that heartbeats are never late. While one batch passes alone that is larger than the capacity, nothing else
+   that came is kept: it is fetched again.
+10. A session names all of its partitions again each metadata_max_age: what a broker believes to be in it may have been
+    damaged on the way, and the broker would never send the others.
+11. Where a response states no end of the log, since a session leaves out what has no news, its end is taken to be where
+    the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
+
+Laws of the capacity: which partitions may be fetched, and what may be decoded (KIP-41, "Prefetching")
+C1. One half of fetch_buffer_bytes is for what is requested or has come and is not decoded yet; the other half is for
+    what is decoded and was not returned yet. A partition's share is an equal part of a half; those that are to be
+    revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
+C2. A partition is fetched again when all that came of it is decoded, and what is buffered of it is under its share.
+    Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
+C3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
+    the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
+    which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
+    goes on. For that one batch, what came of other partitions is dropped.
+C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
+    prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
+    Both mean nothing where max_poll_records is -1.
+C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
+    revoked does not count for the others.
+
+Laws of the fetch sessions (KIP-227): a broker remembers a lane's partitions, and each fetch says only what has changed
+S1. A session belongs to one lane, with one fetch in flight at a time. Its first fetch names everything (epoch 0); those
+    that follow name what is new or has moved, and what is to be forgotten, in the next epoch.
+S2. After any error the next fetch names everything again, and ends the old session. A broker that makes no session
+    (it responds with session id 0, as when its cache is full) is always sent everything.
+S3. A session names its topics by id or by name, from its beginning to its end; where that must change, or one of its
+    topics was made anew, a new one begins.
+S4. What a session has and a fetch does not want any more is forgotten, so that nothing unwanted is sent.
+S5. The fetcher may have everything named again (`renew`): a request that was damaged on the way may have put another
+    partition into the broker's session. Of one outside its session a broker sends nothing, not even an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from instride._core.events import Fetched
+from instride._core.network.actions import ConnectionKey, Role
+from instride._core.network.assigned_partitions import (
+    Arrival,
+    AssignedPartition,
+    AssignedPartitions,
+    Phase,
+    Undecoded,
+    keep,
+)
+from instride._core.network.cluster import Cluster
+from instride._core.network.connections import Backoff
+from instride._core.network.context import Context
+from instride._core.network.positions import Fences, Positions, note_fetch, unchanged
+from instride._core.ownership import Ownership
+from instride._wire import api
+from instride._wire.chunk import RecordChunk
+from instride.config import ConsumerConfig
+from instride.errors import KafkaError, ProtocolError, TopicAuthorizationFailedError, TransportError, error_for_code
+from instride.errors.broker import name_of_code
+from instride.errors.codes import ErrorCategory, ErrorCode, of_category
+from instride.records import TopicPartition
+
+__all__ = [
+    "Capacity",
+    "DecodingCapacity",
+    "FetchSession",
+    "FetchSessionState",
+    "Fetcher",
+    "SESSION_ERRORS",
+    "alone",
+    "capacity",
+    "decoding_capacity",
+    "most_bytes",
+    "next_epoch",
+    "response_bytes",
+    "share",
+]
+
+# -- capacity
+
+# A batch that is this small passes when nothing of its partition is buffered (C3).
+_SMALL_BYTES = 16 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """C2 and C4. nbytes, records: a partition is fetched again while less than that is buffered of it.
+
+    none: no partition is fetched at all.
+    """
+
+    nbytes: int
+    records: int
+    none: bool
+
+    def of(self, assigned: AssignedPartition) -> bool:
+        """Whether what is buffered of the partition leaves capacity for more."""
+        return assigned.nbytes < self.nbytes and (self.records < 0 or assigned.records < self.records)
+
+
+def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
+    """Of each of these."""
+    limit, sharers = config.max_poll_records, held.sharers
+    bounded = limit >= 0
+    return Capacity(
+        nbytes=share(config, sharers),
+        records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
+        none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
+    )
+
+
+def most_bytes(config: ConsumerConfig, partitions: int) -> int:
+    """How many bytes of one partition a fetch may bring, where so many share the room."""
+    return min(config.max_partition_fetch_bytes, share(config, partitions))
+
+
+def response_bytes(config: ConsumerConfig) -> int:
+    """How many bytes a whole response may have. While it is taken apart, much of it may be there twice."""
+    return min(config.fetch_max_bytes, max(1, config.fetch_buffer_bytes // 8))
+
+
+@dataclass(slots=True, kw_only=True)
+class DecodingCapacity:
+    """C3. share: of a partition. left: of the half. waiting: decoded, and a poll may take it."""
+
+    share: int
+    left: int
+    waiting: int
+
+    def of(self, assigned: AssignedPartition) -> tuple[int, bool]:
+        """How much may be decoded of a partition now, and whether one batch may be larger."""
+        least = _SMALL_BYTES if not assigned.kept else 0
+        return max(self.left, least), self.waiting == 0
+
+    def took(self, nbytes: int) -> None:
+        self.left -= nbytes
+        self.waiting += nbytes
+
+
+def decoding_capacity(config: ConsumerConfig, held: AssignedPartitions) -> DecodingCapacity:
+    left = config.fetch_buffer_bytes // 2 - held.kept_bytes
+    return DecodingCapacity(share=share(config, held.sharers), left=left, waiting=held.flowing_kept_bytes)
+
+
+def share(config: ConsumerConfig, partitions: int) -> int:
+    """A partition's part of one half of the buffer, where so many share it."""
+    return max(1, config.fetch_buffer_bytes // (2 * partitions))
+
+
+# -- fetch sessions
+
+_NO_SESSION = 0
+_FULL = 0
+_FINAL = -1
+_LAST_EPOCH = (1 << 31) - 1
+
+SESSION_ERRORS = of_category(ErrorCategory.SESSION)
+"""Errors of the session alone: the next fetch names everything again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSessionState:
+    """What the next fetch of a session says. known: all that is in the session; topics: their names by id."""
+
+    session_id: int
+    session_epoch: int
+    named: bool
+    partitions: tuple[api.FetchPartition, ...]
+    forgotten: tuple[api.FetchPartition, ...] = ()
+    known: Mapping[api.Partition, api.FetchPartition] = field(default_factory=dict)
+    topics: Mapping[UUID, str] = field(default_factory=dict)
+
+    @property
+    def names_everything(self) -> bool:
+        return self.session_epoch == _FULL
+
+
+def alone(wanted: api.FetchPartition) -> FetchSessionState:
+    """A fetch of one partition, without a session."""
+    named = wanted.topic_id == api.NO_TOPIC_ID
+    return FetchSessionState(session_id=_NO_SESSION, session_epoch=_FINAL, named=named, partitions=(wanted,))
+
+
+def next_epoch(epoch: int) -> int:
+    """After the last number they begin again, at 1: 0 is of a fetch that names everything."""
+    return epoch + 1 if epoch < _LAST_EPOCH else 1
+
+
+class FetchSession:
+    """Not thread-safe: the fetcher owns it. `put` and `drop` what the next fetch is to be of, then `ask`.
+
+    A fetch costs by what was put or dropped since the last one, but for those that name everything.
+    """
+
+    __slots__ = ("_before", "_epoch", "_id", "_named", "_table", "_topics", "_without_id")
+
+    def __init__(self) -> None:
+        self._id = _NO_SESSION
+        self._epoch = _FULL
+        self._named = False
+        self._table: dict[api.Partition, api.FetchPartition] = {}
+        self._topics: dict[UUID, str] = {}
+        self._without_id = 0
+        # What the broker knows of all that was put or dropped since the last fetch.
+        self._before: dict[api.Partition, api.FetchPartition | None] = {}
+
+    @property
+    def established(self) -> bool:
+        return self._id != _NO_SESSION
+
+    def __len__(self) -> int:
+        """How many partitions the next fetch is of."""
+        return len(self._table)
+
+    def put(self, wanted: api.FetchPartition) -> None:
+        key = (wanted.topic, wanted.partition)
+        before = self._take_out(key)
+        self._table[key] = before if before == wanted and before is not None else wanted
+        self._without_id += wanted.topic_id == api.NO_TOPIC_ID
+        self._topics[wanted.topic_id] = wanted.topic
+
+    def drop(self, key: api.Partition) -> None:
+        self._take_out(key)
+        self._table.pop(key, None)
+
+    def _take_out(self, key: api.Partition) -> api.FetchPartition | None:
+        """It keeps its place in the order."""
+        before = self._table.get(key)
+        self._before.setdefault(key, before)
+        self._without_id -= before is not None and before.topic_id == api.NO_TOPIC_ID
+        return before
+
+    def ask(self, turn: int = 0, *, renew: bool = False) -> FetchSessionState:
+        """The next fetch. turn: where a fetch that names everything begins in their order. renew: S5.
+
+        Until it was answered, or has failed, nothing may be put or dropped: the response is read by its `known`.
+        """
+        before, self._before = self._before, {}
+        named = self._without_id > 0
+        if renew or self._epoch == _FULL or named != self._named or self._of_another_topic(before):
+            self._epoch, self._named = _FULL, named
+            everything = tuple(self._table.values())
+            self._topics = {each.topic_id: each.topic for each in everything}
+            start = turn % max(1, len(everything))
+            return self._state(everything[start:] + everything[:start], ())
+        after = {key: self._table.get(key) for key in before}
+        return self._state(
+            tuple(each for key, each in after.items() if each is not None and before[key] != each),
+            tuple(each for key, each in before.items() if each is not None and after[key] is None),
+        )
+
+    def _state(
+        self, partitions: tuple[api.FetchPartition, ...], forgotten: tuple[api.FetchPartition, ...]
+    ) -> FetchSessionState:
+        return FetchSessionState(
+            session_id=self._id,
+            session_epoch=self._epoch,
+            named=self._named,
+            partitions=partitions,
+            forgotten=forgotten,
+            known=self._table,
+            topics=self._topics,
+        )
+
+    def _of_another_topic(self, before: Mapping[api.Partition, api.FetchPartition | None]) -> bool:
+        pairs = ((each, self._table.get(key)) for key, each in before.items())
+        return any(old is not None and new is not None and old.topic_id != new.topic_id for old, new in pairs)
+
+    def response_received(self, response: api.FetchResponse) -> None:
+        """The fetch was answered without an error."""
+        if self._epoch == _FULL:
+            self._id = response.session_id
+            self._epoch = next_epoch(_FULL) if self.established else _FULL
+        elif response.session_id != self._id:
+            self._id, self._epoch = _NO_SESSION, _FULL
+        else:
+            self._epoch = next_epoch(self._epoch)
+
+    def failed(self, code: int = 0) -> bool:
+        """S2. code: the response's error, or 0. Returns whether only the session was at fault: try again at once."""
+        was_full, self._epoch = self._epoch == _FULL, _FULL
+        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self._id = _NO_SESSION
+        return code in SESSION_ERRORS and not was_full
+
+    def end(self) -> FetchSessionState:
+        """The session is not needed any more: the broker may forget it."""
+        ended = FetchSessionState(session_id=self._id, session_epoch=_FINAL, named=self._named, partitions=())
+        self._id, self._epoch = _NO_SESSION, _FULL
+        return ended
+
+
+_STALE_METADATA = of_category(ErrorCategory.METADATA)
+_RETRY = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+_BRIEFLY = 0.05
+# Replicas whose time is over are looked for once in so many seconds.
+_REPLICAS_TOGETHER = 1.0
+# What is decoded in one turn, about: some milliseconds' work.
+_TURN_BYTES = 4 << 20
+# What a piece counts for besides its bytes.
+_PIECE_BYTES = 4 << 10
+
+# Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
+LaneKey = tuple[int, Role]
+
+
+class _Lane:
+    """One fetch after another to one broker. Its session changes between two of them only.
+
+    in_flight: the fences of the fetch that is under way, or None.
+    fences: of what is in the session, as of when it was put there. own: those of which the broker is the leader.
+    unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
+    suspects: each is fetched alone, without the session (law 4).
+    named_at: when its session last named everything.
+    left: in the session, and to be dropped. again: to be looked at once the fetch was answered.
+    None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
+    """
+
+    __slots__ = (
+        "again",
+        "fences",
+        "in_flight",
+        "key",
+        "left",
+        "named_at",
+        "own",
+        "session",
+        "suspects",
+        "unproven",
+        "unsure",
+    )
+
+    def __init__(self, key: LaneKey) -> None:
+        self.key = key
+        self.session = FetchSession()
+        self.in_flight: Fences | None = None
+        self.fences: Fences = {}
+        self.own: dict[TopicPartition, None] = {}
+        self.unsure: dict[TopicPartition, None] = {}
+        self.unproven: dict[TopicPartition, None] = {}
+        self.suspects: dict[AssignedPartition, None] = {}
+        self.left: dict[TopicPartition, None] = {}
+        self.again: dict[AssignedPartition, None] = {}
+        self.named_at = 0.0
+
+    def asks_for(self, assigned: AssignedPartition) -> bool:
+        """Whether a fetch of it, as it is now, is under way."""
+        return self.in_flight is not None and self.in_flight.get(assigned.partition) == assigned.fence
+
+    def leave(self, partition: TopicPartition) -> None:
+        if self.in_flight is not None:
+            self.left[partition] = None
+            return
+        self.session.drop(partition)
+        self.fences.pop(partition, None)
+        self.own.pop(partition, None)
+        self.unsure.pop(partition, None)
+        self.unproven.pop(partition, None)
+
+
+class Fetcher:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        positions: Positions,
+        assigned: Callable[[], AssignedPartitions],
+    ) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._positions = positions
+        self._held = assigned
+        self._lanes: dict[LaneKey, _Lane] = {}
+        # In which lane's session, or among whose suspects, a partition is.
+        self._lane_of: dict[AssignedPartition, _Lane] = {}
+        # Of which broker a partition is counted that may be fetched, and how many each leads.
+        self._leader_of: dict[AssignedPartition, int] = {}
+        self._led: dict[int, int] = {}
+        # To be looked at again: at a time; where there is more room; where its replica's time is over (law 7).
+        self._waiting: dict[AssignedPartition, None] = {}
+        self._look_at = float("inf")
+        self._full: dict[AssignedPartition, None] = {}
+        # A partition that is in none of them, and may not be fetched, has nothing to be placed.
+        self._known: tuple[Container[AssignedPartition], ...] = (
+            self._lane_of,
+            self._leader_of,
+            self._waiting,
+            self._full,
+        )
+        self._replica_until = float("inf")
+        self._metadata_version = -1
+        self._settings = context.config
+        self._capacity: Capacity | None = None
+        self._most_bytes = 0
+        self._node_backoff: dict[int, Backoff] = {}
+        self._unreadable: set[LaneKey] = set()
+        self._throttled: dict[int, float] = {}
+        self._turn = 0
+        self._decoding_turn = 0
+        self._ended = False
+
+    def poll(self, now: float) -> float:
+        if self._ended:
+            return float("inf")
+        wake = self._decode(now)
+        self._place_all(now)
+        if self._capacity is not None and self._capacity.none:
+            return wake
+        for lane in self._lanes.values():
+            if lane.in_flight is None and (lane.suspects or len(lane.session)):
+                node_id = lane.key[0]
+                backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
+                ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0))
+                if now >= ready_at:
+                    self._send(lane, now)
+                else:
+                    wake = min(wake, ready_at)
+        return min(wake, self._look_at, self._replica_until)
+
+    def end(self, now: float) -> None:
+        """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody waits for the answers."""
+        self._ended = True
+        for assigned in self._held().undecoded():
+            assigned.undecoded = None
+        for (node_id, role), lane in self._lanes.items():
+            key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
+            if lane.session.established and broker is not None and self._context.connections.is_ready(key):
+                request = self._request(lane.session.end(), 0.0)
+                address = (broker.host, broker.port)
+                self._context.connections.send(key, address, request, lambda _result, _then: None, now)
+
+    # -- which partition is fetched in which lane
+
+    def _place_all(self, now: float) -> None:
+        """Look at what has changed, and at nothing else."""
+        held = self._held()
+        looks = dict.fromkeys(held.changed_for_fetches())
+        before, self._capacity = self._capacity, capacity(self._context.config, held)
+        if before != self._capacity:
+            looks |= self._full
+        known = (self._metadata_version, self._settings)
+        if known != (self._cluster.version, self._context.config) or now >= self._replica_until:
+            self._metadata_version, self._settings = self._cluster.version, self._context.config
+            self._replica_until = float("inf")
+            looks |= dict.fromkeys(held.values())
+        if now >= self._look_at:
+            self._look_at = float("inf")
+            looks |= self._waiting
+        self._most_bytes = most_bytes(self._context.config, held.sharers)
+        for assigned in looks:
+            if assigned.fetchable or any(assigned in each for each in self._known):
+                self._place(assigned, now)
+
+    def _place(self, assigned: AssignedPartition, now: float) -> None:
+        self._count_leader(assigned)
+        old = self._lane_of.get(assigned)
+        if old is not None and old.asks_for(assigned) and self._is_held(assigned):
+            old.again[assigned] = None
+            return
+        self._waiting.pop(assigned, None)
+        self._full.pop(assigned, None)
+        lane = self._lane(assigned, now)
+        if old is not None and (lane is not old or assigned in old.suspects or old.in_flight is not None):
+            self._leave(old, assigned)
+        if lane is None:
+            return
+        if lane.in_flight is not None:
+            lane.again[assigned] = None
+        else:
+            self._join(lane, assigned)
+
+    def _is_held(self, assigned: AssignedPartition) -> bool:
+        return self._held().get(assigned.partition) is assigned
+
+    def _count_leader(self, assigned: AssignedPartition) -> None:
+        leader = self._cluster.leader(assigned.partition) if self._is_held(assigned) and assigned.fetchable else None
+        before = self._leader_of.pop(assigned, None)
+        if before is not None:
+            self._led[before] -= 1
+        if leader is not None:
+            node_id = self._leader_of[assigned] = leader[0].node_id
+            self._led[node_id] = self._led.get(node_id, 0) + 1
+
+    def _lane(self, assigned: AssignedPartition, now: float) -> _Lane | None:
+        """The lane that is to fetch it now. None: no lane, or not yet."""
+        if not self._is_held(assigned) or not assigned.fetchable or assigned.undecoded is not None:
+            return None
+        assert self._capacity is not None
+        if not self._capacity.of(assigned):
+            self._full[assigned] = None
+            return None
+        if not assigned.backoff.ready(now):
+            self._wait_until(assigned, assigned.backoff.ready_at)
+            return None
+        leader = self._cluster.leader(assigned.partition)
+        if leader is None:
+            assigned.backoff.failed(now)
+            self._wait_until(assigned, assigned.backoff.ready_at)
+            self._cluster.miss(assigned.partition, now)
+            self._context.touch()
+            return None
+        node_id = leader[0].node_id
+        if assigned.replica is not None:
+            node_id = self._source(assigned, assigned.replica, node_id, now)
+        tail = self._lanes.get((node_id, Role.TAIL))
+        follows = assigned.known_end < 0 and tail is not None and tail.in_flight is not None
+        key = (node_id, Role.DATA if assigned.lagging or follows else Role.TAIL)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        return lane
+
+    def _wait_until(self, assigned: AssignedPartition, then: float) -> None:
+        self._waiting[assigned] = None
+        self._look_at = min(self._look_at, then)
+
+    def _source(self, assigned: AssignedPartition, replica: tuple[int, float], leader: int, now: float) -> int:
+        """Law 7."""
+        node_id, until = replica
+        if now < until and node_id in self._cluster.brokers:
+            self._replica_until = min(self._replica_until, max(until, now + _REPLICAS_TOGETHER))
+            return node_id
+        assigned.replica = None
+        return leader
+
+    def _leave(self, lane: _Lane, assigned: AssignedPartition) -> None:
+        del self._lane_of[assigned]
+        lane.suspects.pop(assigned, None)
+        lane.leave(assigned.partition)
+
+    def _join(self, lane: _Lane, assigned: AssignedPartition) -> None:
+        tp = assigned.partition
+        self._lane_of[assigned] = lane
+        keep(lane.unsure, tp, wanted=assigned.known_end < 0)
+        if assigned.fetch_error:
+            lane.unproven[tp] = None
+        if assigned.alone and assigned.trouble is not None:
+            lane.suspects[assigned] = None
+            return
+        lane.session.put(self._partition(assigned))
+        lane.fences[tp] = assigned.fence
+        keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
+
+    def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
+        leader = self._cluster.leader(assigned.partition)
+        return api.FetchPartition(
+            topic=assigned.partition.topic,
+            partition=assigned.partition.partition,
+            offset=assigned.offset,
+            topic_id=self._cluster.topic_id(assigned.partition.topic),
+            leader_epoch=leader[1] if leader is not None else -1,
+            max_bytes=self._most_bytes,
+        )
+
+    # -- a fetch
+
+    def _send(self, lane: _Lane, now: float) -> None:
+        node_id, role = lane.key
+        broker = self._cluster.brokers[node_id]
+        self._turn += 1
+        if lane.suspects:  # law 4; the others of its broker wait for this answer
+            suspect = next(iter(lane.suspects))
+            lane.in_flight = {suspect.partition: suspect.fence}
+            named = self._partition(suspect)
+            state, wait = alone(named), 0.0
+        else:
+            lane.in_flight, state, wait = lane.fences, self._ask_session(lane, now), self._wait(lane)
+        fences = lane.in_flight
+        self._context.connections.send(
+            ConnectionKey(role, node_id),
+            (broker.host, broker.port),
+            self._request(state, wait),
+            lambda result, then: self._on_response(lane, fences, result, then),
+            now,
+            timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
+        )
+
+    def _ask_session(self, lane: _Lane, now: float) -> FetchSessionState:
+        """Law 10."""
+        renew = now - lane.named_at >= self._context.config.metadata_max_age
+        state = lane.session.ask(self._turn, renew=renew)
+        if state.names_everything:
+            lane.named_at = now
+        return state
+
+    def _request(self, state: FetchSessionState, max_wait: float) -> api.Fetch:
+        config = self._context.config
+        return api.Fetch(
+            partitions=state.partitions,
+            forgotten=state.forgotten,
+            known=state.known,
+            topics=state.topics,
+            named=state.named,
+            session_id=state.session_id,
+            session_epoch=state.session_epoch,
+            max_wait=max_wait,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=response_bytes(config),
+            read_committed=config.isolation_level == "read_committed",
+            rack=config.client_rack or "",
+            max_decompressed_bytes=config.max_decompressed_bytes,
+        )
+
+    def _wait(self, lane: _Lane) -> float:
+        """Law 6."""
+        longest = self._context.config.fetch_max_wait
+        if lane.key[1] is Role.DATA:
+            return 0.0 if lane.unsure else longest
+        leaves_out = self._led.get(lane.key[0], 0) > len(lane.own)
+        return min(longest, _BRIEFLY) if leaves_out else longest
+
+    def _on_response(self, lane: _Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        lane.in_flight = None
+        self._context.touch()
+        self._take_response(lane, fences, result, now)
+        for partition in lane.left:
+            lane.leave(partition)
+        lane.left.clear()
+        self._held().changed.update(lane.again)
+        lane.again.clear()
+
+    def _take_response(self, lane: _Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        node_id = lane.key[0]
+        if not isinstance(result, api.FetchResponse) or result.error:
+            code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
+            note_fetch(self._held(), fences, str(error))
+            lane.unproven.update(dict.fromkeys(fences))
+            if lane.session.failed(code):
+                self._context.log(logging.DEBUG, f"node {node_id} lost a fetch session: {error}")
+            else:
+                self._failed(lane.key, fences, error, now)
+            return
+        if fences is lane.fences:
+            lane.session.response_received(result)
+        self._node_backoff[node_id].succeeded()
+        self._unreadable.discard(lane.key)
+        if result.throttle_time > 0:
+            self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
+        table, arrival = self._held(), Arrival()
+        undecoded = []
+        proven = _part(fences, lane.unproven)
+        note_fetch(table, proven, "")
+        for partition in proven:
+            lane.unproven.pop(partition, None)
+        for tp, fetched in result.partitions.items():
+            assigned = table.get(TopicPartition(*tp))
+            if assigned is not None and fences.get(assigned.partition) == assigned.fence and assigned.awaits_records:
+                table.changed[assigned] = None
+                self._take(node_id, assigned, fetched, arrival, now)
+                if assigned.undecoded is not None:
+                    undecoded.append(assigned)
+        ready = [each for each in undecoded if each.fetchable]
+        if ready:
+            self._decode_some(ready, now)
+        for assigned in undecoded:
+            if assigned.undecoded is not None:
+                assigned.undecoded.records.detach()
+        self._end_unknown_ends(lane, fences)
+
+    def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
+        """Law 11."""
+        for assigned in unchanged(self._held(), _part(fences, lane.unsure)):
+            if assigned.known_end < 0:
+                assigned.known_end = assigned.offset
+
+    def _failed(self, key: LaneKey, fences: Fences, error: Exception, now: float) -> None:
+        node_id = key[0]
+        self._node_backoff[node_id].failed(now)
+        level = logging.DEBUG if self._context.connections.closing else logging.INFO
+        self._context.log(level, f"fetch from node {node_id} failed: {error}")
+        if isinstance(error, TransportError | TimeoutError):
+            self._cluster.suspect(node_id)
+        self._cluster.refresh()
+        for assigned in self._held().values():
+            if assigned.replica is not None and assigned.replica[0] == node_id:
+                assigned.replica = None
+        if self._is_final(key, error):
+            asked = unchanged(self._held(), fences)
+            for assigned in [assigned for assigned in asked if assigned.phase is Phase.FETCHING]:
+                self._positions.fail(assigned, error)
+                assigned.alone = True
+
+    def _is_final(self, key: LaneKey, error: Exception) -> bool:
+        """Law 4 for a whole answer that cannot be read: its bytes, too, may have been damaged on the way."""
+        if isinstance(error, ProtocolError) and not error.fatal and key not in self._unreadable:
+            self._unreadable.add(key)
+            return False
+        # A broker that does not know what went wrong may know better the next time (as in Java).
+        unknown = getattr(error, "code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR
+        return isinstance(error, KafkaError) and not error.retriable and not unknown
+
+    # -- one partition's answer
+
+    def _take(
+        self, node_id: int, assigned: AssignedPartition, fetched: api.FetchedPartition, arrival: Arrival, now: float
+    ) -> None:
+        follower = assigned.replica is not None and assigned.replica[0] == node_id
+        self._context.connections.meter.read_from(assigned.partition, node_id if follower else None)
+        if fetched.error:
+            assigned.fetch_error = name_of_code(fetched.error)
+            if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                assigned.backoff.failed(now)  # or a leader that names it again each time would make us spin
+                return  # law 7: the leader knows better
+            self._partition_failed(assigned, fetched.error, now)
+            return
+        assigned.backoff.succeeded()
+        if fetched.corrupt is None and fetched.undecoded is None:
+            self._positions.recovered(assigned)
+        if fetched.preferred_read_replica >= 0:
+            self._use_replica(assigned, fetched.preferred_read_replica, now)
+        stable = self._context.config.isolation_level == "read_committed"
+        assigned.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
+        self._deliver(assigned, fetched.chunk, fetched.next_offset)
+        if fetched.corrupt is not None:
+            self._corrupt(assigned, fetched.corrupt, now)
+        elif fetched.undecoded is not None:
+            arrival.partitions += 1
+            assigned.undecoded = Undecoded(records=fetched.undecoded, arrival=arrival)
+
+    def _use_replica(self, assigned: AssignedPartition, node_id: int, now: float) -> None:
+        """Law 7. One that the metadata does not know is looked for: the leader gives nothing out meanwhile."""
+        if node_id in self._cluster.brokers:
+            assigned.replica = (node_id, now + self._context.config.metadata_max_age)
+            return
+        self._cluster.refresh()
+        assigned.backoff.failed(now)
+
+    def _was_follower(self, node_id: int, assigned: AssignedPartition) -> bool:
+        """Whether the follower that was named has failed. It is not asked again before the leader names it again."""
+        if assigned.replica is None or assigned.replica[0] != node_id:
+            return False
+        assigned.replica = None
+        return True
+
+    def _deliver(self, assigned: AssignedPartition, chunk: RecordChunk | None, next_offset: int, kept: int = 0) -> None:
+        """kept: the memory that the chunk keeps, where that is more than what it counts for."""
+        if next_offset <= assigned.offset:
+            return
+        start, assigned.offset = assigned.offset, next_offset
+        assigned.doubt.succeeded()
+        if chunk is not None:
+            assigned.delivered(len(chunk), chunk.nbytes, max(kept, chunk.nbytes))
+            assigned.leader_epoch = chunk.leader_epoch
+        self._context.deliver(
+            Fetched(
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                fetch_number=assigned.fetch_number,
+                start=start,
+                chunk=chunk,
+                next_offset=next_offset,
+                high_watermark=assigned.known_end,
+            )
+        )
+
+    # -- decoding
+
+    def _decode(self, now: float) -> float:
+        """Law 9. Returns when to be asked again: at once, where only the turn is over."""
+        waiting = []
+        for assigned in self._held().undecoded():
+            if assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED:
+                assigned.undecoded = None
+            elif assigned.fetchable:
+                waiting.append(assigned)
+        return now if waiting and self._decode_some(waiting, now) else float("inf")
+
+    def _decode_some(self, partitions: Sequence[AssignedPartition], now: float) -> bool:
+        """Whether the turn is over before these are."""
+        room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
+        self._decoding_turn += 1
+        start = self._decoding_turn % len(partitions)
+        todo = deque([*partitions[start:], *partitions[:start]])
+        while todo and left > 0:
+            assigned = todo.popleft()
+            if assigned.undecoded is None:
+                continue
+            took = self._decode_piece(assigned, assigned.undecoded, room, now)
+            left -= took
+            if took:
+                todo.append(assigned)
+        return bool(todo)
+
+    def _decode_piece(
+        self, assigned: AssignedPartition, undecoded: Undecoded, room: DecodingCapacity, now: float
+    ) -> int:
+        """Returns what the work counts for, or 0: there is no room."""
+        free, alone = room.of(assigned)
+        target = min(room.share - assigned.nbytes, _TURN_BYTES)
+        piece = undecoded.records.decode(target, free) if target > 0 else None
+        if piece is None and alone and target > 0:
+            self._forget_undecoded(assigned)
+            piece = undecoded.records.decode(target, free, alone=True)
+        if piece is None:
+            return 0
+        if undecoded.records.done:
+            assigned.undecoded = None
+            undecoded.arrival.partitions -= 1
+            self._context.touch()
+        if piece.chunk is not None:
+            room.took(piece.nbytes)
+            undecoded.arrival.records += len(piece.chunk)
+            undecoded.arrival.nbytes += piece.chunk.nbytes
+        self._deliver(assigned, piece.chunk, piece.next_offset, piece.nbytes)
+        if piece.corrupt is not None:
+            self._corrupt(assigned, piece.corrupt, now)
+        else:
+            self._positions.recovered(assigned)
+        arrival = undecoded.arrival
+        if not arrival.partitions and arrival.records:
+            self._context.connections.meter.decoded(arrival.records, arrival.nbytes, now)
+        return piece.nbytes + _PIECE_BYTES
+
+    def _forget_undecoded(self, but: AssignedPartition) -> None:
+        for assigned in list(self._held().undecoded()):
+            if assigned is not but:
+                assigned.undecoded = None
+                self._context.touch()
+
+    def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:
+        """Law 4: the bytes may have been damaged on the way."""
+        if assigned.corrupt_at == assigned.offset:
+            self._positions.fail(assigned, error)
+            return
+        assigned.corrupt_at = assigned.offset
+        assigned.backoff.failed(now)
+        self._context.log(
+            logging.WARNING, f"fetching {assigned.partition} at offset {assigned.offset} once more: {error}"
+        )
+
+    def _partition_failed(self, assigned: AssignedPartition, code: int, now: float) -> None:
+        where = f"{assigned.partition} at offset {assigned.offset}"
+        error = error_for_code(code, f"fetching {where}: the broker responded with error code {code}")
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._positions.called_out_of_range(assigned)
+        elif code in _STALE_METADATA:
+            self._cluster.refused(assigned.partition, code)
+            self._cluster.refresh()
+            assigned.backoff.failed(now)
+        elif code == ErrorCode.CORRUPT_MESSAGE:
+            self._corrupt(assigned, error, now)
+        elif code in _RETRY:
+            self._cluster.refused(assigned.partition, code)
+            assigned.backoff.failed(now)
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            why = f"not authorised to read topic {assigned.partition.topic!r}: it needs Read"
+            self._positions.fail(assigned, TopicAuthorizationFailedError(why))
+        else:
+            self._positions.fail(assigned, error)
+
+
+def _part(fences: Fences, partitions: Iterable[TopicPartition]) -> Fences:
+    return {each: fences[each] for each in partitions if each in fences}
+
+
+def _error_of(result: api.Response | Exception) -> Exception:
+    if isinstance(result, api.FetchResponse):
+        return error_for_code(result.error)
+    return result if isinstance(result, Exception) else TypeError(repr(result))

@@ -1,0 +1,1459 @@
+"""A classic member of the group, whole: all that changes its state is in this file (docs/rebalance.md).
+
+In this order, each with its laws: the table of the member's states; `Membership`, what the member is to its group at
+this moment, and the one writer of the lease; `Group`, what the other parts want of it and how its membership ends;
+`Joining`, from the need for a rebalance to an assignment; `EagerRevocation`; `LeaderAssignment`; `Heartbeats` and their
+`Pace`; `Leaving`; the error where a group has no assignor in common; and `PatternSubscription`. Nothing here is
+thread-safe: the network machine owns it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription
+from instride._core.events import LeaseRenewed, SubscriptionMatched
+from instride._core.lease import Lease
+from instride._core.network.assignment import MemberAssignment
+from instride._core.network.cluster import Cluster
+from instride._core.network.connections import Backoff
+from instride._core.network.context import Context
+from instride._core.network.coordinator import Coordinator
+from instride._core.ownership import IllegalTransitionError, RebalanceProtocol
+from instride._wire import api
+from instride._wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from instride._wire.group_notice import GroupNotice, read_notice, write_notice
+from instride.errors import (
+    AssignorError,
+    InconsistentGroupProtocolError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    error_for_code,
+)
+from instride.errors.broker import name_of_code
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
+from instride.records import TopicPartition
+
+__all__ = [
+    "Group",
+    "GroupInput",
+    "GroupState",
+    "Heartbeats",
+    "Membership",
+    "PatternSubscription",
+    "TRANSITIONS",
+    "next_group_state",
+]
+
+
+class GroupState(Enum):
+    """The states of a member (KIP-429, threading refactor). The table below is the machine.
+
+    Laws
+    1. UNJOINED has no membership, or has lost it. PREPARING_REBALANCE has a Join in flight or about to be sent.
+       COMPLETING_REBALANCE has joined and waits for the Sync. ASSIGNING_PARTITIONS has an assignment that the
+       application has not taken yet. STABLE: it has.
+    2. A rebalance may start in ASSIGNING_PARTITIONS: an application that does not poll holds up nobody.
+    3. Cooperative: a join does not wait for a revoke. Eager: PREPARING_REBALANCE is entered when all are revoked.
+    """
+
+    UNJOINED = "no membership"
+    PREPARING_REBALANCE = "joining"
+    COMPLETING_REBALANCE = "joined, waiting for the assignment"
+    ASSIGNING_PARTITIONS = "assigned, the application has not taken it yet"
+    STABLE = "assigned and taken"
+
+
+class GroupInput(Enum):
+    JOIN = "a join is to be sent"
+    JOINED = "the JoinGroup response has no error"
+    SYNCED = "the SyncGroup response has no error"
+    RESTART = "the sync was refused, or the coordinator moved: join again, membership kept"
+    TAKEN = "PARTITIONS_ASSIGNED: the application took the assignment"
+    LOST = "the membership is lost or was left"
+
+
+_S = GroupState
+_I = GroupInput
+
+TRANSITIONS: Final[dict[tuple[GroupState, GroupInput], GroupState]] = {
+    (_S.UNJOINED, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.UNJOINED, _I.LOST): _S.UNJOINED,
+    (_S.PREPARING_REBALANCE, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _I.JOINED): _S.COMPLETING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _I.TAKEN): _S.PREPARING_REBALANCE,
+    (_S.PREPARING_REBALANCE, _I.LOST): _S.UNJOINED,
+    (_S.COMPLETING_REBALANCE, _I.SYNCED): _S.ASSIGNING_PARTITIONS,
+    (_S.COMPLETING_REBALANCE, _I.RESTART): _S.PREPARING_REBALANCE,
+    (_S.COMPLETING_REBALANCE, _I.TAKEN): _S.COMPLETING_REBALANCE,
+    (_S.COMPLETING_REBALANCE, _I.LOST): _S.UNJOINED,
+    (_S.ASSIGNING_PARTITIONS, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.ASSIGNING_PARTITIONS, _I.TAKEN): _S.STABLE,
+    (_S.ASSIGNING_PARTITIONS, _I.LOST): _S.UNJOINED,
+    (_S.STABLE, _I.JOIN): _S.PREPARING_REBALANCE,
+    (_S.STABLE, _I.TAKEN): _S.STABLE,
+    (_S.STABLE, _I.LOST): _S.UNJOINED,
+}
+
+
+def next_group_state(state: GroupState, event: GroupInput) -> GroupState:
+    """The state after the event. Raises `IllegalTransitionError` where the table has no row."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"group: {event.name} in {state.name}") from None
+
+
+_REFUSED = "group"
+_FIRST_TRY: Final = 1.0
+_LONGEST: Final = 60.0
+# Our own settings, or another member of our name: what the broker says will not change.
+_FINAL_CODES: Final = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.FENCED_INSTANCE_ID})
+# A join is answered when the slowest member has joined; the broker's own timer may be later than ours by this.
+_JOIN_GRACE = 5.0
+_MOST_UNKNOWN: Final = 1000
+_SHOWN: Final = 80
+_FAST = 0.25
+_SURPLUS = 1.0
+_MOST_A_SECOND = 450  # below 500: what the members of a group send is not exactly even
+_FAST_FOR = 30.0
+_FAST_FOR_UNTOLD = 5.0
+_LEFT = (0, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+_OURS: Final = "consumer"
+_NAMED: Final = 5
+
+
+# -- what the member is at this moment
+
+
+class Membership:
+    """What this member is to its group at this moment: shared by the parts that join, beat and leave.
+
+    Laws
+    1. `number` rises whenever a membership ends: a response to a request of an older membership is ignored.
+    2. A need for a new join is kept until a join is sent; several needs share one.
+    3. The lease ends session_timeout after the *sending* of the last heartbeat that was answered well. A join or sync
+       that is pending at the broker renews it, as long as this thread is never away for that long and heartbeats
+       neither fail nor are refused. An expired lease is not a loss: the next answer decides. Without a membership there
+       is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at stake.
+
+    id_used: a Join was sent with the member id, so the group may count us as a member by it.
+    requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
+    alive_at: when the last heartbeat that was answered was sent. well_at: the same, of those answered without a word of
+    a rebalance. unheard: the last one had no answer, or a refusal.
+    """
+
+    def __init__(self, context: Context, coordinator: Coordinator, lease: Lease) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._lease = lease
+        self._session_timeout = context.config.session_timeout
+        self.subscribed = False
+        self.state = GroupState.UNJOINED
+        self.topics: frozenset[str] = frozenset()
+        self.generation = -1
+        self.member_id = ""
+        self.id_used = False
+        self.number = 0
+        self.syncs = 0
+        self.reason = ""
+        self.wants_join = False
+        self.requesting = False
+        self.rejoin_requested = False
+        self.unheard = False
+        self.alive_at = float("-inf")
+        self.well_at = float("-inf")
+        self.last_polled = float("inf")
+
+    @property
+    def sync_pending(self) -> bool:
+        """From the answered join to the answered sync the broker takes no commit."""
+        return self.state is GroupState.COMPLETING_REBALANCE
+
+    @property
+    def rebalancing(self) -> bool:
+        return self.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+
+    @property
+    def stable(self) -> bool:
+        return self.state in (GroupState.ASSIGNING_PARTITIONS, GroupState.STABLE)
+
+    @property
+    def request_pending(self) -> bool:
+        return self.sync_pending or (self.requesting and self.rebalancing)
+
+    def lease_holds(self, now: float) -> bool:
+        return self._lease.holds(now)
+
+    def may_commit(self, now: float) -> bool:
+        if not self.subscribed:
+            return True  # assign(): committed without a membership
+        return self.generation >= 0 and not self.sync_pending and self._lease.holds(now)
+
+    def heard(self, sent: float, *, well: bool) -> None:
+        """The broker took us for a member when it answered what was `sent` then. well: and named no rebalance."""
+        # What was answered meanwhile may be younger: a sync waits for the leader.
+        self.alive_at = max(self.alive_at, sent)
+        if well:
+            self.well_at = max(self.well_at, sent)
+
+    def told_to_rejoin(self, reason: str) -> None:
+        """The broker says that a rebalance is under way."""
+        self.rejoin_requested = True
+        self.rejoin(reason)
+
+    def joined(self, response: api.JoinGroupResponse) -> None:
+        self.rejoin_requested = False
+        self.generation, self.member_id, self.id_used = response.generation, response.member_id, True
+        self.move(GroupInput.JOINED)
+
+    def rejoin(self, reason: str) -> None:
+        """A new join is needed (law 2). The first reason is the one that is told."""
+        if not self.wants_join:
+            self.reason = reason
+        self.wants_join = True
+        self._context.touch()
+
+    def move(self, event: GroupInput) -> None:
+        self.state = next_group_state(self.state, event)
+        self._context.touch()
+
+    def end(self, *, forget_id: bool) -> None:
+        """Law 1."""
+        self.number += 1
+        self.requesting = self.wants_join = self.rejoin_requested = self.unheard = False
+        self.generation = -1
+        if forget_id:
+            self.member_id, self.id_used = "", False
+        self.move(GroupInput.LOST)
+
+    def update_lease(self, now: float) -> None:
+        """Law 3. What is pending counts only from turn to turn, and while heartbeats get through: a process that was
+        suspended, or is cut off, does not know whether it still is a member, though its Join or Sync looks pending."""
+        before = self._lease.expires
+        unsent = self.requesting and not self._coordinator.join_in_flight()
+        pending = self.request_pending and not unsent
+        if not self.subscribed:
+            self._lease.expires = float("inf")  # no group decides what is read
+        elif self.generation < 0:
+            self._lease.expires = float("-inf")
+        elif pending and not self.unheard and self._lease.holds(now):
+            self._lease.expires = now + self._session_timeout
+        else:
+            self._lease.expires = self.alive_at + self._session_timeout
+        if float("-inf") < before < now <= self._lease.expires < float("inf"):
+            self._context.deliver(LeaseRenewed())
+
+
+# -- the member
+
+
+class Group:
+    """What others ask of the member, and how its membership ends.
+
+    Laws
+    1. A membership is lost by UNKNOWN_MEMBER_ID, by ILLEGAL_GENERATION while no rebalance is under way, by fencing, and
+       by an application that does not poll within max_poll_interval. Then every partition is lost.
+    2. Heartbeats go on whatever the application does; only max_poll_interval bounds it.
+    3. A dynamic member that ends its membership tells the group; a static one (KIP-345) does not, unless it is told to:
+       it comes back, or its session ends. An id that no Join was sent with is not given back, since that starts a
+       rebalance.
+    4. A group that refuses us is joined again, after 1 s, then ever longer, up to a minute, where that may help
+       (`_may_pass`); its error is raised again while it stands. Else a new subscription tries again.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        *,
+        membership: Membership,
+        assignment: MemberAssignment,
+        commits_deferred: Callable[[], bool],
+        assignors: tuple[Assignor, ...],
+        protocol: RebalanceProtocol,
+    ) -> None:
+        self._context = context
+        self._protocol = protocol
+        self._config = context.config
+        self._coordinator = coordinator
+        self._assignment = assignment
+        self._membership = membership
+        self._heartbeats = Heartbeats(context, coordinator, membership, self)
+        self._leaving = Leaving(context, coordinator)
+        self._joining = Joining(
+            context,
+            cluster,
+            coordinator,
+            membership=membership,
+            assignment=assignment,
+            heartbeats=self._heartbeats,
+            eager_revocation=EagerRevocation(context, membership, assignment, protocol),
+            commits_deferred=commits_deferred,
+            assignors=assignors,
+            group=self,
+        )
+        self._waits_for_poll = False
+        self.failed: Exception | None = None
+        self._refusals = Backoff(_FIRST_TRY, _LONGEST, context.random)
+
+    # -- what others ask
+
+    @property
+    def subscribed(self) -> bool:
+        return self._membership.subscribed
+
+    @property
+    def state(self) -> GroupState:
+        return self._membership.state
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return self._membership.topics
+
+    @property
+    def generation(self) -> int:
+        return self._membership.generation
+
+    @property
+    def member_id(self) -> str:
+        return self._membership.member_id
+
+    @property
+    def reason(self) -> str:
+        """Why it joins, or joined last."""
+        return self._membership.reason or "a new membership"
+
+    def group_topics(self) -> frozenset[str]:
+        """Topics whose metadata the leader needs besides its own."""
+        return self._joining.leader_topics
+
+    # -- what the application says
+
+    def subscribe(self, topics: frozenset[str], now: float) -> None:
+        self.forgive()
+        self._membership.last_polled = now
+        self.change_topics(topics, now)
+
+    def forgive(self) -> None:
+        """A new subscription tries a group again that could not be joined."""
+        self.failed = None
+        self._refusals.succeeded()
+        self._context.standing.passed(_REFUSED)
+
+    def change_topics(self, topics: frozenset[str], now: float) -> None:
+        """Be a member for these; there may be none, where no topic matches a pattern (now)."""
+        first = not self.subscribed
+        changed = topics != self.topics
+        self._membership.subscribed = True
+        self._membership.topics = topics
+        if changed and not first:
+            if self._protocol is not RebalanceProtocol.EAGER:  # who gives up everything before the join
+                self._assignment.request_revocation_outside(topics, now)
+            self.rejoin("the subscription changed")
+        self._context.touch()
+
+    def polled(self, now: float) -> None:
+        self._membership.last_polled = now
+        if self._waits_for_poll:
+            self._waits_for_poll = False
+            self._context.touch()
+
+    def taken(self, generation: int) -> None:
+        """T's PARTITIONS_ASSIGNED."""
+        if generation == self.generation:
+            self._membership.move(GroupInput.TAKEN)
+
+    def unsubscribed(self) -> None:
+        self._membership.subscribed = False
+        self.forgive()
+        self._context.standing.passed("coordinator")
+        self._membership.update_lease(self._context.now)
+        self._membership.topics = frozenset()
+        self._membership.wants_join = False
+
+    def rejoin(self, reason: str) -> None:
+        """A new join is needed; several needs share one."""
+        self._membership.rejoin(reason)
+
+    def enforce(self, reason: str) -> None:
+        """The user wants a rebalance. Without a membership it is that of the next join anyway."""
+        if self.subscribed and self.failed is None:
+            self.rejoin(reason)
+
+    def meaning(self, code: int, now: float) -> int:
+        """`Joining`, law 8."""
+        return self._joining.meaning(code, now)
+
+    def commit_refused(self, code: int, now: float) -> int:
+        """A commit's answer told of the group before a heartbeat did. Returns the code that it is taken for."""
+        if not self.subscribed:
+            return code  # assign(): there is no membership to lose
+        code = self.meaning(code, now)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            if self._membership.stable:
+                self._joining.commit_refused(now)
+                self._membership.told_to_rejoin("a commit's response was REBALANCE_IN_PROGRESS")
+        elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.lost("UNKNOWN_MEMBER_ID on a commit", now, forget_id=True)
+        elif code == ErrorCode.ILLEGAL_GENERATION:
+            self.lost("ILLEGAL_GENERATION on a commit", now)
+        else:
+            self.fail(error_for_code(code, f"a commit of group {self._config.group_id!r}: error code {code}"), now)
+        return code
+
+    # -- time
+
+    def poll(self, now: float) -> float:
+        leaving_at = self._leaving.poll(now)
+        if not self.subscribed:
+            return leaving_at
+        return min(leaving_at, self._poll_membership(now))
+
+    def _poll_membership(self, now: float) -> float:
+        if self.failed is not None:
+            if not _may_pass(self.failed):
+                return float("inf")
+            if not self._refusals.ready(now):
+                return self._refusals.ready_at
+            self.failed = None
+        exceeded_at = self._membership.last_polled + self._config.max_poll_interval
+        if now > exceeded_at and not self._waits_for_poll:
+            self._poll_interval_exceeded(now)
+        self._membership.update_lease(now)
+        if self._waits_for_poll:
+            return float("inf")  # a time that is past would keep the thread awake
+        if not self._coordinator.need():
+            return exceeded_at + 0.001
+        # While a Join or Sync is pending the lease is renewed from turn to turn: so there must be turns.
+        renew_at = now + self._config.session_timeout / 3 if self._membership.request_pending else float("inf")
+        return min(exceeded_at + 0.001, renew_at, self._joining.poll(now), self._heartbeats.poll(now))
+
+    # -- ends
+
+    def leave(
+        self,
+        on_done: Callable[[Exception | None], None],
+        now: float,
+        *,
+        reason: str,
+        static_too: bool = False,
+    ) -> None:
+        """Tell the group (law 3); `on_done` hears in any case, and of what went wrong. The membership ends at once."""
+        instance = self._config.group_instance_id
+        member_id = self.member_id if self._membership.id_used else ""
+        self._end_membership(now, forget_id=True)
+        if not member_id or (instance is not None and not static_too):
+            on_done(None)
+            return
+        request = api.LeaveGroup(
+            group_id=self._config.group_id or "", member_id=member_id, group_instance_id=instance, reason=reason
+        )
+        self._leaving.begin(request, on_done, now)
+
+    def lost(self, why: str, now: float, *, forget_id: bool = False) -> None:
+        """Law 1."""
+        self._context.log(logging.WARNING, f"membership of group {self._config.group_id!r} is lost: {why}")
+        self._assignment.lose_all(now)
+        self._end_membership(now, forget_id=forget_id)
+        self._membership.reason = f"rejoining after {why}"
+
+    def fail(self, error: Exception, now: float) -> None:
+        """Law 4: this group cannot be joined now."""
+        self.failed = error
+        self._refusals.failed(now)
+        self._assignment.lose_all(now)
+        if self.generation >= 0:
+            # nobody shall wait for us
+            self.leave(lambda _error: None, now, reason=f"giving up: {type(error).__name__}")
+        else:
+            self._end_membership(now, forget_id=False)
+        self._context.standing.stands(_REFUSED, error, now)
+
+    def well(self) -> None:
+        """An assignment was taken on: the group takes us."""
+        self._refusals.succeeded()
+        self._context.standing.passed(_REFUSED)
+
+    def _poll_interval_exceeded(self, now: float) -> None:
+        self._context.log(
+            logging.WARNING,
+            f"poll was not called for max_poll_interval ({self._config.max_poll_interval} s): leaving the group; all "
+            "partitions are lost. Process less per poll, or raise max_poll_interval",
+        )
+        self._waits_for_poll = True
+        self._assignment.lose_all(now)
+        self.leave(lambda _error: None, now, reason="max_poll_interval exceeded")
+
+    def _end_membership(self, now: float, *, forget_id: bool) -> None:
+        self._joining.end_membership(now, forget_id=forget_id)
+        self._membership.update_lease(now)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether joining again may help: not where it was the user's own code that failed."""
+    own = not isinstance(error, KafkaError) or isinstance(error, AssignorError)
+    return not own and getattr(error, "code", 0) not in _FINAL_CODES
+
+
+# -- joining and syncing
+
+
+class Joining:
+    """Joining and syncing: from the need for a rebalance to an assignment (docs/rebalance.md, C).
+
+    Laws
+    1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is held.
+    2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
+    3. A response to a request of an older membership is ignored.
+    4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
+       once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that is answered
+       well before its Sync is refused is no success, but one more rebalance for the whole group.
+    5. A static member that joins without its member id may be given what its predecessor had, without a rebalance: what
+       that one was asked for and had not released is with nobody then. So it joins once more, with metadata that has
+       changed, and the leader deals that out. (Eager members release everything before a join.)
+    6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told.
+    7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
+       `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
+    8. A static member's Join without a member id fences whoever has its instance id when the Join arrives. One that was
+       given up before its response was there may arrive after a later one, and fence this very member. So for each
+       such Join, for request_timeout, one FENCED_INSTANCE_ID is taken for UNKNOWN_MEMBER_ID: it joins again, and the
+       last Join takes the place. Any other one tells of another consumer, and is fatal (KIP-345).
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        *,
+        membership: Membership,
+        assignment: MemberAssignment,
+        heartbeats: Heartbeats,
+        eager_revocation: EagerRevocation,
+        commits_deferred: Callable[[], bool],
+        assignors: tuple[Assignor, ...],
+        group: Group,
+    ) -> None:
+        self._context = context
+        self._config = context.config
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._membership = membership
+        self._heartbeats = heartbeats
+        self._eager_revocation = eager_revocation
+        self._assignment = assignment
+        self._commits_deferred = commits_deferred
+        self._assignors = assignors
+        self._group = group
+        self._backoff = context.backoff()
+        self._leader_assignment: LeaderAssignment | None = None
+        self._protocol = ""
+        self._claimed: frozenset[object] = frozenset()
+        self._joined_topics: frozenset[str] = frozenset()
+        self._last_join = float("-inf")
+        self._repeated: set[str] = set()
+        self._left_out: list[TopicPartition] = []
+        # How often in a row an assignment held topics that are not in the subscription, with which we had joined.
+        self._misfits = 0
+        self._commit_backoff = context.backoff()
+        self._commit_refused_at = float("-inf")
+        self._succeeds_itself = False
+        # Until when each Join without a member id that was given up may still arrive.
+        self._late_until: list[float] = []
+        self._mixed = False
+        cluster.on_update.append(self._metadata_changed)
+
+    @property
+    def leader_topics(self) -> frozenset[str]:
+        """Topics whose metadata the leader needs besides its own."""
+        return self._leader_assignment.topics if self._leader_assignment is not None else frozenset()
+
+    def end_membership(self, now: float, *, forget_id: bool) -> None:
+        """What is pending at the broker is not waited for; its answer concerns nobody (law 3)."""
+        requesting = self._membership.requesting
+        self._membership.end(forget_id=forget_id)
+        if requesting:
+            self._coordinator.drop_join(now, "the membership has ended")
+        self._eager_revocation.over()
+        self._mixed = False
+        self._leader_assignment = None
+
+    # -- when
+
+    def poll(self, now: float) -> float:
+        if self._membership.requesting:
+            return float("inf")
+        if self._membership.state is GroupState.COMPLETING_REBALANCE:
+            self._try_sync(now)
+            return float("inf")
+        if not self._wants_to_join() or not self._eager_revocation.done(now):
+            return float("inf")
+        ready_at = max(self._backoff.ready_at, self._commit_backoff.ready_at, self._spaced(now))
+        if now < ready_at:
+            return ready_at
+        self._send_join(now)
+        return float("inf")
+
+    def _wants_to_join(self) -> bool:
+        member = self._membership
+        if self._assignment.draining():
+            return False
+        if self._assignment.leaving and not (member.generation >= 0 and self._commits_deferred()):
+            return False  # leaving: a join is sent only where a commit can be sent in no other way
+        return member.wants_join or member.state in (GroupState.UNJOINED, GroupState.PREPARING_REBALANCE)
+
+    def _spaced(self, now: float) -> float:
+        """In a mixed group every heartbeat asks for a rejoin while anything is pending: follow it well spaced, which
+        re-arms the broker's timer, or the two would spin (docs/protocol-facts.md)."""
+        if not (self._mixed and self._membership.rejoin_requested and self._assignment.anything_pending()):
+            return now
+        return self._last_join + self._config.max_poll_interval / 3
+
+    # -- the join
+
+    def _send_join(self, now: float) -> None:
+        member = self._membership
+        protocols = self._protocols(now)
+        if protocols is None:
+            return
+        member.move(GroupInput.JOIN)
+        self._eager_revocation.over()
+        self._assignment.group_told()
+        member.requesting, member.wants_join = True, False
+        self._claimed, self._joined_topics = frozenset(self._assignment.claimed()), member.topics
+        self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
+        member.id_used = bool(member.member_id)
+        self._last_join = now
+        request = api.JoinGroup(
+            group_id=self._config.group_id or "",
+            group_instance_id=self._config.group_instance_id,
+            session_timeout=self._config.session_timeout,
+            rebalance_timeout=self._config.max_poll_interval,
+            member_id=member.member_id,
+            protocols=protocols,
+            reason=member.reason,
+        )
+        why = member.reason or "a new membership"
+        self._context.log(logging.INFO, f"joining group {self._config.group_id!r}: {why}")
+        number = member.number
+        self._send(request, lambda result, then: self._joined(number, result, then), now)
+
+    def _send(
+        self, request: api.Request, on_done: Callable[[api.Response | Exception, float], None], now: float
+    ) -> None:
+        timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
+        self._coordinator.send_join(request, on_done, now, timeout=timeout)
+
+    def _protocols(self, now: float) -> tuple[api.GroupProtocol, ...] | None:
+        """None where an assignor failed: the user hears of it (law 6)."""
+        try:
+            return tuple(api.GroupProtocol(name=each.name, metadata=self._metadata(each)) for each in self._assignors)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._group.fail(error, now)
+            return None
+
+    def _metadata(self, assignor: Assignor) -> bytes:
+        """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
+        topics, owned = self._membership.topics, self._assignment.claimed()
+        # An eager member lists nothing; its generation still says that this is a new join, and not a repeated one.
+        generation = self._membership.generation if owned or self._eager_revocation.eager else -1
+        userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
+        return write_subscription(
+            Subscription(
+                topics=tuple(topics),
+                owned=tuple(owned),
+                generation=generation,
+                rack=self._config.client_rack,
+                userdata=userdata,
+            )
+        )
+
+    def _joined(self, number: int, result: api.Response | Exception, now: float) -> None:
+        member = self._membership
+        if self._succeeds_itself and isinstance(result, Exception):
+            self._late_until.append(now + self._config.request_timeout)
+        if number != member.number:
+            return
+        member.requesting = False
+        self._context.touch()
+        if not isinstance(result, api.JoinGroupResponse):
+            self._request_failed(result, now)
+        elif result.error == 0:
+            self._join_answered(result, now)
+        elif result.error == ErrorCode.MEMBER_ID_REQUIRED:
+            self._follow("id", now)
+            member.member_id = result.member_id
+            member.rejoin(member.reason)
+        else:
+            self._refused("JoinGroup", result.error, now)
+
+    def _join_answered(self, response: api.JoinGroupResponse, now: float) -> None:
+        member = self._membership
+        if response.generation < 0 or not response.member_id:
+            # It would be no member: without heartbeats, and so without a record, for ever.
+            self._group.fail(ProtocolError(f"JoinGroup was answered with generation {response.generation}"), now)
+            return
+        self._mixed = member.rejoin_requested and response.generation == member.generation
+        member.joined(response)
+        self._protocol = response.protocol or ""
+        self._heartbeats.joined(now)
+        self._leader_assignment = (
+            LeaderAssignment(response, self._cluster) if response.leader == response.member_id else None
+        )
+        role = "leader" if self._leader_assignment else "member"
+        self._context.log(
+            logging.INFO, f"joined group {self._config.group_id!r} in generation {member.generation} as {role}"
+        )
+
+    # -- the sync
+
+    def _try_sync(self, now: float) -> None:
+        member = self._membership
+        assignments: dict[str, bytes] = {}
+        if self._leader_assignment is not None:
+            if not self._leader_assignment.ready():
+                return
+            made = self._make_assignments(self._leader_assignment, now)
+            if made is None:
+                return
+            assignments = made
+        member.requesting = True
+        request = api.SyncGroup(
+            group_id=self._config.group_id or "",
+            generation=member.generation,
+            member_id=member.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol=self._protocol,
+            assignments=assignments,
+        )
+        number = member.number
+        self._send(request, lambda result, then: self._synced(number, now, result, then), now)
+
+    def _make_assignments(self, leading: LeaderAssignment, now: float) -> dict[str, bytes] | None:
+        assignor = self._assignor()
+        if assignor is None:
+            self._group.fail(
+                ProtocolError(f"the group chose assignor {self._protocol!r}, which this member did not offer"), now
+            )
+            return None
+        try:
+            return leading.assign(assignor)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._group.fail(error, now)
+            return None
+
+    def _synced(self, number: int, sent: float, result: api.Response | Exception, now: float) -> None:
+        member = self._membership
+        if number != member.number:
+            return
+        member.requesting = False
+        self._context.touch()
+        if not isinstance(result, api.SyncGroupResponse):
+            self._request_failed(result, now)
+        elif result.error == 0:
+            self._sync_answered(result, sent, now)
+        else:
+            self._refused("SyncGroup", result.error, now)
+
+    def _sync_answered(self, response: api.SyncGroupResponse, sent: float, now: float) -> None:
+        member = self._membership
+        member.heard(sent, well=True)
+        member.syncs += 1
+        member.move(GroupInput.SYNCED)
+        try:
+            assignment = read_assignment(response.assignment)
+        except ProtocolError as error:
+            self._group.fail(error, now)
+            return
+        partitions = assignment.partitions
+        self._set_pace(assignment, now)
+        fitting = tuple(tp for tp in partitions if tp.topic in member.topics)
+        if len(fitting) == len(partitions):
+            self._misfits = 0
+        elif not self._leader_insists(now):
+            member.rejoin("the assignment does not fit the subscription")
+            return
+        partitions = self._bounded(fitting)
+        if not self._tell_assignor(partitions, now):
+            return
+        self._backoff.succeeded()
+        self._repeated.clear()
+        self._group.well()
+        target = frozenset(partitions)
+        self._assignment.apply(target, member.generation, now, member_id=member.member_id)
+        if self._claimed - self._assignment.partitions.keys() - target:
+            member.rejoin("a revoke was completed during the join")
+        if self._succeeds_itself and not self._eager_revocation.eager:
+            self._succeeds_itself = False
+            member.rejoin("a static member came back: what its predecessor was to release is with nobody")
+        self._metadata_changed(now)  # what changed since the deal
+
+    def _set_pace(self, assignment: Assignment, now: float) -> None:
+        """Rule 19: heartbeats are faster while a hand-over is pending. Eager members release all before they join."""
+        counts = (self._cluster.partition_count(topic) or 0 for topic in self._membership.topics)
+        known = None if self._eager_revocation.eager else sum(counts)
+        self._heartbeats.synced(
+            read_notice(assignment.userdata),
+            known,
+            has_some=bool(assignment.partitions or self._assignment.partitions),
+            now=now,
+        )
+
+    def _leader_insists(self, now: float) -> bool:
+        """Of an assignment with topics that we do not subscribe to: whether it came again to the same subscription.
+
+        Then no join will mend it, and what fits is taken: else any leader could keep the whole group joining for ever.
+        """
+        if self._membership.topics != self._joined_topics:  # it changed during the join
+            return False
+        self._misfits += 1
+        if self._misfits <= 1:
+            self._backoff.failed(now)
+            return False
+        if self._misfits == 2:
+            self._context.log(
+                logging.WARNING,
+                "the group's leader assigns topics that this member does not subscribe to; they are left out",
+            )
+        return True
+
+    def _bounded(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+        """Law 7."""
+        unknown = [tp for tp in partitions if self._cluster.lacks(tp)]
+        self._left_out = unknown[_MOST_UNKNOWN:]
+        if not unknown:
+            return partitions
+        self._cluster.refresh()
+        names = ", ".join(map(str, unknown[:_NAMED])) + (", ..." if len(unknown) > _NAMED else "")
+        text = f"{len(unknown)} of the partitions that the group assigned are not known to exist: {names}"
+        out = f"; {len(self._left_out)} of them are left out" if self._left_out else ""
+        self._context.log(logging.WARNING, text + out)
+        left_out = frozenset(self._left_out)
+        return tuple(tp for tp in partitions if tp not in left_out)
+
+    def _tell_assignor(self, partitions: Sequence[TopicPartition], now: float) -> bool:
+        """False where it failed: the user hears of it (law 6)."""
+        assignor = self._assignor()
+        try:
+            if assignor is not None:
+                assignor.on_assignment(partitions, self._membership.generation)
+        except Exception as error:  # noqa: BLE001 - an assignor may be the user's own code
+            self._group.fail(error, now)
+            return False
+        return True
+
+    def _assignor(self) -> Assignor | None:
+        return next((each for each in self._assignors if each.name == self._protocol), None)
+
+    def _metadata_changed(self, now: float) -> None:
+        """A leader answers for the group's partitions: when their number changes, it joins again."""
+        if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
+            self._membership.rejoin("the partitions of the group's topics changed")
+        elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
+            self._membership.rejoin("partitions that were assigned, and were not known, are there now")
+
+    # -- what goes wrong
+
+    def _request_failed(self, result: object, now: float) -> None:
+        error = result if isinstance(result, Exception) else TypeError(f"unexpected response {type(result)}")
+        if not isinstance(error, KafkaError) or not error.retriable:
+            self._group.fail(error, now)
+            return
+        self._backoff.failed(now)
+        self._restart()
+        self._coordinator.lost(error)
+
+    def _refused(self, what: str, code: int, now: float) -> None:
+        """An error code on Join or Sync (Java's table)."""
+        self._context.log(logging.INFO, f"{what} was answered with {name_of_code(code)}")
+        code = self.meaning(code, now)
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._follow("id", now)
+            self._group.lost(f"UNKNOWN_MEMBER_ID on {what}", now, forget_id=True)
+        elif code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
+            self._follow("rebalance", now)
+            self._restart()
+        elif error_for_code(code).retriable:
+            self._backoff.failed(now)
+            self._restart()
+            if code in COORDINATOR_MOVED:
+                self._coordinator.lost(error_for_code(code))
+        elif code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and what == "JoinGroup":
+            self._learn_what_the_group_uses(now)
+        else:
+            self._group.fail(error_for_code(code, f"{what} of group {self._config.group_id!r}: error code {code}"), now)
+
+    def meaning(self, code: int, now: float) -> int:
+        """The error code that one on any request of the group is taken for (law 8)."""
+        self._late_until = [until for until in self._late_until if until > now]
+        if code != ErrorCode.FENCED_INSTANCE_ID or not self._late_until:
+            return code
+        self._late_until.pop(0)
+        told = "FENCED_INSTANCE_ID: an earlier Join of this member may have arrived late; joining again"
+        self._context.log(logging.INFO, told)
+        return ErrorCode.UNKNOWN_MEMBER_ID
+
+    def _learn_what_the_group_uses(self, now: float) -> None:
+        """Until that is answered no other join is sent, as if this one were still under way."""
+        number, names = self._membership.number, [each.name for each in self._assignors]
+        self._membership.requesting = True
+
+        def learnt(error: KafkaError, then: float) -> None:
+            if number == self._membership.number:
+                self._membership.requesting = False
+                self._context.touch()
+                self._group.fail(error, then)
+
+        _ask_what_it_uses(self._coordinator, self._config.group_id or "", names, learnt, now)
+
+    def _follow(self, what: str, now: float) -> None:
+        """Law 4."""
+        if what in self._repeated:
+            self._backoff.failed(now)
+        self._repeated.add(what)
+
+    def commit_refused(self, now: float) -> None:
+        """A commit asks for a join: at once, unless another one did moments ago."""
+        if now > self._commit_refused_at + self._config.heartbeat_interval:
+            self._commit_backoff.succeeded()
+        else:
+            self._commit_backoff.failed(now)
+        self._commit_refused_at = now
+
+    def _restart(self) -> None:
+        """Law 1: at Join, with what was kept."""
+        self._leader_assignment = None
+        self._membership.wants_join = True
+        if self._membership.state is GroupState.COMPLETING_REBALANCE:
+            self._membership.move(GroupInput.RESTART)
+
+
+# -- eager: everything is revoked before a join
+
+
+class EagerRevocation:
+    """Eager: every partition is given up before a join (KIP-429; docs/rebalance.md, the deadline of a delay).
+
+    Laws
+    1. A need for a join, in a membership that holds an assignment, asks for everything that is held, once. The join is
+       sent when nothing is held any more.
+    2. The broker removes who has not joined when the largest rebalance time-out of all members has passed since the
+       rebalance began: which is not on the wire. A heartbeat that was answered well was sent before it. So the bound is
+       the sending of the last such one plus our own time-out; where nobody has told us of a rebalance,
+       max_poll_interval from the need.
+    3. A rebalance that is told of later brings the deadline forward. Nothing takes it back.
+    4. Who holds nothing is asked too (KIP-429: the listener hears of the empty set), and not waited for.
+    """
+
+    def __init__(
+        self, context: Context, membership: Membership, assignment: MemberAssignment, protocol: RebalanceProtocol
+    ) -> None:
+        self._context = context
+        self._config = context.config
+        self._membership = membership
+        self.eager = protocol is RebalanceProtocol.EAGER
+        self._asked = False
+        self._deadline = float("inf")
+        self._assignment = assignment
+
+    def over(self) -> None:
+        """A join is sent, or the membership has ended."""
+        self._asked = False
+
+    def done(self, now: float) -> bool:
+        """Whether a join may be sent, as far as what is held is concerned."""
+        if not self.eager or not self._membership.stable:
+            return True
+        if not self._asked:
+            self._asked = True
+            self._deadline = self._bound(now)
+            self._assignment.request_revocation_of_all(self._deadline)
+        elif (bound := self._bound(now)) < self._deadline:
+            self._deadline = bound
+            self._assignment.bring_forward(bound)
+        return not self._assignment.partitions
+
+    def _bound(self, now: float) -> float:
+        """Law 2."""
+        member = self._membership
+        since = member.well_at if member.rejoin_requested else now
+        return since + self._config.max_poll_interval - self._context.commit_budget
+
+
+# -- the leader's assignment
+
+
+class LeaderAssignment:
+    """What a member does when it leads its group: deal out the partitions.
+
+    Laws
+    1. It waits until the metadata of every subscribed topic of every member is known.
+    2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
+    3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
+       members say in which racks they run, the racks of the replicas too (KIP-881).
+    4. While partitions are withheld until their owners have released them, each assignment carries a notice for members
+       of ours: the group's size, and how many are withheld (docs/rebalance.md, rule 19). Other clients do not read user
+       data of this kind. Else there is none: a broker does not let a KIP-848 member into a classic group whose
+       assignments have user data, since it takes them for a custom assignor's.
+    5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
+    6. What an assignor returns is checked before it is written: it may be the user's own code, and any type.
+
+    The members of one generation.
+    """
+
+    def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._members = tuple(_decoded(member) for member in response.members)
+        self.topics = frozenset(topic for member in self._members for topic in member.topics)
+        self._skips = response.skip_assignment
+        self._racked = any(member.rack is not None for member in self._members)
+        self._view: ClusterView | None = None
+
+    def ready(self) -> bool:
+        """Law 1: known, or known to be missing."""
+        return all(topic in self._cluster.topics for topic in self.topics)
+
+    def outdated(self) -> bool:
+        return self._view is not None and self._view != self._present_view()
+
+    def assign(self, assignor: Assignor) -> dict[str, bytes]:
+        """Member id -> assignment bytes. Raises what the assignor raises, and AssignorError (law 5)."""
+        view = self._view = self._present_view()
+        if self._skips:
+            return {}
+        made = self._checked(assignor, view)
+        withheld = self._withheld(made)
+        places = {member: place for place, member in enumerate(sorted(made))}
+        notices = {
+            member: write_notice(GroupNotice(members=len(places), place=place, withheld=withheld))
+            for member, place in (places.items() if withheld else ())
+        }
+        return {member: _written(assignor.name, member, parts, notices.get(member)) for member, parts in made.items()}
+
+    def _checked(self, assignor: Assignor, view: ClusterView) -> dict[str, tuple[TopicPartition, ...]]:
+        """Law 6."""
+        made: object = assignor.assign(view, self._members)
+        if not isinstance(made, Mapping):
+            raise AssignorError(f"assignor {assignor.name!r} returned {_shown(made)}: return member id -> partitions")
+        known = {member.member_id for member in self._members}
+        return {member: _listed(assignor.name, member, parts, known) for member, parts in made.items()}
+
+    def _withheld(self, made: Mapping[str, Iterable[TopicPartition]]) -> int:
+        """Partitions that a member still owns and is to release. Eager members own none when they join."""
+        released = (set(each.owned).difference(made.get(each.member_id, ())) for each in self._members)
+        return len(set[TopicPartition]().union(*released))
+
+    def _present_view(self) -> ClusterView:
+        counts = {topic: self._cluster.partition_count(topic) for topic in self.topics}
+        known = {topic: count for topic, count in counts.items() if count is not None}
+        return ClusterView(partitions=known, racks=self._cluster.racks(known) if self._racked else {})
+
+
+def _listed(assignor: str, member: object, partitions: object, known: AbstractSet[str]) -> tuple[TopicPartition, ...]:
+    if not isinstance(member, str) or member not in known:
+        raise AssignorError(f"assignor {assignor!r} assigns to {_shown(member)}, which is no member id of this group")
+    try:
+        return tuple(TopicPartition(*each) for each in partitions)  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise _no_partitions(assignor, member, partitions, error) from error
+
+
+def _written(assignor: str, member: str, partitions: tuple[TopicPartition, ...], notice: bytes | None) -> bytes:
+    try:
+        return write_assignment(Assignment(partitions=partitions, userdata=notice))
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        raise _no_partitions(assignor, member, partitions, error) from error
+
+
+def _no_partitions(assignor: str, member: str, partitions: object, error: Exception) -> AssignorError:
+    return AssignorError(
+        f"assignor {assignor!r} gives {_shown(partitions)} to {member!r}: give TopicPartitions ({error})"
+    )
+
+
+def _shown(value: object) -> str:
+    return f"{repr(value)[:_SHOWN]} (a {type(value).__name__})"
+
+
+def _decoded(member: api.GroupMember) -> MemberSubscription:
+    try:
+        said = read_subscription(member.metadata)
+    except ProtocolError:
+        said = Subscription(topics=())
+    return MemberSubscription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        topics=said.topics,
+        owned=said.owned,
+        generation=said.generation,
+        rack=said.rack,
+        userdata=said.userdata,
+    )
+
+
+# -- heartbeats
+
+
+class Heartbeats:
+    """Heartbeats, which renew the lease.
+
+    Laws
+    1. They go on in every state that has a generation, whatever the application does.
+    2. ILLEGAL_GENERATION while a rebalance is under way, or to a heartbeat that a join overtook, is as good as none.
+       What else one that was overtaken is refused for is not believed: the next one, of the present generation,
+       decides.
+    3. How often: `Pace` (docs/rebalance.md, rule 19). A throttle time is obeyed (KIP-219).
+    4. A refusal that may be taken back, of a right that was withdrawn say, is told when the lease has ended (Java's
+       table).
+    """
+
+    def __init__(self, context: Context, coordinator: Coordinator, membership: Membership, group: Group) -> None:
+        self._context = context
+        self._config = context.config
+        self._coordinator = coordinator
+        self._membership = membership
+        self._group = group
+        self._pace = Pace(context)
+        self._due = 0.0
+        self._in_flight = False
+
+    def joined(self, now: float) -> None:
+        """The interval begins at the answered join."""
+        self._due = self._pace.first(now)
+
+    def synced(self, notice: GroupNotice | None, partitions: int | None, *, has_some: bool, now: float) -> None:
+        """It begins anew at the answered sync. partitions: of our topics; None in an eager group."""
+        if notice is not None:
+            self._due = self._pace.told(notice, now)
+        elif partitions is not None:
+            self._due = self._pace.untold(partitions, has_some=has_some, now=now)
+
+    def poll(self, now: float) -> float:
+        member = self._membership
+        if self._in_flight or member.generation < 0:
+            return float("inf")
+        if now < self._due:
+            return self._due
+        self._in_flight = True
+        self._due = self._next(now)
+        request = api.Heartbeat(
+            group_id=self._config.group_id or "",
+            generation=member.generation,
+            member_id=member.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        fence = (member.number, member.generation)
+        # One that is stuck must leave time for another before the session ends.
+        timeout = min(self._config.request_timeout, self._config.session_timeout / 2)
+        self._coordinator.send(request, lambda result, then: self._beat(fence, now, result, then), now, timeout=timeout)
+        return float("inf")
+
+    def _next(self, now: float) -> float:
+        """In step with the heartbeats before, where none was late: the members of a group stay together."""
+        if self._membership.rejoin_requested:
+            self._pace.calm_down()
+        interval = self._pace.interval(now)
+        kept = self._due + interval
+        return kept if kept > now else now + interval
+
+    def _beat(self, fence: tuple[int, int], sent: float, result: api.Response | Exception, now: float) -> None:
+        member = self._membership
+        self._in_flight = False
+        self._context.touch()
+        if isinstance(result, Exception):
+            member.unheard = fence[0] == member.number
+            self._coordinator.lost(result)
+            return
+        if not isinstance(result, api.HeartbeatResponse) or fence[0] != member.number:
+            return
+        self._due = max(self._due, now + min(result.throttle_time, self._config.request_timeout))
+        error = result.error
+        overtaken = fence[1] != member.generation
+        harmless = error == ErrorCode.ILLEGAL_GENERATION and (member.rebalancing or overtaken)
+        member.unheard = not (error in (0, ErrorCode.REBALANCE_IN_PROGRESS) or harmless)
+        if not member.unheard:
+            member.heard(sent, well=error == 0)
+        if error == ErrorCode.REBALANCE_IN_PROGRESS and member.stable and not overtaken:
+            member.told_to_rejoin("the group is rebalancing")
+        elif error not in (0, ErrorCode.REBALANCE_IN_PROGRESS) and not harmless:
+            self._refused(error, now, overtaken=overtaken)
+
+    def _refused(self, error: int, now: float, *, overtaken: bool) -> None:
+        error = error if overtaken else self._group.meaning(error, now)
+        if error in COORDINATOR_MOVED:
+            self._coordinator.lost(error_for_code(error))
+        elif overtaken:
+            pass
+        elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            name = "UNKNOWN_MEMBER_ID" if error == ErrorCode.UNKNOWN_MEMBER_ID else "ILLEGAL_GENERATION"
+            self._group.lost(f"{name} on a heartbeat", now, forget_id=error == ErrorCode.UNKNOWN_MEMBER_ID)
+        elif error == ErrorCode.FENCED_INSTANCE_ID or (
+            error_for_code(error).fatal and not self._membership.lease_holds(now)
+        ):
+            why = f"a heartbeat of group {self._config.group_id!r}: {name_of_code(error)}"
+            self._group.fail(error_for_code(error, why), now)
+        else:
+            told = f"a heartbeat's response was {name_of_code(error)}; it is tried again"
+            self._context.log(logging.WARNING, told)
+
+
+# -- how often
+
+
+class Pace:
+    """How often a member heartbeats: at `heartbeat_interval`, and faster while a hand-over is pending, since members
+    hear of the rebalance that completes it by a heartbeat (docs/rebalance.md, rule 19).
+
+    Laws
+    1. While its leader says that partitions are withheld, a member heartbeats every 250 ms. After 30 s without a new
+       assignment the interval doubles with each heartbeat, up to the default.
+    2. A group sends at most 500 a second: in one so large that this needs it, the fast interval is longer, and each
+       member begins at its own place in it. Small groups begin together, so that they hear of a rebalance together.
+    3. A leader of another client says nothing, nor does one of ours where nothing is withheld. Then a cooperative
+       member takes it that a hand-over may be pending for 5 s, and that there are no more members with partitions than
+       partitions; one that has none heartbeats every second.
+    4. An interval of the user's that is shorter is kept. What a broker's throttle time asks for is kept as well.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._interval = float("inf")
+        self._fast_until = float("-inf")
+        self._offset = 0.0
+
+    def first(self, now: float) -> float:
+        """When the first heartbeat after a Join is due."""
+        self.calm_down()
+        return now + self._default + self._offset
+
+    def told(self, notice: GroupNotice, now: float) -> float:
+        """A Sync brought a notice. Returns when the first heartbeat is due."""
+        self._offset = notice.place / _MOST_A_SECOND % self._default
+        if not notice.withheld:
+            return self.first(now)
+        self._hurry(max(_FAST, notice.members / _MOST_A_SECOND), now + _FAST_FOR)
+        return now + min(_FAST, self._default) + self._offset
+
+    def untold(self, partitions: int, *, has_some: bool, now: float) -> float:
+        """A Sync of a cooperative group brought none (law 3). partitions: of our topics. Returns the first time."""
+        spread = max(_FAST if has_some else _SURPLUS, partitions / _MOST_A_SECOND)
+        self._hurry(spread, now + _FAST_FOR_UNTOLD)
+        return now + self.interval(now) * (0.5 + self._context.random() / 2)
+
+    def calm_down(self) -> None:
+        """Nothing is known to be pending; or a rebalance is under way, which no heartbeat can speed up."""
+        self._interval, self._fast_until = float("inf"), float("-inf")
+
+    def interval(self, now: float) -> float:
+        """From a heartbeat that is sent now to the next one."""
+        if now >= self._fast_until:
+            self._interval *= 2
+        return min(self._interval, self._default)
+
+    def _hurry(self, interval: float, until: float) -> None:
+        self._interval, self._fast_until = interval, until
+
+    @property
+    def _default(self) -> float:
+        return self._context.config.heartbeat_interval
+
+
+# -- leaving
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Farewell:
+    """One LeaveGroup, until it is answered for good. until: when the session has ended."""
+
+    request: api.LeaveGroup
+    on_done: Callable[[Exception | None], None]
+    backoff: Backoff
+    until: float
+    in_flight: bool = False
+
+
+class Leaving:
+    """Telling the group that a member leaves (docs/rebalance.md, rules 12 and 19).
+
+    Laws
+    1. It is tried again where that can help, with a search for the coordinator and a back-off between: until the broker
+       answers, or the session has ended, after which the broker needs no telling.
+    2. A broker that knows no such member, or another one in its place, has been told: the group waits for nobody.
+    3. Who asked for it hears how it ended, once, and truly.
+    """
+
+    def __init__(self, context: Context, coordinator: Coordinator) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._farewells: list[_Farewell] = []
+
+    def begin(self, request: api.LeaveGroup, on_done: Callable[[Exception | None], None], now: float) -> None:
+        """`on_done` hears of the end, at once where it comes at once."""
+        until = now + self._context.config.session_timeout
+        farewell = _Farewell(request=request, on_done=on_done, backoff=self._context.backoff(), until=until)
+        self._farewells.append(farewell)
+        self._try(farewell, now)
+
+    def poll(self, now: float) -> float:
+        times = [float("inf")]
+        for farewell in list(self._farewells):
+            if now >= farewell.until:
+                self._end(farewell, KafkaTimeoutError("the group was not left before the session ended"))
+                continue
+            times.append(farewell.until)
+            if not farewell.in_flight:
+                times.append(self._try(farewell, now))
+        return min(times)
+
+    def _try(self, farewell: _Farewell, now: float) -> float:
+        if now < farewell.backoff.ready_at:
+            return farewell.backoff.ready_at
+        if self._coordinator.need():
+            farewell.in_flight = True
+            self._coordinator.send(
+                farewell.request, lambda result, then: self._on_response(farewell, result, then), now
+            )
+        return float("inf")
+
+    def _on_response(self, farewell: _Farewell, result: api.Response | Exception, now: float) -> None:
+        if farewell not in self._farewells:
+            return  # the session has ended meanwhile
+        farewell.in_flight = False
+        self._context.touch()
+        error = _error_of(result)
+        if error is None or not isinstance(error, KafkaError) or not error.retriable:
+            self._end(farewell, error)
+            return
+        farewell.backoff.failed(now)
+        if not isinstance(result, api.LeaveGroupResponse) or result.error in COORDINATOR_MOVED:
+            self._coordinator.lost(error)
+
+    def _end(self, farewell: _Farewell, error: Exception | None) -> None:
+        self._farewells.remove(farewell)
+        farewell.on_done(error)
+
+
+def _error_of(result: api.Response | Exception) -> Exception | None:
+    """Law 2 of `Leaving`."""
+    if isinstance(result, Exception):
+        return result
+    code = result.error if isinstance(result, api.LeaveGroupResponse) else 0
+    return None if code in _LEFT else error_for_code(code, "the group was not left")
+
+
+# -- a group without an assignor in common
+
+
+def _ask_what_it_uses(
+    coordinator: Coordinator,
+    group_id: str,
+    assignors: Sequence[str],
+    on_done: Callable[[InconsistentGroupProtocolError, float], None],
+    now: float,
+) -> None:
+    """The broker says only that no assignor is common; so the group's coordinator is asked what the group uses.
+
+    Calls `on_done` with the error to raise, once the coordinator has answered or has not in time: whatever becomes of
+    the question, the user hears of the mismatch, and what to do about it.
+    """
+    request = api.DescribeGroup(group_id=group_id)
+    coordinator.send(request, lambda result, then: on_done(_mismatch(group_id, assignors, result), then), now)
+
+
+def _mismatch(group_id: str, assignors: Sequence[str], found: object) -> InconsistentGroupProtocolError:
+    """found: the coordinator's answer, or why there is none."""
+    offered = ", ".join(assignors)
+    said = (
+        f"group {group_id!r} cannot be joined: it has no assignor in common with this consumer, which offers {offered}."
+    )
+    if not isinstance(found, api.DescribeGroupResponse) or found.error:
+        why = f"error code {found.error}" if isinstance(found, api.DescribeGroupResponse) else found
+        hint = "Set assignors to what its members use, or choose another group_id."
+        return InconsistentGroupProtocolError(f"{said} What the group uses could not be learnt ({why}). {hint}")
+    return InconsistentGroupProtocolError(f"{said} {_hint(found, assignors)}")
+
+
+def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:
+    if group.protocol_type not in ("", _OURS):
+        return f"The group is not one of consumers but of {group.protocol_type!r}: choose another group_id."
+    names = list(dict.fromkeys(group.clients))
+    members = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    with_whom = f" (members: {members})" if members else ""
+    if not group.protocol:
+        return f"The group{with_whom} has not chosen its assignor yet: set assignors to one that its members have."
+    listed = [*assignors, group.protocol]
+    return (
+        f"The group{with_whom} uses {group.protocol!r}: set assignors to a list with it, as {listed!r}, or choose"
+        " another group_id."
+    )
+
+
+class PatternSubscription:
+    """A subscription by pattern: which of the cluster's topics it means, now and after each refresh of the metadata.
+
+    Laws
+    1. Only a response that lists every topic decides; until the first one the member does not join.
+    2. A topic matches when its whole name does. Internal topics are left out, or `exclude_internal_topics` is False.
+    3. A change of the set is a change of the subscription: the member joins for new topics, and a topic that is gone is
+       revoked (rule 11). The application hears of the change before the group does.
+    4. It moves no timer: that metadata was refreshed does not mean that the application is alive.
+    """
+
+    def __init__(self, context: Context, cluster: Cluster, group: Group) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._group = group
+        self._pattern: re.Pattern[str] | None = None
+        self._matched: frozenset[str] | None = None
+        cluster.on_update.append(self._metadata_changed)
+
+    @property
+    def active(self) -> bool:
+        return self._pattern is not None
+
+    def start(self, pattern: re.Pattern[str], now: float) -> None:
+        """Replaces an earlier subscription, of either kind, once the topics are known."""
+        self._pattern, self._matched = pattern, None
+        self._group.polled(now)
+        self._group.forgive()
+        self._cluster.refresh()
+
+    def stop(self) -> None:
+        self._pattern = self._matched = None
+
+    def _metadata_changed(self, now: float) -> None:
+        if self._pattern is None or not self._cluster.knows_everything:
+            return
+        matched = self._matches(self._pattern)
+        if matched == self._matched:
+            return
+        self._matched = matched
+        self._context.deliver(SubscriptionMatched(pattern=self._pattern, topics=matched))
+        self._group.change_topics(matched, now)
+
+    def _matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
+        without_internal = self._context.config.exclude_internal_topics
+        return frozenset(
+            topic.name
+            for topic in self._cluster.topics.values()
+            if topic.error in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
+            and not (topic.is_internal and without_internal)
+            and pattern.fullmatch(topic.name)
+        )

@@ -1,0 +1,412 @@
+"""The network machine: what happens on the network thread.
+
+Laws
+1. No socket, clock, thread or random number: events, responses and the time come in; actions and the next
+   deadline go out. `random` is an argument.
+2. Whatever came in, `tick` then polls every part, until nothing changes any more.
+3. A part calls another's methods, and reads nothing of its insides.
+
+Laws of closing and unsubscribing (`Closing`; docs/rebalance.md, rule 12)
+C1. Commits are awaited first, those that are kept back too (a pending sync is awaited), until the deadline.
+C2. Then the member leaves the group, where it is to leave. The response is awaited, until the deadline, through a move
+    of the coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still
+    arrives; and the caller and the log hear that the group was not left.
+C3. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import assert_never
+
+from instride._core.assignors.selection import common_protocol, pick_assignors
+from instride._core.events import (
+    ApplicationEvent,
+    Assign,
+    CallCompleted,
+    ChangeSettings,
+    Close,
+    Commit,
+    CompleteRevoke,
+    Consumed,
+    DelayExplained,
+    EnforceRebalance,
+    FetchCommitted,
+    FetchMetadata,
+    FetchOffsets,
+    PartitionsAssigned,
+    PartitionsRevoked,
+    Pause,
+    Polled,
+    Resume,
+    SetPosition,
+    Subscribe,
+    Unsubscribe,
+)
+from instride._core.lease import Lease
+from instride._core.metrics.meters import NetworkMeter
+from instride._core.network.actions import Action, ConnectionKey, Stop
+from instride._core.network.assigned_partitions import AssignedPartitions, Phase
+from instride._core.network.assignment import MemberAssignment
+from instride._core.network.cluster import Cluster
+from instride._core.network.commits import Commits
+from instride._core.network.context import Context
+from instride._core.network.coordinator import Coordinator, CoordinatorInput
+from instride._core.network.fetcher import Fetcher
+from instride._core.network.group import Group, Membership, PatternSubscription
+from instride._core.network.lookups import Lookups
+from instride._core.network.monitor import Monitor
+from instride._core.network.positions import Positions
+from instride._core.network.ranges import LogEnds
+from instride._core.ownership import RebalanceProtocol
+from instride._wire import api
+from instride.config import ConsumerConfig
+from instride.errors import ConsumerClosedError, KafkaTimeoutError
+from instride.records import TopicPartition
+
+__all__ = ["Closing", "NetworkMachine"]
+
+# -- closing
+
+
+class _Stage(Enum):
+    OPEN = auto()
+    COMMITTING = auto()
+    LEAVING = auto()
+    DONE = auto()
+
+
+class Closing:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        coordinator: Coordinator,
+        group: Group,
+        assignment: MemberAssignment,
+        commits: Commits,
+        lookups: Lookups,
+    ) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._group = group
+        self._assignment = assignment
+        self._commits = commits
+        self._lookups = lookups
+        self._stage = _Stage.OPEN
+        self._event: Close | Unsubscribe | None = None
+        self._failed: KafkaTimeoutError | None = None  # what went wrong before the group was left: told first
+
+    def cut_short(self, now: float) -> None:
+        """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
+        event = self._event
+        if isinstance(event, Unsubscribe) and self._stage is _Stage.COMMITTING:
+            self._leave(event, now)
+        if isinstance(event, Unsubscribe) and self._stage is _Stage.LEAVING:
+            self._done(KafkaTimeoutError("a new subscription did not wait for the group's response to LeaveGroup"), now)
+
+    def begin(self, event: Close | Unsubscribe) -> None:
+        self._event = event
+        self._stage = _Stage.COMMITTING
+        self._assignment.leaving = True
+
+    def poll(self, now: float) -> float:
+        event = self._event
+        if event is None or self._stage in (_Stage.OPEN, _Stage.DONE):
+            return float("inf")
+        late = now >= event.deadline
+        if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
+            self._leave(event, now)
+        elif self._stage is _Stage.LEAVING and late:
+            unanswered = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
+            self._done(self._failed or unanswered, now)
+        return event.deadline
+
+    def _leave(self, event: Close | Unsubscribe, now: float) -> None:
+        self._stage = _Stage.LEAVING
+        late = now >= event.deadline
+        outstanding = self._commits.anything_outstanding()
+        error = KafkaTimeoutError("commits had no response within the timeout") if late and outstanding else None
+        self._failed = error
+        leave = None if isinstance(event, Unsubscribe) else event.leave
+        if leave is False:
+            self._done(error, now)
+            return
+        self._group.leave(
+            lambda failed: self._left(event, self._failed or failed, now),
+            now,
+            reason="the consumer is closing" if isinstance(event, Close) else "unsubscribe",
+            static_too=leave is True,
+        )
+
+    def _left(self, event: Close | Unsubscribe, error: Exception | None, now: float) -> None:
+        if self._event is event:
+            self._done(error, now)
+
+    def _done(self, error: Exception | None, now: float) -> None:
+        event = self._event
+        assert event is not None
+        self._stage = _Stage.DONE
+        self._event = None
+        self._assignment.forget_all()
+        self._group.unsubscribed()
+        if error is not None:
+            what = "closed" if isinstance(event, Close) else "unsubscribed"
+            self._context.log(logging.WARNING, f"{what}, but not everything was done before: {error}")
+        if isinstance(event, Close):
+            self._coordinator.move(CoordinatorInput.CLOSED)
+            self._context.connections.close_all(now)
+            unanswered = ConsumerClosedError("the consumer was closed before this was done")
+            self._commits.close(unanswered)
+            self._lookups.close(unanswered)
+        self._context.deliver(CallCompleted(call=event.call, error=error))
+        if isinstance(event, Close):
+            self._context.out.append(Stop())
+        self._context.touch()
+
+
+# -- the machine
+
+# More rounds than any chain of consequences needs; a bug that never settles must not hang the thread.
+_MOST_ROUNDS = 50
+
+
+class NetworkMachine:
+    """One consumer's network side. Not thread-safe.
+
+    ranges: ask for the ends of the partitions instead of fetching records.
+    random: numbers in [0, 1), for the jitter of back-offs. wall_clock: seconds since 1970, for a reset by duration.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        lease: Lease,
+        random: Callable[[], float],
+        wall_clock: Callable[[], float],
+        ranges: bool = False,
+    ) -> None:
+        assignors = pick_assignors(config.assignors)
+        self.protocol: RebalanceProtocol = common_protocol(assignors)
+        self._context = Context(config, random, wall_clock)
+        self._cluster = Cluster(self._context)
+        self._coordinator = Coordinator(self._context, self._cluster)
+        membership = Membership(self._context, self._coordinator, lease)
+        self._commits = Commits(
+            self._context,
+            self._cluster,
+            self._coordinator,
+            membership=membership,
+            holds=self._holds,
+            completes=self._completes,
+            group_refused=self._group_refused,
+        )
+        self._assignment = MemberAssignment(self._context, self.protocol, self._commits, membership.rejoin)
+        self._group = Group(
+            self._context,
+            self._cluster,
+            self._coordinator,
+            membership=membership,
+            assignment=self._assignment,
+            commits_deferred=self._commits.deferred,
+            assignors=assignors,
+            protocol=self.protocol,
+        )
+        assigned = self._assigned_partitions
+        self._positions = Positions(self._context, self._cluster, self._coordinator, assigned)
+        self._reader: Fetcher | LogEnds = (
+            LogEnds(self._context, self._cluster, self._positions, assigned)
+            if ranges
+            else Fetcher(self._context, self._cluster, self._positions, assigned)
+        )
+        self._pattern = PatternSubscription(self._context, self._cluster, self._group)
+        self._lookups = Lookups(self._context, self._cluster, self._coordinator)
+        self._closing = Closing(
+            self._context, self._coordinator, self._group, self._assignment, self._commits, self._lookups
+        )
+        self._monitor = Monitor(self._context, self._group, self._cluster, assigned)
+        self._cluster.wanted = lambda tp: tp in self._assignment.partitions
+        self._coordinator.move(CoordinatorInput.STARTED)
+        self._deadline = 0.0
+
+    @property
+    def meter(self) -> NetworkMeter:
+        """Any thread may read it."""
+        return self._context.connections.meter
+
+    # -- in
+
+    def handle(self, event: ApplicationEvent, now: float) -> None:
+        """An application event, in the order of the queue."""
+        self._context.now = now
+        match event:
+            case Polled():
+                self._context.connections.polled()
+                self._context.standing.polled()
+                self._group.polled(now)
+            case Consumed():
+                self._consumed(event)
+            case SetPosition() | Pause() | Resume():
+                self._moved(event)
+            case Commit():
+                self._commits.add(event, now)
+            case CompleteRevoke() | PartitionsRevoked() | DelayExplained():
+                self._revoking(event)
+            case PartitionsAssigned():
+                self._group.taken(event.generation)
+            case FetchCommitted() | FetchOffsets() | FetchMetadata():
+                self._lookups.add(event)
+            case Subscribe() | Assign() | Unsubscribe() | Close():
+                self._begin_or_end(event, now)
+            case EnforceRebalance():
+                self._group.enforce(event.reason)
+            case ChangeSettings():
+                self._context.config = event.config
+            case _:
+                assert_never(event)
+        self._handled(now)
+
+    def opening(self, key: ConnectionKey, standing: str) -> None:
+        """standing: how far the connection came, for whoever is told that it never opened."""
+        self._context.connections.opening(key, standing)
+
+    def opened(self, key: ConnectionKey, now: float) -> None:
+        self._context.now = now
+        self._context.connections.opened(key, now)
+        self._handled(now)
+
+    def closed(self, key: ConnectionKey, error: Exception, now: float) -> None:
+        self._context.now = now
+        self._context.connections.closed(key, error, now)
+        self._handled(now)
+
+    def response_received(self, request_id: int, result: api.Response | Exception, now: float) -> None:
+        self._context.now = now
+        self._context.connections.response_received(request_id, result, now)
+        self._handled(now)
+
+    def _handled(self, now: float) -> None:
+        self._monitor.look(now)
+        self._context.touch()
+
+    # -- out
+
+    def tick(self, now: float) -> list[Action]:
+        """What is to be done now, after everything that came in."""
+        self._context.now = now
+        if self._context.touched or now >= self._deadline:
+            self._context.touched, rounds = True, 0
+            while self._context.touched and rounds < _MOST_ROUNDS:
+                self._context.touched = False
+                self._deadline = self._poll_parts(now)
+                rounds += 1
+        self._monitor.poll(now)
+        return self._context.take_actions()
+
+    def deadline(self) -> float:
+        """When to tick next if nothing comes in: at once where something did since the last tick."""
+        return 0.0 if self._context.touched else self._deadline
+
+    # -- inside
+
+    def _poll_parts(self, now: float) -> float:
+        self._context.connections.expire(now)
+        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.active)
+        times = [
+            self._assignment.poll(now),
+            self._group.poll(now),
+            self._commits.poll(now),
+            self._positions.poll(now),
+            self._reader.poll(now),
+            self._lookups.poll(now),
+            self._closing.poll(now),
+            self._coordinator.poll(now),
+            self._cluster.poll(now),
+            self._context.standing.poll(now),
+            self._context.connections.deadline(),
+        ]
+        return min(times)
+
+    def _interest(self) -> frozenset[str]:
+        return self._own_topics() | self._group.group_topics() | self._lookups.topics()
+
+    def _own_topics(self) -> frozenset[str]:
+        """What the user asked for, and not only a fellow member, or one call, which gets its own answer."""
+        return self._group.topics | self._assignment.partitions.topics
+
+    # What commits ask and tell of parts that are made after them.
+
+    def _holds(self, partition: TopicPartition, epoch: int, seek_number: int) -> bool:
+        return self._assignment.holds(partition, epoch, seek_number)
+
+    def _completes(self, partition: TopicPartition) -> bool:
+        return self._assignment.completes(partition)
+
+    def _group_refused(self, code: int, now: float) -> int:
+        return self._group.commit_refused(code, now)
+
+    def _assigned_partitions(self) -> AssignedPartitions:
+        return self._assignment.partitions
+
+    def _subscribe(self, event: Subscribe, now: float) -> None:
+        if event.pattern is not None:
+            self._pattern.start(event.pattern, now)
+            return
+        self._pattern.stop()
+        self._group.subscribe(event.topics, now)
+
+    def _begin_or_end(self, event: Subscribe | Assign | Unsubscribe | Close, now: float) -> None:
+        if not isinstance(event, Subscribe):
+            self._pattern.stop()
+        match event:
+            case Subscribe():
+                self._closing.cut_short(now)
+                self._assignment.listener = event.listener
+                self._subscribe(event, now)
+            case Assign():
+                self._closing.cut_short(now)
+                self._assignment.assign_by_hand(event.partitions)
+            case Unsubscribe() | Close():
+                if isinstance(event, Close):
+                    self._reader.end(now)
+                self._closing.begin(event)
+            case _:
+                assert_never(event)
+
+    def _revoking(self, event: CompleteRevoke | PartitionsRevoked | DelayExplained) -> None:
+        match event:
+            case CompleteRevoke():
+                self._assignment.leaving |= event.leaving
+                self._assignment.complete(event.partitions)
+            case PartitionsRevoked():
+                self._assignment.listener_done(event.partitions)
+            case DelayExplained():
+                self._monitor.explained(event)
+            case _:
+                assert_never(event)
+
+    def _consumed(self, event: Consumed) -> None:
+        for tp, (epoch, fetch_number, records, nbytes) in event.partitions.items():
+            assigned = self._assignment.get(tp, epoch)
+            if assigned is not None:
+                assigned.consumed(fetch_number, records, nbytes)
+
+    def _moved(self, event: SetPosition | Pause | Resume) -> None:
+        assigned = self._assignment.get(event.partition, event.epoch)
+        if assigned is None:
+            return
+        match event:
+            case SetPosition():
+                assigned.set_position(event)
+                if assigned.phase is Phase.FETCHING:
+                    self._positions.moved(assigned)
+            case Pause():
+                assigned.paused = True
+            case Resume():
+                assigned.paused = False
+            case _:
+                assert_never(event)

@@ -1,0 +1,356 @@
+"""The network side's part of telemetry: phases of rebalances, delays that take long, partitions that stand still.
+
+Laws
+1. It observes and decides nothing. It wants no turn of its own: what depends on time is seen in the next turn, and a
+   member of a group has one with every heartbeat.
+2. It goes on whatever the application does: what must be known while nobody polls is logged here, at once. The event
+   goes up as well, and the listener hears of it in the application's next call.
+3. A delay is warned of once for each request, when half of its time has passed.
+4. A partition stands still when it is owned, not paused, behind or without a position or a fetch that succeeds, and
+   nothing about it moved for `stalled_after`. That makes one event, and one more when it is over.
+5. The first fetch of a partition that the group assigned makes an event when it is put on a connection.
+
+Laws of the phases of a rebalance (`Phases`), which are read off the group's states
+P1. They follow states, not causes: so they are the same for every protocol and for whatever makes the group move.
+P2. A rebalance goes from the first join to the poll that takes the assignment, to the next join, or to the membership's
+    end, whichever comes first. Each that started ends once.
+P3. A sync that is refused leads back to the join: the same rebalance, with one join more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Final, Protocol
+
+from instride._core.events import (
+    Assigned,
+    BackgroundEvent,
+    DeadlineMoved,
+    DelayExplained,
+    Lost,
+    Noticed,
+    Reassigned,
+    RevocationRequested,
+    Revoked,
+)
+from instride._core.network.actions import Transmit
+from instride._core.network.assigned_partitions import AssignedPartition
+from instride._core.network.assigned_partitions import Phase as Position
+from instride._core.network.context import Context
+from instride._core.network.group import GroupState
+from instride._core.ownership import Ownership
+from instride._core.telemetry_lines import words
+from instride._wire import api
+from instride.records import TopicPartition
+from instride.telemetry import (
+    Blocker,
+    DelayAtRisk,
+    FetchBegan,
+    PartitionFlows,
+    PartitionStalled,
+    RebalanceEnded,
+    RebalanceOutcome,
+    RebalanceStarted,
+    StallCause,
+    TelemetryEvent,
+)
+
+__all__ = ["Monitor", "Phase", "Phases", "STEPS", "Step", "WatchedGroup"]
+
+# -- phases of a rebalance
+
+
+class Phase(Enum):
+    QUIET = "no rebalance is under way, as far as this member knows"
+    JOINING = "until the Join response"
+    SYNCING = "until the Sync response"
+    TAKING = "until a poll takes the assignment"
+
+
+class Step(Enum):
+    STARTED = "the first join"
+    JOINED = "the Join response came"
+    SYNCED = "the Sync response came"
+    AGAIN = "the sync was refused"
+    TAKEN = "a poll took the assignment"
+    SUPERSEDED = "the next join began before"
+    FAILED = "the membership ended"
+
+
+_P, _G, _S = Phase, GroupState, Step
+
+# What it means when the group is seen in another state. A pair that is not here means nothing.
+STEPS: Final[Mapping[tuple[Phase, GroupState], tuple[Step, Phase]]] = {
+    (_P.QUIET, _G.PREPARING_REBALANCE): (_S.STARTED, _P.JOINING),
+    (_P.JOINING, _G.COMPLETING_REBALANCE): (_S.JOINED, _P.SYNCING),
+    (_P.JOINING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
+    (_P.SYNCING, _G.ASSIGNING_PARTITIONS): (_S.SYNCED, _P.TAKING),
+    (_P.SYNCING, _G.PREPARING_REBALANCE): (_S.AGAIN, _P.JOINING),
+    (_P.SYNCING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
+    (_P.TAKING, _G.STABLE): (_S.TAKEN, _P.QUIET),
+    (_P.TAKING, _G.PREPARING_REBALANCE): (_S.SUPERSEDED, _P.JOINING),
+    (_P.TAKING, _G.UNJOINED): (_S.FAILED, _P.QUIET),
+}
+
+_OUTCOMES: Final = {
+    Step.TAKEN: RebalanceOutcome.TAKEN,
+    Step.SUPERSEDED: RebalanceOutcome.SUPERSEDED,
+    Step.FAILED: RebalanceOutcome.FAILED,
+}
+
+
+class Phases:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.QUIET
+        self._began = 0.0
+        self._reason = ""
+        self._joins = 0
+        self._marks: list[float] = []
+
+    def seen(
+        self, state: GroupState, generation: int, reason: str, now: float
+    ) -> list[RebalanceStarted | RebalanceEnded]:
+        """The group is in this state now."""
+        found = STEPS.get((self.phase, state))
+        if found is None:
+            return []
+        step, self.phase = found
+        if step is Step.STARTED:
+            return [self._start(generation, reason, now)]
+        if step is Step.AGAIN:
+            self._joins += 1
+            self._marks.clear()
+            return []
+        if step in (Step.JOINED, Step.SYNCED):
+            self._marks.append(now)
+            return []
+        ended = self._end(_OUTCOMES[step], generation, now)
+        return [ended, self._start(generation, reason, now)] if step is Step.SUPERSEDED else [ended]
+
+    def _start(self, generation: int, reason: str, now: float) -> RebalanceStarted:
+        self._began, self._reason, self._joins = now, reason, 1
+        self._marks.clear()
+        return RebalanceStarted(at=now, generation=generation, reason=reason)
+
+    def _end(self, outcome: RebalanceOutcome, generation: int, now: float) -> RebalanceEnded:
+        times = [self._began, *self._marks]
+        if outcome is RebalanceOutcome.TAKEN:
+            times.append(now)
+        took = [after - before for before, after in pairwise(times)]
+        joining, syncing, taking = [*took, None, None, None][:3]
+        return RebalanceEnded(
+            at=now,
+            started_at=self._began,
+            generation=generation,
+            reason=self._reason,
+            outcome=outcome,
+            joins=self._joins,
+            joining=joining,
+            syncing=syncing,
+            taking=taking,
+        )
+
+
+# -- delays and partitions
+
+_LOOKS: Final = 8
+"""Partitions are looked at so many times in each `stalled_after`."""
+
+
+class WatchedGroup(Protocol):
+    """What is read of the group."""
+
+    @property
+    def state(self) -> GroupState: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Leaders(Protocol):
+    """What is read of the cluster."""
+
+    def leader(self, partition: TopicPartition) -> object | None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Revoke:
+    """One that the group asked for."""
+
+    epoch: int
+    requested_at: float
+    deadline: float
+    blocker: Blocker | None = None
+    told: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """mark: what moves when the partition does. told: the stall was told of."""
+
+    mark: tuple[object, ...]
+    since: float
+    epoch: int
+    told: bool = False
+
+
+class Monitor:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        group: WatchedGroup,
+        leaders: Leaders,
+        assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
+    ) -> None:
+        self._context = context
+        self._group = group
+        self._leaders = leaders
+        self._held = assigned
+        self._phases = Phases()
+        self._state = group.state
+        self._revokes: dict[TopicPartition, _Revoke] = {}
+        self._progress: dict[TopicPartition, _Progress] = {}
+        self._next_look = 0.0
+        self._unfetched: dict[TopicPartition, tuple[TopicPartition, int, float]] = {}  # with epoch, assigned at
+        context.on_deliver = self._delivered
+
+    # -- rebalances
+
+    def look(self, now: float) -> None:
+        """After everything that could have moved the group."""
+        if self._group.state is not self._state:
+            self._state = self._group.state
+            for event in self._phases.seen(self._state, self._group.generation, self._group.reason, now):
+                if isinstance(event, RebalanceEnded):
+                    self._context.connections.meter.rebalanced(event)
+                self._context.deliver(Noticed(event=event))
+
+    # -- revokes
+
+    def explained(self, event: DelayExplained) -> None:
+        for tp, blocker in event.blockers.items():
+            revoke = self._revokes.get(tp)
+            if revoke is not None and revoke.epoch == event.partitions[tp]:
+                revoke.blocker = blocker
+
+    def _delivered(self, event: BackgroundEvent) -> None:
+        match event:
+            case RevocationRequested():
+                for tp, epoch in event.partitions.items():
+                    self._revokes[tp] = _Revoke(epoch=epoch, requested_at=self._context.now, deadline=event.deadline)
+            case Assigned():
+                self._unfetched |= {tp: (tp, epoch, self._context.now) for tp, epoch in event.partitions.items()}
+            case DeadlineMoved():
+                for tp in event.partitions.keys() & self._revokes.keys():
+                    self._revokes[tp].deadline = event.deadline
+            case Reassigned() | Revoked() | Lost():
+                for tp in event.partitions:
+                    self._revokes.pop(tp, None)
+                    if not isinstance(event, Reassigned):
+                        self._unfetched.pop(tp, None)
+                        self._context.connections.meter.released(tp, self._context.wall_clock())
+            case _:
+                pass
+
+    # -- time
+
+    def poll(self, now: float) -> None:
+        self.look(now)
+        if self._unfetched:
+            self._look_for_first_fetches(now)
+        for tp, revoke in self._revokes.items():
+            if not revoke.told and now - revoke.requested_at >= (revoke.deadline - revoke.requested_at) / 2:
+                revoke.told = True
+                left = max(0.0, revoke.deadline - now)
+                self._warn(
+                    DelayAtRisk(at=now, partition=tp, epoch=revoke.epoch, seconds_left=left, blocker=revoke.blocker)
+                )
+        if now >= self._next_look:
+            self._next_look = now + self._context.config.stalled_after / _LOOKS
+            self._look_at_partitions(now)
+
+    def _look_for_first_fetches(self, now: float) -> None:
+        """Law 5."""
+        sent = [action.request for action in self._context.out if isinstance(action, Transmit)]
+        for request in sent:
+            for each in request.partitions if isinstance(request, api.Fetch) else ():
+                if (found := self._unfetched.pop(TopicPartition(each.topic, each.partition), None)) is not None:
+                    tp, epoch, assigned_at = found
+                    self._context.connections.meter.fetch_began(tp, self._context.wall_clock())
+                    began = FetchBegan(at=now, partition=tp, epoch=epoch, assigned_at=assigned_at)
+                    self._context.deliver(Noticed(event=began))
+
+    def _look_at_partitions(self, now: float) -> None:
+        assigned = self._held()
+        for tp in [tp for tp in self._progress if tp not in assigned]:
+            self._flows(tp, self._progress.pop(tp), now)
+        for each in assigned.values():
+            self._look_at(each, now)
+
+    def _look_at(self, assigned: AssignedPartition, now: float) -> None:
+        """Law 4."""
+        cause = self._cause(assigned)
+        # An offset that is called out of range again and again is a stall as well.
+        phase = Position.FETCHING if assigned.phase is Position.VERIFY_RANGE else assigned.phase
+        phase = Position.FAILED if assigned.trouble is not None else phase  # whatever a try of it is about
+        mark = (assigned.epoch, assigned.fetch_number, assigned.offset, assigned.records, phase, cause)
+        known = self._progress.get(assigned.partition)
+        if known is None or known.mark != mark:
+            if known is not None:
+                self._flows(assigned.partition, known, now)
+            self._progress[assigned.partition] = _Progress(mark=mark, since=now, epoch=assigned.epoch)
+        elif cause is not None and not known.told and now - known.since >= self._patience(cause):
+            known.told = True
+            self._warn(
+                PartitionStalled(
+                    at=now,
+                    partition=assigned.partition,
+                    epoch=assigned.epoch,
+                    seconds=now - known.since,
+                    cause=cause,
+                    offset=assigned.offset,
+                    end=assigned.known_end,
+                    waiting=assigned.records,
+                    error=assigned.fetch_error if cause is StallCause.UNANSWERED else "",
+                )
+            )
+
+    def _patience(self, cause: StallCause) -> float:
+        """A broker may keep a fetch for so long as it was told to."""
+        config = self._context.config
+        return config.stalled_after + (config.fetch_max_wait if cause is StallCause.UNANSWERED else 0.0)
+
+    def _cause(self, assigned: AssignedPartition) -> StallCause | None:
+        """Why it would stand still; None where it has no reason to move."""
+        if assigned.state is not Ownership.OWNED or assigned.paused:
+            return None
+        if assigned.phase is Position.FAILED or assigned.trouble is not None:
+            return StallCause.FAILED
+        if assigned.phase not in (Position.FETCHING, Position.VERIFY_RANGE):
+            return StallCause.NO_POSITION
+        if assigned.records:
+            return StallCause.NOT_TAKEN
+        if self._leaders.leader(assigned.partition) is None:
+            return StallCause.NO_LEADER
+        if assigned.fetch_error:
+            return StallCause.UNANSWERED
+        return StallCause.NOT_FETCHED if assigned.lagging else None
+
+    def _flows(self, partition: TopicPartition, known: _Progress, now: float) -> None:
+        if known.told:
+            self._warn(PartitionFlows(at=now, partition=partition, epoch=known.epoch, seconds=now - known.since))
+
+    def _warn(self, event: TelemetryEvent) -> None:
+        """Law 2."""
+        level, text = words(event)
+        self._context.log(level if level >= logging.INFO else logging.INFO, text)
+        self._context.deliver(Noticed(event=event))

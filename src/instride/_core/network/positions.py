@@ -1,0 +1,583 @@
+"""Where a partition is read: its committed offset, else where the reset policy leads; and if the log still has that.
+
+Laws
+1. The reset policy applies only when the broker says "no offset", when the ends of the log say too that an offset is
+   out of range, or when the log was cut or made anew; never after an error.
+2. A response applies only if the partition is still as it was when the request was sent: epoch, fetch number, topic.
+3. A request to the coordinator, or to a leader, names all partitions that need it; one of a kind is in flight at a
+   time. If it fails as a whole, all of it is sent again, after one back-off.
+4. A partition that failed is tried again, after 1 s, then ever longer, up to a minute: a right may be granted, a broker
+   replaced, a batch be good on another replica. The user hears each time that it fails, and when it has recovered. What
+   only a seek can mend (`_NEEDS_SEEK`) waits for one.
+5. An offset out of range, or of a log that was cut or made anew, is reset by a seek of the application side, once all
+   before it was returned: the seek number must rise, since the new position may be a lower one. The user hears once
+   where that leads: what lies between is skipped, or comes again.
+
+Reset (`auto_offset_reset`)
+6. "earliest" and "latest" are the ends of the log. By a duration (KIP-1106) it is the first record that was written
+   within it, by the wall clock when the request is sent; where there is none, the end of the log.
+
+An offset that its leader calls out of range
+7. The leader is asked where the log begins and where it ends, as any reader sees it (not "read_committed").
+8. An offset from the beginning to the end, both included, is one of the log: the broker contradicts itself, and the
+   offset is fetched again. Any other is reset, or is an error, as auto_offset_reset says.
+9. The first look is at once. The next ones of a partition are spaced by a back-off that grows until records arrive: so
+   a broker that repeats itself, or that tells of another log each time, costs little.
+
+Validation (KIP-320), and topics that were deleted and made again
+10. A position that was read under an older leader epoch is validated at the new leader before anything is fetched. One
+    without a known epoch cannot be, and one of the present epoch need not be.
+11. A log that ends the position's epoch before the position was cut there: reading goes on at the cut where a reset
+    policy is set, else the user hears of it. Where the log knows no end, the reset policy applies.
+12. A topic whose id has changed is another topic: an offset of the old one is never used in it, and no commit of it
+    is sent any more. The reset policy applies, or the user hears of it.
+13. A broker that cannot be asked (before Kafka 2.3) is trusted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from uuid import UUID
+
+from instride._core.events import (
+    BY_DURATION,
+    EARLIEST,
+    LATEST,
+    Noticed,
+    PartitionFailed,
+    PartitionRecovered,
+    Positioned,
+)
+from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions, Phase
+from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
+from instride._core.network.connections import Backoff
+from instride._core.network.context import Context
+from instride._core.network.coordinator import Coordinator
+from instride._core.ownership import Ownership
+from instride._core.telemetry_lines import words
+from instride._wire import api
+from instride.config import ConsumerConfig, reset_duration
+from instride.errors import (
+    KafkaError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    TopicRecreatedError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from instride.errors.broker import name_of_code
+from instride.errors.codes import COORDINATOR_MOVED, ErrorCode
+from instride.records import TopicPartition
+from instride.telemetry import PositionReset, ResetCause
+
+__all__ = ["Fences", "Positions", "note_fetch", "unchanged"]
+
+_NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
+_NEEDS_SEEK = (
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)  # and what is derived: a log that was cut, or made anew
+_FIRST_TRY = 1.0
+_LONGEST_TROUBLE = 60.0
+
+Fences = dict[TopicPartition, tuple[int, int, int]]
+_Offsets = dict[TopicPartition, int]
+
+
+class Positions:
+    """Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        assigned: Callable[[], AssignedPartitions],
+    ) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._held = assigned
+        self._committed_backoff = context.backoff()
+        self._committed_in_flight = False
+        self._finding = LeaderRequests(context, cluster)
+        self._verifying = LeaderRequests(context, cluster)
+        self._validating = LeaderRequests(context, cluster)
+        # That all positions were compared with.
+        self._metadata_version = -1
+
+    def poll(self, now: float) -> float:
+        """Returns when to be polled again."""
+        return min(self._try_failed(now), self._find(now), self._verify_ranges(now), self._validate(now))
+
+    def _try_failed(self, now: float) -> float:
+        """Law 4. Returns when the next one is due."""
+        due = float("inf")
+        for assigned in self._held().in_phase(Phase.FAILED):
+            if assigned.trouble is not None and assigned.state is Ownership.OWNED:
+                if assigned.trouble.ready(now):
+                    assigned.try_again()
+                    self._context.touch()
+                else:
+                    due = min(due, assigned.trouble.ready_at)
+        return due
+
+    def _in_phase(self, *phases: Phase) -> Iterator[AssignedPartition]:
+        """Those whose next request is to be sent."""
+        for phase in phases:
+            for assigned in self._held().in_phase(phase):
+                if not assigned.asking and assigned.state is Ownership.OWNED:
+                    yield assigned
+
+    def _find(self, now: float) -> float:
+        waiting = list(self._in_phase(Phase.FIND_COMMITTED, Phase.FIND_OFFSET))
+        wake = min((each.backoff.ready_at for each in waiting if each.backoff.ready_at > now), default=float("inf"))
+        ready = [each for each in waiting if each.backoff.ready(now)]
+        committed = [each for each in ready if each.phase is Phase.FIND_COMMITTED]
+        if committed:
+            wake = min(wake, self._find_committed(committed, now))
+        offsets = [each for each in ready if each.phase is Phase.FIND_OFFSET]
+        return min(wake, self._finding.poll(offsets, self._find_offsets, now))
+
+    # -- the committed offset
+
+    def _find_committed(self, partitions: list[AssignedPartition], now: float) -> float:
+        """Returns when to be polled again."""
+        if self._context.config.group_id is None:
+            for assigned in partitions:
+                self._uncommitted(assigned)
+            return float("inf")
+        if self._committed_in_flight or not self._coordinator.need():
+            return float("inf")
+        if not self._committed_backoff.ready(now):
+            return self._committed_backoff.ready_at
+        self._committed_in_flight = True
+        fences = _asked(partitions)
+        request = api.OffsetFetch(
+            group_id=self._context.config.group_id,
+            partitions=tuple(sorted(fences)),
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in fences}),
+        )
+        self._coordinator.send(request, lambda result, then: self._committed(fences, result, then), now)
+        return float("inf")
+
+    def _committed(self, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        self._context.touch()
+        self._committed_in_flight = False
+        current = self._current(fences)
+        if isinstance(result, api.OffsetFetchResponse) and result.error == 0:
+            self._committed_backoff.succeeded()
+            for assigned in current:
+                found = result.offsets.get(assigned.partition)
+                self._take_committed(
+                    assigned,
+                    found if found is not None else api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR),
+                    now,
+                )
+            return
+        code = result.error if isinstance(result, api.OffsetFetchResponse) else 0
+        why = f"committed offsets of group {self._context.config.group_id!r}: {name_of_code(code)}"
+        error = error_for_code(code, why) if code else result
+        self._context.log(logging.INFO, f"looking up committed offsets failed: {error}")
+        if code in COORDINATOR_MOVED or not code:
+            self._coordinator.lost(error)
+        self._committed_backoff.failed(now)
+        self._all_failed(current, error, now)
+
+    def _take_committed(self, assigned: AssignedPartition, found: api.CommittedOffset, now: float) -> None:
+        if found.error:
+            if found.error == ErrorCode.UNKNOWN_TOPIC_ID:
+                self._cluster.doubt({assigned.partition.topic})
+            why = f"the committed offset of {assigned.partition}: {name_of_code(found.error)}"
+            self._retry_or_fail(assigned, error_for_code(found.error, why), now)
+        elif found.offset < 0:
+            self._uncommitted(assigned)
+        else:
+            self._found(assigned, found.offset, found.leader_epoch)
+
+    # -- the ends of the log
+
+    def _find_offsets(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
+        fences = _asked(partitions)
+        config, wall_clock = self._context.config, self._context.wall_clock()
+        timestamps = {each.partition: _reset_timestamp(config, each.timestamp, wall_clock) for each in partitions}
+        request = list_offsets(self._context, timestamps, self._finding.leader_epochs(partitions))
+        self._finding.send(node_id, request, partial(self._offsets_found, node_id, fences), now)
+
+    def _offsets_found(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        current = self._current(fences)
+        if not isinstance(result, api.ListOffsetsResponse):
+            self._finding.failed(node_id, now)
+            self._all_failed(current, result, now)
+            return
+        self._finding.succeeded(node_id)
+        for assigned in current:
+            found = result.offsets.get(assigned.partition)
+            code = found.error if found is not None else ErrorCode.UNKNOWN_SERVER_ERROR
+            if found is None or code:
+                self._not_listed(assigned, found, now)
+            elif found.offset < 0 and assigned.timestamp == BY_DURATION:
+                assigned.find_offset(LATEST)  # nothing was written since
+            elif found.offset < 0:
+                self._not_listed(assigned, None, now)  # no log begins or ends there
+            else:
+                reset = assigned.timestamp != EARLIEST and not assigned.seek_number
+                self._found(assigned, found.offset, found.leader_epoch, reset=reset)
+
+    def _not_listed(self, assigned: AssignedPartition, found: api.ListedOffset | None, now: float) -> None:
+        """A leader that does not know what went wrong may know better the next time (as in Java)."""
+        code = found.error if found is not None else ErrorCode.UNKNOWN_SERVER_ERROR
+        error = error_for_code(code, f"the offset where {assigned.partition} begins: {name_of_code(code)}")
+        self._cluster.refused(assigned.partition, code)
+        self._cluster.refresh()
+        if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            self._context.log(logging.WARNING, str(error))
+            assigned.backoff.failed(now)
+        else:
+            self._retry_or_fail(assigned, error, now)
+
+    # -- called out of range
+
+    def called_out_of_range(self, assigned: AssignedPartition) -> None:
+        """By its leader: the ends of the log are looked up before anything is reset."""
+        assigned.phase = Phase.VERIFY_RANGE
+        self._context.touch()
+
+    def _verify_ranges(self, now: float) -> float:
+        wake, ready = float("inf"), []
+        for assigned in self._in_phase(Phase.VERIFY_RANGE):
+            ready_at = max(assigned.backoff.ready_at, assigned.doubt.ready_at)
+            if now < ready_at:
+                wake = min(wake, ready_at)
+            else:
+                ready.append(assigned)
+        return min(wake, self._verifying.poll(ready, self._ask_for_starts, now))
+
+    def _ask_for_starts(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
+        self._ask_for_ends(node_id, partitions, None, now)
+
+    def _ask_for_ends(
+        self, node_id: int, partitions: list[AssignedPartition], starts: _Offsets | None, now: float
+    ) -> None:
+        """starts: where the logs begin; None: that is what to ask for first, since a request asks for one end."""
+        fences = _asked(partitions)
+        request = api.ListOffsets(
+            timestamps=dict.fromkeys(fences, EARLIEST if starts is None else LATEST),
+            leader_epochs=self._verifying.leader_epochs(partitions),
+        )
+        self._verifying.send(node_id, request, partial(self._ends_found, node_id, fences, starts), now)
+
+    def _ends_found(
+        self, node_id: int, fences: Fences, starts: _Offsets | None, result: api.Response | Exception, now: float
+    ) -> None:
+        current = [assigned for assigned in self._current(fences) if assigned.state is Ownership.OWNED]
+        if not isinstance(result, api.ListOffsetsResponse):
+            self._verifying.failed(node_id, now)
+            return
+        self._verifying.succeeded(node_id)
+        found = {assigned.partition: self._end_of(assigned, result, now) for assigned in current}
+        known = {tp: offset for tp, offset in found.items() if offset is not None}
+        rest = [assigned for assigned in current if assigned.partition in known]
+        if starts is None:
+            if rest and node_id in self._cluster.brokers:
+                self._ask_for_ends(node_id, rest, known, now)
+            return
+        for assigned in rest:
+            self._judge_range(assigned, starts[assigned.partition], known[assigned.partition], now)
+
+    def _end_of(self, assigned: AssignedPartition, response: api.ListOffsetsResponse, now: float) -> int | None:
+        listed = response.offsets.get(assigned.partition)
+        if listed is not None and not listed.error and listed.offset >= 0:
+            return listed.offset
+        self._not_listed(assigned, listed if listed is not None and listed.error else None, now)
+        return None
+
+    def _judge_range(self, assigned: AssignedPartition, start: int, end: int, now: float) -> None:
+        """Laws 8 and 9."""
+        assigned.doubt.failed(now)
+        if not start <= assigned.offset <= end:
+            self._out_of_range(assigned, start, end)
+            return
+        assigned.in_range(end)
+        # Without the log's end, which may grow: the same line again is one (`Context.log`).
+        called = f"offset {assigned.offset} of {assigned.partition} was called out of range"
+        why = f"{called}, and the log has it: fetched again"
+        self._context.log(logging.WARNING, why)
+
+    def _out_of_range(self, assigned: AssignedPartition, start: int, end: int) -> None:
+        """Its log begins at `start` and ends at `end`, and does not have the next offset."""
+        where = _reset_position(self._context.config)
+        missing = f"{assigned.partition} has no records at offset {assigned.offset}"
+        why = f"{missing}: its log begins at {start} and ends at {end}"
+        assigned.reset_cause = ResetCause.OUT_OF_RANGE
+        if where is None:
+            why += ', and auto_offset_reset is "none"; seek to go on'
+        self.fail(assigned, OffsetOutOfRangeError(why), reset=where)
+        self._context.touch()
+
+    # -- validation
+
+    def _validate(self, now: float) -> float:
+        version, held = self._cluster.version, self._held()
+        known, self._metadata_version = self._metadata_version, version
+        for assigned in held.unchecked() if version == known else list(held.values()):
+            assigned.checked = version
+            self._compare_with_metadata(assigned)
+        wake, ready = float("inf"), []
+        for assigned in self._in_phase(Phase.VALIDATE):
+            if assigned.backoff.ready(now):
+                ready.append(assigned)
+            else:
+                wake = min(wake, assigned.backoff.ready_at)
+        return min(wake, self._validating.poll(ready, self._ask_for_epoch_ends, now))
+
+    def _compare_with_metadata(self, assigned: AssignedPartition) -> None:
+        """Laws 10 and 12."""
+        topic_id = self._cluster.topic_id(assigned.partition.topic)
+        if topic_id not in (assigned.topic_id, api.NO_TOPIC_ID):
+            old, assigned.topic_id = assigned.topic_id, topic_id
+            if old != api.NO_TOPIC_ID:
+                self._topic_recreated(assigned, old)
+                return
+        leader = self._cluster.leader(assigned.partition)
+        if assigned.phase is not Phase.FETCHING or leader is None or leader[1] <= assigned.validated:
+            return
+        assigned.replica = None  # it was the old leader's choice
+        if 0 <= assigned.leader_epoch < leader[1]:
+            assigned.phase = Phase.VALIDATE
+            self._context.touch()
+        else:
+            assigned.validated = leader[1]
+
+    def _ask_for_epoch_ends(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
+        fences, leader_epochs = _asked(partitions), self._validating.leader_epochs(partitions)
+        request = api.OffsetForLeaderEpoch(
+            epochs={assigned.partition: assigned.leader_epoch for assigned in partitions}, leader_epochs=leader_epochs
+        )
+        self._validating.send(node_id, request, partial(self._epoch_ends_found, node_id, fences, leader_epochs), now)
+
+    def _epoch_ends_found(
+        self,
+        node_id: int,
+        fences: Fences,
+        leader_epochs: Mapping[api.Partition, int],
+        result: api.Response | Exception,
+        now: float,
+    ) -> None:
+        current = [assigned for assigned in self._current(fences) if assigned.phase is Phase.VALIDATE]
+        if isinstance(result, api.OffsetForLeaderEpochResponse):
+            self._validating.succeeded(node_id)
+            for assigned in current:
+                self._judge_epoch(assigned, leader_epochs[assigned.partition], result.ends[assigned.partition], now)
+        elif isinstance(result, UnsupportedVersionError):
+            for assigned in current:
+                self._valid(assigned, leader_epochs[assigned.partition])
+        else:
+            self._not_validated(node_id, current, result, now)
+
+    def _not_validated(self, node_id: int, current: list[AssignedPartition], result: object, now: float) -> None:
+        self._context.log(logging.INFO, f"validating positions at node {node_id} failed: {result}")
+        self._validating.failed(node_id, now)
+        if isinstance(result, KafkaError) and not _is_passing(result):
+            for assigned in current:
+                self.fail(assigned, result)
+
+    def _judge_epoch(self, assigned: AssignedPartition, leader_epoch: int, end: api.EpochEnd, now: float) -> None:
+        """Law 11. leader_epoch: the leader's own, under which the position is valid if it is."""
+        if end.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            why = f"not authorised to validate a position of topic {assigned.partition.topic!r}: it needs Describe"
+            self.fail(assigned, TopicAuthorizationFailedError(why))
+        elif end.error:
+            self._context.log(logging.INFO, f"validating {assigned.partition} failed: {error_for_code(end.error)}")
+            self._cluster.refused(assigned.partition, end.error)
+            self._cluster.refresh()
+            assigned.backoff.failed(now)
+        elif end.leader_epoch < 0 or end.end_offset < 0:
+            self._truncated(assigned, None)
+        elif end.end_offset < assigned.offset:
+            self._truncated(assigned, (end.end_offset, end.leader_epoch))
+        else:
+            self._valid(assigned, leader_epoch)
+
+    def _valid(self, assigned: AssignedPartition, leader_epoch: int) -> None:
+        assigned.backoff.succeeded()
+        assigned.phase, assigned.validated, assigned.known_end = Phase.FETCHING, leader_epoch, -1
+
+    def _truncated(self, assigned: AssignedPartition, cut: tuple[int, int] | None) -> None:
+        """cut: the offset at which the log was cut, and the epoch that it ends there; None where that is unknown."""
+        tp, offset = assigned.partition, cut[0] if cut is not None else None
+        known = f"it is cut at offset {offset}" if cut is not None else "nobody knows where"
+        error = LogTruncationError(
+            f"the log of {tp} was cut behind offset {assigned.offset}, which was read already ({known}); seek to go on",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=assigned.offset,
+            divergent_offset=offset,
+        )
+        policy = _reset_position(self._context.config)
+        reset = policy if cut is None or policy is None else cut[0]
+        assigned.reset_cause = ResetCause.TRUNCATED
+        self.fail(assigned, error, reset=reset, leader_epoch=cut[1] if cut is not None else -1, void_from=offset)
+
+    def _topic_recreated(self, assigned: AssignedPartition, old: UUID) -> None:
+        assigned.other_topic()
+        self._context.touch()
+        if assigned.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET):
+            return  # nothing of the old one is known; what was asked for is asked for again
+        tp = assigned.partition
+        error = TopicRecreatedError(
+            f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {assigned.topic_id}): offset "
+            f"{assigned.offset} of partition {tp.partition} is of the old one; seek to go on",
+            topic=tp.topic,
+            partition=tp.partition,
+            old_topic_id=old,
+            topic_id=assigned.topic_id,
+        )
+        assigned.reset_cause = ResetCause.RECREATED
+        self.fail(assigned, error, reset=_reset_position(self._context.config))
+
+    # -- outcomes
+
+    def _uncommitted(self, assigned: AssignedPartition) -> None:
+        where = _reset_position(self._context.config)
+        if where is None:
+            why = f'{assigned.partition} has no committed offset, and auto_offset_reset is "none"; seek to go on'
+            self.fail(assigned, NoOffsetForPartitionError(why))
+        else:
+            assigned.find_offset(where)
+        self._context.touch()
+
+    def moved(self, assigned: AssignedPartition) -> None:
+        """Where it goes on is known. If a reset led there, it is told: an event, a line of the log, and metrics."""
+        if assigned.reset_from is None:
+            return
+        start, assigned.reset_from = assigned.reset_from, None
+        event = PositionReset(
+            at=self._context.now,
+            partition=assigned.partition,
+            epoch=assigned.epoch,
+            cause=assigned.reset_cause,
+            from_offset=start,
+            to_offset=assigned.offset,
+        )
+        self._context.connections.meter.reset(event)
+        self._context.log(*words(event))
+        self._context.deliver(Noticed(event=event))
+
+    def _found(self, assigned: AssignedPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
+        assigned.found(offset, leader_epoch)
+        self.moved(assigned)
+        self.recovered(assigned)
+        self._context.deliver(
+            Positioned(
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                seek_number=assigned.seek_number,
+                offset=offset,
+                leader_epoch=leader_epoch,
+                reset=reset,
+            )
+        )
+
+    def _all_failed(self, partitions: list[AssignedPartition], error: object, now: float) -> None:
+        """A request failed as a whole (law 3)."""
+        if not _is_passing(error):
+            for assigned in partitions:
+                self._retry_or_fail(assigned, error, now)
+
+    def _retry_or_fail(self, assigned: AssignedPartition, error: object, now: float) -> None:
+        if _is_passing(error):
+            assigned.backoff.failed(now)
+        else:
+            self.fail(assigned, error if isinstance(error, Exception) else TypeError(repr(error)))
+
+    def fail(
+        self,
+        assigned: AssignedPartition,
+        error: Exception,
+        *,
+        reset: int | None = None,
+        leader_epoch: int = -1,
+        void_from: int | None = None,
+    ) -> None:
+        again = reset is None and not isinstance(error, _NEEDS_SEEK)
+        assigned.fail(self._context.now, (assigned.trouble or self._trouble()) if again else None)
+        # Of a reset `moved` tells. Who assigns by hand may be about to seek; who is not hears of it from poll.
+        level = logging.INFO if isinstance(error, NoOffsetForPartitionError) else logging.ERROR
+        level = logging.DEBUG if reset is not None else level
+        self._context.log(level, f"{assigned.partition} has failed: {error}")
+        self._context.deliver(
+            PartitionFailed(
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                fetch_number=assigned.fetch_number,
+                error=error,
+                reset=reset,
+                leader_epoch=leader_epoch,
+                void_from=void_from,
+                tried_again=again,
+            )
+        )
+
+    def recovered(self, assigned: AssignedPartition) -> None:
+        """What it needed was answered well."""
+        if assigned.trouble is None:
+            return
+        assigned.trouble, assigned.alone = None, False
+        self._context.log(logging.INFO, f"{assigned.partition} has recovered")
+        self._context.deliver(
+            PartitionRecovered(partition=assigned.partition, epoch=assigned.epoch, fetch_number=assigned.fetch_number)
+        )
+
+    def _trouble(self) -> Backoff:
+        return Backoff(_FIRST_TRY, _LONGEST_TROUBLE, self._context.random, together=True)
+
+    def _current(self, fences: Fences) -> list[AssignedPartition]:
+        """Law 2. They may be asked for again."""
+        current = unchanged(self._held(), fences)
+        for assigned in current:
+            assigned.asking = False
+        return current
+
+
+def _is_passing(error: object) -> bool:
+    """Whether asking again may help."""
+    return isinstance(error, KafkaError) and error.retriable
+
+
+def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences) -> list[AssignedPartition]:
+    """The partitions that have not changed since the request."""
+    return [table[tp] for tp, fence in fences.items() if tp in table and table[tp].fence == fence]
+
+
+def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences, error: str) -> None:
+    """How a request of these ended; error: empty where it was answered well."""
+    for assigned in unchanged(table, fences):
+        assigned.fetch_error = error
+
+
+def _asked(partitions: list[AssignedPartition]) -> Fences:
+    """They are asked for now, as they are."""
+    for assigned in partitions:
+        assigned.asking = True
+    return {assigned.partition: assigned.fence for assigned in partitions}
+
+
+def _reset_position(config: ConsumerConfig) -> int | None:
+    """EARLIEST, LATEST or BY_DURATION; None where there is no policy."""
+    if config.auto_offset_reset == "none":
+        return None
+    if config.auto_offset_reset == "earliest":
+        return EARLIEST
+    return LATEST if reset_duration(config.auto_offset_reset) is None else BY_DURATION
+
+
+def _reset_timestamp(config: ConsumerConfig, position: int, wall_clock: float) -> int:
+    """What ListOffsets asks for: milliseconds, or an end of the log. wall_clock: seconds since 1970."""
+    if position != BY_DURATION:
+        return position
+    return max(0, int((wall_clock - (reset_duration(config.auto_offset_reset) or 0.0)) * 1000))

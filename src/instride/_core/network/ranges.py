@@ -1,0 +1,171 @@
+"""How far the logs of its partitions reach: that is all that a RangeConsumer asks brokers for.
+
+Laws
+1. No record is fetched. A range begins where the last one ended, and ends at the high watermark (or, with
+   isolation_level "read_committed", at the last stable offset).
+2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
+3. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
+   answer says the same, it is as if a fetch had been out of range.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from instride._core.events import LATEST, Fetched
+from instride._core.network.assigned_partitions import AssignedPartition, AssignedPartitions
+from instride._core.network.cluster import Cluster, LeaderRequests, list_offsets
+from instride._core.network.context import Context
+from instride._core.network.positions import Fences, Positions, note_fetch
+from instride._wire import api
+from instride.errors.broker import name_of_code
+from instride.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LogEnds", "RangeChunk"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeChunk:
+    """Offsets that exist, as a chunk without records: its only "record" is the `OffsetRange`."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    leader_epoch: int = -1
+    nbytes: int = 0
+
+    @property
+    def last_offset(self) -> int:
+        return self.next_offset - 1
+
+    def __len__(self) -> int:
+        return self.next_offset - self.first_offset
+
+    def split(self, count: int) -> tuple[RangeChunk, RangeChunk]:
+        middle = self.first_offset + count
+        return self._part(self.first_offset, middle), self._part(middle, self.next_offset)
+
+    def _part(self, start: int, end: int) -> RangeChunk:
+        return RangeChunk(
+            topic=self.topic,
+            partition=self.partition,
+            first_offset=start,
+            next_offset=end,
+            leader_epoch=self.leader_epoch,
+        )
+
+    def records(self, *, epoch: int, seek_number: int) -> list[OffsetRange]:
+        return [
+            OffsetRange(
+                topic=self.topic,
+                partition=self.partition,
+                start=self.first_offset,
+                end=self.next_offset,
+                epoch=epoch,
+                seek_number=seek_number,
+                leader_epoch=self.leader_epoch,
+            )
+        ]
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        raise TypeError("a RangeConsumer returns ranges of offsets, not records")
+
+
+class LogEnds:
+    """Follows the ends of the logs. Not thread-safe: the network machine owns it."""
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        positions: Positions,
+        assigned: Callable[[], AssignedPartitions],
+    ) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._positions = positions
+        self._held = assigned
+        self._requests = LeaderRequests(context, cluster)
+
+    def end(self, now: float) -> None:
+        """The consumer closes. Brokers remember nothing of these requests."""
+
+    def poll(self, now: float) -> float:
+        wake, ready = float("inf"), []
+        for assigned in self._held().values():
+            if assigned.fetchable and assigned.backoff.ready(now):
+                ready.append(assigned)
+            elif assigned.fetchable:
+                wake = min(wake, assigned.backoff.ready_at)
+        return min(wake, self._requests.poll(ready, self._ask, now))
+
+    def _ask(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
+        fences = {assigned.partition: assigned.fence for assigned in partitions}
+        timestamps = dict.fromkeys(fences, LATEST)
+        request = list_offsets(self._context, timestamps, self._requests.leader_epochs(partitions))
+        self._requests.send(node_id, request, partial(self._on_response, node_id, fences), now)
+
+    def _on_response(self, node_id: int, fences: Fences, result: api.Response | Exception, now: float) -> None:
+        if not isinstance(result, api.ListOffsetsResponse):
+            self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
+            self._requests.failed(node_id, now)
+            note_fetch(self._held(), fences, str(result))
+            return
+        self._requests.succeeded(node_id, next_at=now + self._context.config.range_poll_interval)
+        table = self._held()
+        for tp, listed in result.offsets.items():
+            assigned = table.get(TopicPartition(*tp))
+            if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
+                continue
+            assigned.fetch_error = name_of_code(listed.error) if listed.error else ""
+            if listed.error:
+                self._cluster.refused(assigned.partition, listed.error)
+                self._cluster.refresh()
+            elif 0 <= listed.offset < assigned.offset:
+                self._beyond_the_end(assigned, now)
+            else:
+                assigned.corrupt_at = -1
+                self._positions.recovered(assigned)
+                if listed.offset > assigned.offset:
+                    self._deliver(assigned, listed)
+
+    def _beyond_the_end(self, assigned: AssignedPartition, now: float) -> None:
+        """Law 3."""
+        if assigned.corrupt_at == assigned.offset:
+            self._positions.called_out_of_range(assigned)
+            return
+        assigned.corrupt_at = assigned.offset
+        assigned.backoff.failed(now)
+        self._cluster.refresh()
+
+    def _deliver(self, assigned: AssignedPartition, listed: api.ListedOffset) -> None:
+        chunk = RangeChunk(
+            topic=assigned.partition.topic,
+            partition=assigned.partition.partition,
+            first_offset=assigned.offset,
+            next_offset=listed.offset,
+            leader_epoch=listed.leader_epoch,
+        )
+        assigned.offset, assigned.leader_epoch = chunk.next_offset, listed.leader_epoch
+        assigned.backoff.succeeded()
+        assigned.doubt.succeeded()
+        assigned.records += len(chunk)
+        self._context.deliver(
+            Fetched(
+                partition=assigned.partition,
+                epoch=assigned.epoch,
+                fetch_number=assigned.fetch_number,
+                start=chunk.first_offset,
+                chunk=chunk,  # type: ignore[arg-type]  # its record is a range
+                next_offset=listed.offset,
+                high_watermark=listed.offset,
+            )
+        )

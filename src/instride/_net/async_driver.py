@@ -1,0 +1,271 @@
+"""Runs calls in the tasks of an event loop, and guards against misuse.
+
+Laws
+1. Those of `shell`. Only the network thread is a thread: a call that waits is a coroutine that waits.
+2. One event loop uses a consumer, from the first verb within it to the end; any of its tasks may. One poll, unsubscribe
+   or close at a time.
+3. A call goes on from one wait to the next without a pause. So a cancellation comes where it waits, and ends it there:
+   it leaves what a signal's exception leaves in a blocking consumer (docs/rebalance.md, rule 13).
+4. Whatever a task changes, every other that waits in a call looks again.
+5. An asynchronous method of the listener is awaited in the task whose call it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
+
+from instride._core.application.calls import Call, Wait
+from instride._core.application.state import OnCommit
+from instride._net.clock import now
+from instride._net.loop_mailbox import LoopMailbox
+from instride._net.shell import Shell
+from instride.commits import CommitResult
+from instride.config import ConsumerConfig
+from instride.errors import ConcurrentUseError, ConsumerClosedError, IllegalStateError
+
+__all__ = ["AsyncDriver", "in_loop"]
+
+T = TypeVar("T")
+Ending = Callable[[], Awaitable[None]]
+
+
+class _Use:
+    """What `AsyncDriver.use` gives to a verb's `with`."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        self._driver = driver
+
+    def __enter__(self) -> None:
+        self._driver.enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.leave()
+
+
+class _Alone:
+    """What `AsyncDriver.alone` gives to a verb's `async with`."""
+
+    __slots__ = ("_driver", "_verb")
+
+    def __init__(self, driver: AsyncDriver, verb: str) -> None:
+        self._driver = driver
+        self._verb = verb
+
+    async def __aenter__(self) -> Self:
+        self._driver.enter_alone(self._verb)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._driver.leave_alone()
+
+
+class AsyncDriver(Shell):
+    """What `AsyncConsumer` has below its verbs."""
+
+    def __init__(self, config: ConsumerConfig, *, ranges: bool = False, on_commit: OnCommit | None = None) -> None:
+        self._mailbox = LoopMailbox()
+        super().__init__(config, self._mailbox, ranges=ranges, on_commit=on_commit)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # The verb that one task at a time may be inside.
+        self._alone = ""
+        # The tasks that await a method of the listener; and whether a step of a call runs right now, in which the
+        # listener's plain methods run.
+        self._listening: list[asyncio.Task[Any] | None] = []
+        self._stepping = 0
+        self._at_end: Ending | None = None
+        # Whether a task is inside close: nobody else begins a poll.
+        self.closing = False
+
+    # -- guards
+
+    def use(self) -> _Use:
+        """Inside: an open consumer, of this process and this loop."""
+        return _Use(self)
+
+    def alone(self, verb: str) -> _Alone:
+        """Inside besides: no other poll, unsubscribe or close."""
+        return _Alone(self, verb)
+
+    def enter(self) -> None:
+        self._check_process()
+        self._check_open()
+        self._check_loop()
+
+    def leave(self) -> None:
+        try:
+            self._tell()
+        finally:
+            self._mailbox.notify()  # law 4
+
+    def enter_alone(self, verb: str) -> None:
+        self.enter()
+        if self.nested:
+            raise IllegalStateError(f"{verb} cannot be called from a rebalance listener")
+        if self.closing:
+            raise ConsumerClosedError("this consumer is being closed")
+        if self._alone:
+            raise ConcurrentUseError(
+                f"another task is inside {self._alone} of this consumer; only one at a time may be in poll, "
+                "unsubscribe or close"
+            )
+        self._alone = verb
+
+    async def leave_alone(self) -> None:
+        self._alone = ""
+        self.leave()
+        if self._at_end is not None:
+            at_end, self._at_end = self._at_end, None
+            await at_end()
+
+    def _check_loop(self) -> None:
+        running = asyncio._get_running_loop()
+        if self._loop is None:
+            if running is not None:
+                self._bind(running)
+        elif running is not self._loop and not self._rests():
+            raise ConcurrentUseError(
+                "this consumer is used by another event loop; call it in that loop's thread, as with "
+                "asyncio.run_coroutine_threadsafe (wakeup alone may come from any)"
+            )
+
+    def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._mailbox.bind(loop)
+
+    def _rests(self) -> bool:
+        """Whether the loop of this consumer runs nothing now, and we are in no other."""
+        assert self._loop is not None
+        if self._loop.is_closed():
+            raise IllegalStateError(
+                "the event loop that this consumer was used in is closed; close the consumer in the new one, and build "
+                "another"
+            )
+        return asyncio._get_running_loop() is None and not self._loop.is_running()
+
+    def running_loop(self, verb: str) -> asyncio.AbstractEventLoop:
+        running = asyncio._get_running_loop()
+        if running is None:
+            raise IllegalStateError(f"{verb} needs a running event loop; call it in a coroutine")
+        return running
+
+    def enter_close(self) -> None:
+        """A consumer whose loop was closed can still be closed, in another one."""
+        if self._loop is None or self._loop.is_closed():
+            self._bind(self.running_loop("close"))
+            self._alone, self._listening, self.closing = "", [], False
+        self._check_process()
+        self._check_loop()
+
+    @property
+    def nested(self) -> bool:
+        """Whether we are in a method of the listener."""
+        return self._stepping > 0 or (bool(self._listening) and asyncio.current_task() in self._listening)
+
+    def close_later(self, close: Ending) -> None:
+        """In a listener: `close` when the call that it is in ends, which is woken up."""
+        self._at_end = close
+        self.wakeup()
+
+    # -- running
+
+    async def run(self, call: Call[T], *, alone: bool = False) -> T:
+        """Run a call to its end in this task. Raises what it raises, `NetworkThreadDiedError`, `ConsumerClosedError`.
+
+        alone: it is a poll's or an unsubscribe's, which end when the consumer is being closed.
+        """
+        try:
+            wait = self._step(call.__next__)
+            while True:
+                self._dispatcher.tell()
+                raised = await self._wait(wait)
+                self._raise_closed(alone=alone)
+                wait = self._step(call.send, now()) if raised is None else self._step(call.throw, raised)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            call.close()
+
+    def _step(self, step: Callable[..., Wait], *arguments: object) -> Wait:
+        self._stepping += 1
+        try:
+            return step(*arguments)
+        finally:
+            self._stepping -= 1
+
+    async def _wait(self, wait: Wait) -> BaseException | None:
+        """What a method of the listener raised: the call says what becomes of it (law 5)."""
+        if wait.awaited is None:
+            await self._mailbox.pause(wait.until)
+            return None
+        task = asyncio.current_task()
+        self._listening.append(task)
+        try:
+            await wait.awaited
+        except BaseException as error:  # noqa: BLE001
+            return error
+        finally:
+            self._listening.remove(task)
+        return None
+
+    def _raise_closed(self, *, alone: bool) -> None:
+        if self.closed or (alone and self.closing):
+            raise ConsumerClosedError("this consumer was closed meanwhile")
+
+    def close_others(self) -> None:
+        """Whoever waits in a poll or an unsubscribe raises ConsumerClosedError."""
+        self.closing = True
+        self._mailbox.notify()
+
+    async def until_left(self, until: float) -> bool:
+        """Whether nobody is inside poll or unsubscribe any more."""
+        while self._alone and now() < until:
+            await self._mailbox.look_again(until)
+        return not self._alone
+
+    async def until_ended(self, until: float) -> None:
+        """Of a close that another task is in, or that was cancelled: until the network thread has ended too."""
+        while not self.closed and now() < until:
+            await self._mailbox.look_again(until)
+        await self.joined(max(0.0, until - now()))
+
+    def end(self) -> None:
+        """It is closed: whoever waits raises."""
+        self.closed = True
+        self._mailbox.notify()
+
+    async def joined(self, timeout: float) -> bool:
+        """Whether the network thread has ended."""
+        if not self.alive:
+            return True
+        return await self._mailbox.until_ended(now() + timeout) and self._thread.join(1.0)
+
+
+def in_loop(source: Future[CommitResult], loop: asyncio.AbstractEventLoop) -> asyncio.Future[CommitResult]:
+    """The same as the loop's future. An error that nobody asks it for is not logged; to cancel it cancels nothing."""
+    target: asyncio.Future[CommitResult] = loop.create_future()
+
+    def done(_: object) -> None:
+        try:
+            loop.call_soon_threadsafe(_copy, source, target)
+        except RuntimeError:
+            pass  # the loop was closed: nobody waits
+
+    source.add_done_callback(done)
+    return target
+
+
+def _copy(source: Future[CommitResult], target: asyncio.Future[CommitResult]) -> None:
+    if target.done():
+        return
+    error = source.exception()
+    if error is None:
+        target.set_result(source.result())
+    else:
+        target.set_exception(error)
+        target.exception()

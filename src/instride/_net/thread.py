@@ -1,0 +1,472 @@
+"""The network thread: the only place with sockets. It runs `_core.network` and does what that says.
+
+Laws
+1. One loop: take application events, tick, do the actions, wait for sockets or the deadline.
+2. The application's events are a deque; a byte on a socket pair wakes the loop. The byte is sent after the append, and
+   read before the deque is emptied, so that no event waits for the next time-out. None is sent to a loop that is awake.
+3. If the thread dies, the mailbox is told first of all, so that every waiting and later call raises what killed it.
+4. A mechanism is prepared before a connection that needs one is opened, and again before its session ends.
+5. It is a daemon: a program that forgets to close ends all the same (and the group waits for its session to end).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import selectors
+import socket
+import threading
+from collections import deque
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from instride._core.events import ApplicationEvent, BackgroundEvent, CallCompleted, CallsCompleted
+from instride._core.network.actions import (
+    Action,
+    CloseConnection,
+    ConnectionKey,
+    Deliver,
+    Log,
+    OpenConnection,
+    Role,
+    Stop,
+    Transmit,
+)
+from instride._core.network.machine import NetworkMachine
+from instride._net.authentication import authenticator
+from instride._net.clock import now
+from instride._net.mailbox import Mailbox
+from instride._net.resolver import Resolver, SocketAddress, rotated
+from instride._net.tls import Tls, tls_context
+from instride._net.transport import Transport
+from instride._wire.api import Request, Response
+from instride._wire.codecs.messages import load_messages
+from instride._wire.connection import Connection
+from instride._wire.sasl.api import Mechanism
+from instride._wire.segments import Segments
+from instride.commits import CommitResult
+from instride.config import ConsumerConfig
+from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
+from instride.errors.quoting import one_line
+from instride.observers import Observer, Observers
+
+__all__ = ["NetworkThread"]
+
+_logger = logging.getLogger("instride.network")
+_LONGEST_WAIT = 60.0
+# Memory of responses that is kept to be used again: this part of fetch_buffer_bytes.
+_SEGMENTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opening:
+    """number: rises with each opening, so that a slow resolver cannot open a connection that was given up.
+
+    name: the host, or one of its canonical names: what the peer is called in certificates and in Kerberos.
+    """
+
+    key: ConnectionKey
+    number: int
+    host: str
+    port: int
+    name: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class NetworkThread:
+    """`events`, `wake` and `future` are thread-safe; everything else belongs to the thread.
+
+    events: what the application side says, appended there; `wake` follows.
+
+    To build one reads the certificates that the config names, and imports what messages are made of: no call's time is
+    spent on that. Raises ConfigError.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, machine: NetworkMachine, mailbox: Mailbox, observers: Observers | None = None
+    ) -> None:
+        load_messages()
+        self._config = config
+        self._machine = machine
+        self._observers = Observers() if observers is None else observers
+        self._mailbox = mailbox
+        self.events: deque[ApplicationEvent] = deque()
+        self._resolved: deque[tuple[_Opening, list[SocketAddress] | TransportError]] = deque()
+        self._resolver = Resolver()
+        self._tls = tls_context(config)
+        self._authenticator = authenticator(config, self._wake)
+        self._futures: dict[int, Future[CommitResult]] = {}
+        self._segments = Segments(config.fetch_buffer_bytes // _SEGMENTS)
+        self._transports: dict[ConnectionKey, Transport] = {}
+        self._openings: dict[ConnectionKey, int] = {}
+        # Attempts at a place that came to nothing: each begins with another address of its name.
+        self._attempts: dict[str, int] = {}
+        self._where: dict[ConnectionKey, str] = {}
+        self._opening = 0
+        self._announced: set[ConnectionKey] = set()
+        self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
+        self._stopping = False
+        # Whether the loop waits, or is about to: else it sees what is said by itself (law 2).
+        self._asleep = False
+        self._died: NetworkThreadDiedError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"instride-{config.client_id}", daemon=True)
+
+    # -- any thread
+
+    def start(self) -> None:
+        """Once. What needs closing is opened here, so that one that never starts leaves nothing behind. One that was
+        interrupted may be done again.
+
+        Raises TransportError where the system has no files, memory or threads left: it may be called again then.
+        """
+        if self._thread.ident is not None:
+            return
+        opened = ExitStack()
+        try:
+            self._open_own(opened)
+            self._thread.start()
+        except (OSError, RuntimeError, MemoryError) as error:
+            opened.close()
+            raise TransportError(f"cannot start the network thread: {error}; close what is not needed") from error
+
+    def _open_own(self, opened: ExitStack) -> None:
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._wake_in, self._wake_out = map(opened.enter_context, socket.socketpair())
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+
+    def wake(self) -> None:
+        if self._asleep:  # the loop takes it back: an interrupt before the byte must not keep the next one
+            self._wake()
+        if self._died is not None:  # it died while something was on its way
+            self._fail_futures(self._died)
+
+    def future(self, call: int) -> Future[CommitResult]:
+        """Resolved, on this thread, when the commit is answered. To be asked for before it is posted."""
+        future: Future[CommitResult] = Future()
+        future.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
+        self._futures[call] = future
+        return future
+
+    def join(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_out.send(b"\0")
+        except (BlockingIOError, OSError):
+            pass  # full: the loop is woken already; closed: it has ended
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except BaseException as error:
+            self._died = NetworkThreadDiedError(f"the network thread died of {type(error).__name__}")
+            self._died.__cause__ = error
+            self._mailbox.network_died(error)
+            _logger.critical("the network thread died", exc_info=error)
+            self._fail_futures(self._died)
+        finally:
+            self._clean_up()
+            self._mailbox.network_ended()
+
+    def _turn(self) -> None:
+        while self.events:
+            self._handle(self.events.popleft(), now())
+        while self._resolved:
+            self._authenticate_and_connect(*self._resolved.popleft())
+        self._authenticate_due()
+        self._end_stalled()
+        self._act(self._machine.tick(now()))
+        if self._stopping:
+            return
+        self._update_selector()
+        self._asleep = True  # before the look at the events: what comes after it wakes us
+        wait = 0.0 if self.events else min(self._deadline() - now(), _LONGEST_WAIT)
+        ready = self._selector.select(max(wait, 0.0))
+        self._asleep = False
+        for key, mask in ready:
+            if key.data is None:
+                self._drain_wakes()
+            else:
+                self._ready(key.data, mask)
+
+    def _deadline(self) -> float:
+        times = [min(each.authenticate_at, each.stalls_at) for each in self._transports.values()]
+        if self._authenticator is not None:
+            times.append(self._authenticator.deadline)
+        return min(self._machine.deadline(), *times, float("inf"))
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_in.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    # -- what the machine and the observers hear
+
+    def _handle(self, event: ApplicationEvent, at: float) -> None:
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_application_event(event, at))
+        self._machine.handle(event, at)
+
+    def _response_received(self, request_id: int, result: Response | Exception, at: float) -> None:
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_response(request_id, result, at))
+        self._machine.response_received(request_id, result, at)
+
+    def _closed(self, key: ConnectionKey, error: Exception, at: float) -> None:
+        if self._observers:
+            self._observers.each(lambda observer: observer.on_connection_closed(key, at))
+        self._machine.closed(key, error, at)
+
+    def _tell_actions(self, actions: list[Action], at: float) -> None:
+        """Events last, as they are delivered last."""
+        for action in actions:
+            match action:
+                case Transmit(key=key, request_id=number, request=request):
+                    self._observers.each(functools.partial(_tell_request, key, number, request, at))
+                case OpenConnection(key=key) | CloseConnection(key=key):
+                    self._observers.each(functools.partial(_tell_closed, key, at))
+        for action in actions:
+            if isinstance(action, Deliver):
+                self._observers.each(functools.partial(_tell_event, action.event, at))
+
+    # -- actions
+
+    def _act(self, actions: list[Action]) -> None:
+        if self._observers:
+            self._tell_actions(actions, now())
+        delivered: list[BackgroundEvent] = []
+        for action in actions:
+            match action:
+                case Deliver():
+                    delivered.append(action.event)
+                    self._resolve_futures(action.event)
+                case Transmit():
+                    self._transmit(action)
+                case OpenConnection():
+                    self._open(action)
+                case CloseConnection():
+                    self._close(action.key, abort=action.abort)
+                case Log():
+                    _logger.log(action.level, "%s: %s", self._config.client_id, one_line(action.message))
+                case Stop():
+                    self._stopping = True
+        if delivered:
+            self._mailbox.deliver(delivered)
+
+    def _open(self, action: OpenConnection) -> None:
+        self._close(action.key)
+        self._opening += 1
+        opening = _Opening(key=action.key, number=self._opening, host=action.host, port=action.port)
+        self._openings[action.key] = opening.number
+
+        def done(name: str, found: list[SocketAddress] | TransportError) -> None:
+            self._resolved.append((replace(opening, name=name), found))
+            self._wake()
+
+        def wanted() -> bool:  # asked by another thread
+            return self._openings.get(opening.key) == opening.number
+
+        turn = self._attempts.get(opening.where, 0)
+        self._attempts[opening.where] = turn + 1  # until it is ready
+        canonical = self._config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
+        if canonical and action.key.role is Role.BOOTSTRAP:
+            self._resolver.resolve_canonical(action.host, action.port, turn, done, wanted=wanted)
+        else:
+            self._resolver.resolve(action.host, action.port, lambda found: done(action.host, found), wanted=wanted)
+
+    def _authenticate_and_connect(self, opening: _Opening, found: list[SocketAddress] | TransportError) -> None:
+        if self._openings.get(opening.key) != opening.number:
+            return
+        if isinstance(found, TransportError):
+            self._closed(opening.key, found, now())
+        elif self._authenticator is None:
+            self._connect(opening, found, None)
+        else:
+            self._authenticator.prepare(opening.name, lambda mechanism: self._connect(opening, found, mechanism))
+
+    def _connect(self, opening: _Opening, found: list[SocketAddress], mechanism: Mechanism | KafkaError | None) -> None:
+        if self._openings.get(opening.key) != opening.number:
+            return  # given up while the mechanism was prepared
+        if isinstance(mechanism, KafkaError):
+            self._closed(opening.key, mechanism, now())
+            return
+        config = self._config
+        connection = Connection(
+            client_id=config.client_id,
+            max_frame_bytes=config.max_frame_bytes,
+            mechanism=mechanism,
+            segments=self._segments,
+        )
+        where = f"{opening.name}:{opening.port}"
+        tls = None if self._tls is None else Tls(context=self._tls, host=opening.name, where=where)
+        turn = self._attempts.get(opening.where, 1) - 1
+        self._transports[opening.key] = Transport(
+            rotated(found, turn), where, connection, tls=tls, patience=config.request_timeout
+        )
+        self._where[opening.key] = opening.where
+        self._after(opening.key)
+
+    def _authenticate_due(self) -> None:
+        """Connections whose session ends soon (KIP-368), and what was prepared meanwhile."""
+        if self._authenticator is None:
+            return
+        self._authenticator.poll()
+        for key, transport in list(self._transports.items()):
+            if now() >= transport.authenticate_at:
+                transport.authenticate_at = float("inf")
+                done = functools.partial(self._authenticate_again, key, transport)
+                self._authenticator.prepare(transport.host, done)
+
+    def _end_stalled(self) -> None:
+        for key, transport in list(self._transports.items()):
+            if now() >= transport.stalls_at:
+                self._ready(key, selectors.EVENT_READ)  # what the system has not woken us for
+                if transport.failure is None and now() >= transport.stalls_at:
+                    transport.stalled()
+                    self._after(key)
+
+    def _authenticate_again(self, key: ConnectionKey, transport: Transport, mechanism: Mechanism | KafkaError) -> None:
+        if self._transports.get(key) is not transport:
+            return
+        if isinstance(mechanism, KafkaError):
+            self._close(key)
+            self._closed(key, mechanism, now())
+            return
+        transport.authenticate_again(mechanism)
+        self._after(key)
+
+    def _transmit(self, action: Transmit) -> None:
+        transport = self._transports.get(action.key)
+        if transport is None or transport.failure is not None:
+            return  # the machine is about to hear that it is closed
+        try:
+            transport.send(action.request_id, action.request)
+        except KafkaError as error:
+            self._response_received(action.request_id, error, now())
+        self._after(action.key)
+
+    def _close(self, key: ConnectionKey, *, abort: bool = False) -> None:
+        self._openings.pop(key, None)
+        self._announced.discard(key)
+        self._unregister(key)
+        transport = self._transports.pop(key, None)
+        if transport is not None:
+            transport.close(abort=abort)
+
+    # -- sockets
+
+    def _ready(self, key: ConnectionKey, mask: int) -> None:
+        transport = self._transports.get(key)
+        if transport is None:
+            return
+        if mask & selectors.EVENT_WRITE:
+            transport.writable()
+        if mask & selectors.EVENT_READ and transport.socket is not None:
+            for received in transport.readable():
+                result = received.error if received.error is not None else received.response
+                assert result is not None
+                self._response_received(received.request_id, result, now())
+        self._after(key)
+
+    def _after(self, key: ConnectionKey) -> None:
+        """Tell the machine what became of a connection."""
+        transport = self._transports.get(key)
+        if transport is None:
+            return
+        if transport.failure is not None:
+            failure = transport.failure
+            self._close(key)
+            self._closed(key, failure, now())
+        elif transport.ready and key not in self._announced:
+            self._announced.add(key)
+            self._attempts.pop(self._where[key], None)
+            self._machine.opened(key, now())
+        elif key not in self._announced:
+            self._machine.opening(key, transport.standing)
+
+    def _update_selector(self) -> None:
+        """Sockets change while addresses are tried, and interests while bytes wait."""
+        for key, transport in self._transports.items():
+            wanted = (transport.socket, transport.interest)
+            if self._registered.get(key) == wanted or wanted[0] is None:
+                continue
+            self._unregister(key)
+            self._selector.register(wanted[0], wanted[1], key)
+            self._registered[key] = (wanted[0], wanted[1])
+
+    def _unregister(self, key: ConnectionKey) -> None:
+        registered = self._registered.pop(key, None)
+        if registered is not None:
+            try:
+                self._selector.unregister(registered[0])
+            except (KeyError, ValueError):
+                pass  # it was closed meanwhile
+
+    # -- the end
+
+    def _resolve_futures(self, event: BackgroundEvent) -> None:
+        match event:
+            case CallCompleted():
+                self._resolve_future(event)
+            case CallsCompleted():
+                for each in event.calls:
+                    self._resolve_future(each)
+
+    def _resolve_future(self, event: CallCompleted) -> None:
+        future = self._futures.pop(event.call, None)
+        if future is None:
+            return
+        if event.error is not None:
+            future.set_exception(event.error)
+        else:
+            future.set_result(event.result)
+
+    def _fail_futures(self, error: BaseException) -> None:
+        while self._futures:
+            try:
+                _, future = self._futures.popitem()
+            except KeyError:
+                return  # the other thread was quicker
+            future.set_exception(error)
+
+    def _clean_up(self) -> None:
+        self._fail_futures(ConsumerClosedError("the consumer was closed before this was done"))
+        self._resolver.close()
+        for key in list(self._transports):
+            self._close(key)
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+
+def _tell_request(key: ConnectionKey, number: int, request: Request, at: float, observer: Observer) -> None:
+    observer.on_request(key, number, request, at)
+
+
+def _tell_closed(key: ConnectionKey, at: float, observer: Observer) -> None:
+    observer.on_connection_closed(key, at)
+
+
+def _tell_event(event: BackgroundEvent, at: float, observer: Observer) -> None:
+    observer.on_background_event(event, at)

@@ -1,0 +1,330 @@
+"""One connection: connecting, TLS, bytes out, bytes in. What the bytes mean is `_wire.connection`'s business.
+
+Laws
+1. The socket never blocks.
+2. Every address of a name is tried before the connection fails; the error tells of each.
+3. After `close`, nothing is sent and nothing is reported.
+4. Nothing is sent before TLS, where there is any, has verified the peer.
+5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
+6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
+   second half of its response.
+7. Each read gives up the GIL, and beside a busy thread of the user's it comes back late. So one that got less than it
+   had room for is the last of its turn, and of a long response the system is to wake us for much at once (plain text
+   on Linux). What is there when a response seems to have stopped is read all the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import selectors
+import socket
+import ssl
+import struct
+import sys
+from collections import deque
+from contextlib import suppress
+
+from instride._net.clock import now
+from instride._net.resolver import SocketAddress
+from instride._net.tls import Tls
+from instride._wire.api import Request
+from instride._wire.connection import Connection, Received
+from instride._wire.sasl.api import Mechanism
+from instride.errors import AuthenticationError, KafkaError, TransportError
+
+__all__ = ["Transport"]
+
+# Bytes read of one connection before others have their turn.
+_READ_TURN = 4 << 20
+# Of a long response so much is to be there before the system wakes us; the last of it may be less.
+_AT_ONCE = 1 << 20
+_LINUX = sys.platform == "linux"  # elsewhere the setting means other things, or nothing
+# struct linger: on, for zero seconds. `close` then resets the connection and forgets what is unsent.
+_NO_LINGER = struct.pack("ii", 1, 0)
+# A peer that went without a word is noticed within half a minute, though a Join may wait there for minutes with nothing
+# to send: probed after 10 s of silence, each 5 s, three times. What it does not acknowledge counts as well (ms).
+_LIFE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+
+
+class Transport:
+    """Not thread-safe: the network thread owns it.
+
+    tls: None for plain text. ready: connected, and the handshake is done. failure: why it is of no use any more.
+    authenticate_at: when `authenticate_again` is to be called (then it is never, until it was).
+    stalls_at: when `stalled` is to be called; never where no response has begun. patience: seconds that a response may
+    stop for in its middle.
+    """
+
+    def __init__(
+        self,
+        addresses: list[SocketAddress],
+        where: str,
+        connection: Connection,
+        *,
+        tls: Tls | None = None,
+        patience: float = float("inf"),
+    ) -> None:
+        self._addresses = deque(addresses)
+        self._where = where
+        self._connection = connection
+        self._socket: socket.socket | None = None
+        self._tls = tls
+        self._connected = False
+        self._secure = False
+        self._tls_waits_for = selectors.EVENT_WRITE
+        self._out: deque[memoryview] = deque()
+        self._held: list[tuple[int, Request]] | None = None
+        self._was_ready = False
+        self._wakes_for = 1
+        self.authenticate_at = float("inf")
+        self.stalls_at = float("inf")
+        self._patience = patience
+        self._errors: list[str] = []
+        self.failure: KafkaError | None = None
+        self._connect_next()
+
+    # -- for the selector
+
+    @property
+    def host(self) -> str:
+        """As connected to."""
+        return self._where.rpartition(":")[0]
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._socket
+
+    @property
+    def interest(self) -> int:
+        if not self._connected:
+            return selectors.EVENT_WRITE
+        if not self._secure:
+            return self._tls_waits_for
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+
+    @property
+    def ready(self) -> bool:
+        return self.failure is None and self._connection.ready
+
+    @property
+    def standing(self) -> str:
+        """What is waited for, until `ready`."""
+        if not self._connected:
+            return "the address does not respond"
+        return self._connection.standing if self._secure else "the TLS handshake has not ended"
+
+    # -- out
+
+    def send(self, request_id: int, request: Request) -> None:
+        """Queue a request's frame, and send what the socket takes. Raises what `Connection.send` raises."""
+        if self._held is not None:
+            self._held.append((request_id, request))
+            return
+        self._out.append(memoryview(self._connection.send(request_id, request)))
+        self.writable()
+
+    def authenticate_again(self, mechanism: Mechanism) -> None:
+        """Law 5. Does nothing where the connection has failed."""
+        self.authenticate_at = float("inf")
+        if self.ready:
+            self._held = []
+            self._connection.authenticate_again(mechanism)
+            self._shake_hands()
+            self.writable()
+
+    def writable(self) -> None:
+        if not (self._connected or self._finish_connecting()) or not (self._secure or self._finish_tls()):
+            return
+        assert self._socket is not None
+        try:
+            while self._out:
+                sent = self._socket.send(self._out[0])
+                if sent < len(self._out[0]):
+                    self._out[0] = self._out[0][sent:]
+                else:
+                    self._out.popleft()
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as error:
+            self._fail(self._broken(error, f"sending to {self._where} failed"))
+
+    # -- in
+
+    def readable(self) -> list[Received]:
+        """Answers that are complete now. May set `failure`."""
+        received: list[Received] = []
+        if not self._secure:
+            self.writable()
+            return received
+        assert self._socket is not None
+        taken = 0
+        try:
+            # What TLS has unpacked already the selector does not know of.
+            while self.failure is None and (taken < _READ_TURN or self._unpacked()):
+                with self._connection.get_buffer() as buffer:
+                    room, count = len(buffer), self._socket.recv_into(buffer)
+                if count == 0:
+                    self._fail(self._end_of_stream())
+                    break
+                taken += count
+                received += self._connection.buffer_updated(count)
+                received += self._after_receiving()
+                if self._tls is None and count < room:
+                    break
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as error:
+            self._fail(self._broken(error, f"the connection to {self._where} broke"))
+        except MemoryError:
+            self._fail(TransportError(f"no memory for what {self._where} sends"))
+        if taken:
+            self.stalls_at = now() + self._patience if self._connection.in_the_middle else float("inf")
+            self._wake_for(max(1, min(self._connection.missing, _AT_ONCE)))
+        return received
+
+    def _wake_for(self, nbytes: int) -> None:
+        """Law 7."""
+        if nbytes != self._wakes_for and _LINUX and self._tls is None and self._socket is not None:
+            self._wakes_for = nbytes
+            with suppress(OSError):  # it only spares us reads
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, nbytes)
+
+    def stalled(self) -> None:
+        """Law 6. `readable` was called before, and nothing had come."""
+        self._fail(TransportError(f"{self._where} stopped in the middle of a response"))
+
+    def _unpacked(self) -> bool:
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
+    def _after_receiving(self) -> list[Received]:
+        failure = self._connection.failure
+        if isinstance(failure, AuthenticationError):
+            self._fail(type(failure)(f"{self._where}: {failure}"))
+        elif failure is not None:
+            self._fail(failure)
+        elif not self._connection.ready:
+            self._shake_hands()
+            self.writable()
+        if self._connection.ready and (not self._was_ready or self._held is not None):
+            return self._authenticated()
+        return []
+
+    def _authenticated(self) -> list[Received]:
+        """Ready, or ready again: what waited goes out. Returns what cannot be sent."""
+        self._was_ready = True
+        lifetime = self._connection.session_lifetime
+        if lifetime > 0:
+            # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
+            # takes no other authentication within a second.
+            self.authenticate_at = now() + max(lifetime * random.uniform(0.85, 0.95), 1.1)  # noqa: S311 - no secret
+        held, self._held = self._held or [], None
+        refused = []
+        for request_id, request in held:
+            try:
+                self.send(request_id, request)
+            except KafkaError as error:
+                refused.append(Received(request_id=request_id, error=error))
+            if self.failure is not None:
+                break
+        return refused
+
+    # -- connecting
+
+    def _connect_next(self) -> None:
+        self._drop_socket()
+        while self._addresses:
+            family, address = self._addresses.popleft()
+            try:
+                self._start(family, address)
+            except OSError as error:
+                self._errors.append(str(error))
+                self._drop_socket()
+            else:
+                return
+        self._fail(TransportError(f"cannot connect to {self._where}: {'; '.join(self._errors) or 'no address'}"))
+
+    def _start(self, family: int, address: object) -> None:
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _LIFE.items():
+            if hasattr(socket, option):
+                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        code = self._socket.connect_ex(address)  # type: ignore[arg-type]
+        if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+            raise OSError(code, os.strerror(code))
+
+    def _finish_connecting(self) -> bool:
+        assert self._socket is not None
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._errors.append(os.strerror(code))
+            self._connect_next()
+            return False
+        self._connected = True
+        if self._tls is None:
+            self._secure = True
+            self._shake_hands()
+            return True
+        try:
+            self._socket = self._tls.wrap(self._socket)
+        except (OSError, ValueError) as error:
+            self._fail(self._tls.failure(error))
+            return False
+        return True
+
+    def _finish_tls(self) -> bool:
+        assert isinstance(self._socket, ssl.SSLSocket)
+        assert self._tls is not None
+        try:
+            self._socket.do_handshake()
+        except ssl.SSLWantReadError:
+            self._tls_waits_for = selectors.EVENT_READ
+            return False
+        except ssl.SSLWantWriteError:
+            self._tls_waits_for = selectors.EVENT_WRITE
+            return False
+        except OSError as error:
+            self._fail(self._tls.failure(error))
+            return False
+        self._secure = True
+        self._shake_hands()
+        return True
+
+    def _shake_hands(self) -> None:
+        """Queue what the handshake wants sent."""
+        frame = self._connection.handshake()
+        if frame:
+            self._out.append(memoryview(frame))
+
+    def _broken(self, error: OSError, what: str) -> KafkaError:
+        if self._tls is not None and not self._connection.versions:
+            return self._tls.failure(error)
+        return TransportError(f"{what}: {error}")
+
+    def _end_of_stream(self) -> KafkaError:
+        if self._tls is not None and not self._connection.versions:
+            return self._tls.closed(None)
+        return self._connection.end_of_stream()
+
+    # -- the end
+
+    def _fail(self, error: KafkaError) -> None:
+        if self.failure is None:
+            self.failure = error
+        self._drop_socket()
+
+    def close(self, *, abort: bool = False) -> None:
+        """abort: reset the connection. Else the kernel goes on sending what the peer has not got, for minutes."""
+        if abort and self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self._fail(TransportError("closed"))
+
+    def _drop_socket(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._connected = self._secure = False

@@ -1,0 +1,122 @@
+"""Index columns to an Arrow record batch. pyarrow is imported when it is first used.
+
+Laws
+1. Offsets and timestamps are not copied; keys, values and headers are copied once. No Python object is made for a
+   record, but where a header's name is no UTF-8.
+2. The schema is the same for every batch: `schema()`, or what was chosen of it. Nothing is made of the other columns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instride._topic_partition import TopicPartition
+    from instride._wire.decoder import RecordColumns
+
+__all__ = ["reader", "schema", "table", "to_arrow"]
+
+_KEY, _VALUE = 0, 1
+_OFFSET, _TIMESTAMP = 0, 1
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise ImportError('Arrow output needs pyarrow: pip install "instride[arrow]"') from error
+    return pyarrow
+
+
+@functools.cache
+def schema() -> pa.Schema:
+    """Of every batch that `to_arrow` makes. headers: null where a record has none."""
+    arrow = _pyarrow()
+    header = arrow.struct([arrow.field("key", arrow.string(), nullable=False), ("value", arrow.binary())])
+    return arrow.schema(
+        [
+            arrow.field("topic", arrow.string(), nullable=False),
+            arrow.field("partition", arrow.int32(), nullable=False),
+            arrow.field("offset", arrow.int64(), nullable=False),
+            arrow.field("timestamp", arrow.timestamp("ms", tz="UTC"), nullable=False),
+            arrow.field("timestamp_type", arrow.int32(), nullable=False),
+            arrow.field("key", arrow.binary()),
+            arrow.field("value", arrow.binary()),
+            arrow.field("headers", arrow.list_(arrow.field("element", header, nullable=False))),
+        ]
+    )
+
+
+def to_arrow(
+    columns: RecordColumns, name: TopicPartition, start: int, stop: int, chosen: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """The rows [start, stop) as one record batch. chosen: of its columns, in this order; None: all.
+
+    Raises ImportError without pyarrow, KeyError for a column that there is not.
+    """
+    arrow = _pyarrow()
+    rows = stop - start
+    fields = schema() if chosen is None else arrow.schema([schema().field(each) for each in chosen])
+    makers: dict[str, Callable[[], Any]] = {
+        "topic": lambda: arrow.repeat(arrow.scalar(name.topic, arrow.string()), rows),
+        "partition": lambda: arrow.repeat(arrow.scalar(name.partition, arrow.int32()), rows),
+        "offset": lambda: _fixed(arrow, arrow.int64(), rows, columns.longs(_OFFSET, start, stop)),
+        "timestamp": lambda: _fixed(
+            arrow, schema().field("timestamp").type, rows, columns.longs(_TIMESTAMP, start, stop)
+        ),
+        "timestamp_type": lambda: _fixed(arrow, arrow.int32(), rows, columns.timestamp_types(start, stop)),
+        "key": lambda: _binary(arrow, columns, _KEY, start, stop),
+        "value": lambda: _binary(arrow, columns, _VALUE, start, stop),
+        "headers": lambda: _headers(arrow, columns, start, stop),
+    }
+    return arrow.RecordBatch.from_arrays([makers[each]() for each in fields.names], schema=fields)
+
+
+def table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """These batches as one table; nothing is copied. Raises ImportError without pyarrow."""
+    return _pyarrow().Table.from_batches(batches, schema())
+
+
+def reader(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """A stream of these batches. Raises ImportError without pyarrow."""
+    return _pyarrow().RecordBatchReader.from_batches(schema(), batches)
+
+
+def _fixed(arrow: Any, kind: Any, rows: int, data: memoryview | bytearray) -> Any:
+    return arrow.Array.from_buffers(kind, rows, [None, arrow.py_buffer(data)])
+
+
+def _binary(arrow: Any, columns: RecordColumns, field: int, start: int, stop: int) -> Any:
+    offsets, data, validity = columns.binary(field, start, stop)
+    bitmap = None if validity is None else arrow.py_buffer(validity)
+    buffers = [bitmap, arrow.py_buffer(offsets), arrow.py_buffer(data)]
+    return arrow.Array.from_buffers(arrow.binary(), stop - start, buffers)
+
+
+def _headers(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
+    kind = schema().field("headers").type
+    if not columns.have_headers(start, stop):
+        return arrow.nulls(stop - start, kind)
+    count, offsets, present, name_offsets, names, value_offsets, values, valid = columns.header_columns(start, stop)
+    element = kind.value_type
+    buffers = [None, arrow.py_buffer(name_offsets), arrow.py_buffer(names)]
+    keys = arrow.Array.from_buffers(arrow.string(), count, buffers)
+    try:
+        keys.validate(full=True)
+    except arrow.ArrowInvalid:  # a name that is no UTF-8: what of it can be shown
+        return _headers_one_by_one(arrow, columns, start, stop)
+    buffers = [arrow.py_buffer(valid), arrow.py_buffer(value_offsets), arrow.py_buffer(values)]
+    contents = arrow.Array.from_buffers(arrow.binary(), count, buffers)
+    headers = arrow.StructArray.from_arrays([keys, contents], fields=list(element))
+    found = [arrow.py_buffer(present), arrow.py_buffer(offsets)]
+    return arrow.Array.from_buffers(kind, stop - start, found, children=[headers])
+
+
+def _headers_one_by_one(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
+    kind = schema().field("headers").type
+    rows = (columns.headers(row) for row in range(start, stop))
+    return arrow.array([[{"key": key, "value": value} for key, value in headers] or None for headers in rows], kind)

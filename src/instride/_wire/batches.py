@@ -1,0 +1,145 @@
+"""Which batches of a record set hold records to return, one after another.
+
+Laws
+1. Aborted transactions are skipped as Java's consumer does it: those that begin at or before a batch's end
+   are open, and the producer's next abort marker closes them.
+2. Control batches are never returned, in either isolation level.
+3. Before anything is allocated for a batch's records, their count is compared with the bytes that hold them.
+4. The checksum does not cover the base offset. So a batch is bad that lies wholly before the fetch offset, or that
+   comes after a gap and reaches beyond the end of the log that the response states. (Without a gap it was written
+   between the broker's look at the end and its look at the log.) Where offsets do not rise from one batch to the next,
+   both batches are bad: nobody knows which of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from instride._wire.batch_reader import Batch, BatchError, BatchReader, OverlapError
+from instride._wire.compression import CompressionError, Sections
+from instride._wire.decoder import index_batches
+from instride._wire.record_index import MIN_RECORD_BYTES
+
+__all__ = ["HEADER_BYTES", "INDEX_BYTES", "BatchWalk", "check_count"]
+
+HEADER_BYTES: Final = 61
+"""Of a batch, before its records."""
+INDEX_BYTES: Final = 36
+"""What the index of one record takes."""
+
+_CONTROL_KEY: Final = Struct(">hh")  # version, type
+_ABORT: Final = 0
+_LARGEST_MARKER: Final = 1 << 16
+
+
+class BatchWalk:
+    """Walks once over a record set. next_offset: past all that `next` has gone over.
+
+    failure: what is wrong with the batch at next_offset, once `next` has given None.
+    aborted: (producer id, first offset) of each aborted transaction, or None to read uncommitted data too.
+    end: of the log as far as it may be read, or -1 where that is unknown.
+    """
+
+    def __init__(
+        self,
+        data: memoryview,
+        fetch_offset: int,
+        aborted: Sequence[tuple[int, int]] | None,
+        end: int,
+    ) -> None:
+        self.next_offset = fetch_offset
+        self.failure: str | None = None
+        self._fetch_offset = fetch_offset
+        self._read_committed = aborted is not None
+        self._aborted = sorted(aborted or (), key=_first_offset, reverse=True)
+        self._open: set[int] = set()
+        self._end = end
+        self._begin(data)
+
+    def _begin(self, data: memoryview) -> None:
+        self._data = data
+        self._reader = BatchReader(data, self._fetch_offset, self._end)
+        # The batch that comes next was read already: only with its successor is it known to be good (law 4).
+        self._ahead: Batch | None = None
+        self._ahead_failure: str | None = None
+        try:
+            self._ahead = self._reader.next(self.next_offset)
+        except BatchError as error:
+            self._ahead_failure = str(error)
+        if self._ahead is None and self._ahead_failure is None and data:
+            self._ahead_failure = f"{len(data)} bytes came, but no complete batch"
+
+    def move(self, data: memoryview, batch: Batch) -> None:
+        """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
+        self.next_offset = batch.position
+        self._begin(data)
+
+    def next(self) -> Batch | None:
+        """The next batch with records to return, or None at the end or before one that is bad."""
+        read = self._reader.next
+        while (batch := self._ahead) is not None:
+            position = batch.last_offset + 1
+            try:
+                self._ahead = read(position)
+            except OverlapError as error:  # the batch itself is doubtful as well
+                self._ahead, self.failure = None, str(error)
+                return None
+            except BatchError as error:
+                self._ahead, self._ahead_failure = None, str(error)
+            if self._read_committed and batch.producer_id >= 0:
+                try:
+                    skipped = self._skips_transaction(batch)
+                except BatchError as error:
+                    self._ahead, self.failure = None, str(error)
+                    return None
+                if skipped:
+                    self.next_offset = position
+                    continue
+            self.next_offset = position
+            if not (batch.control or (batch.count == 0 and batch.start == batch.end)):
+                return batch  # (compaction leaves the last batch of a producer as a header alone)
+        self.failure = self._ahead_failure
+        return None
+
+    def _skips_transaction(self, batch: Batch) -> bool:
+        while self._aborted and self._aborted[-1][1] <= batch.last_offset:
+            self._open.add(self._aborted.pop()[0])
+        if batch.control:
+            if batch.producer_id in self._open and self._aborts(batch):
+                self._open.discard(batch.producer_id)
+            return True
+        return batch.transactional and batch.producer_id in self._open
+
+    def _aborts(self, batch: Batch) -> bool:
+        """Whether a control batch is an abort marker. Compaction may have left an empty one."""
+        if batch.count == 0:
+            return False
+        key = self._control_key(batch)
+        if key is None or len(key) < _CONTROL_KEY.size:
+            raise BatchError(f"{batch.describe()} is a broken control batch")
+        version, kind = _CONTROL_KEY.unpack_from(key)
+        return bool(version >= 0 and kind == _ABORT)
+
+    def _control_key(self, batch: Batch) -> bytes | None:
+        section = Sections(0)
+        try:
+            start, end = section.append(batch.codec, self._data[batch.start : batch.end], _LARGEST_MARKER)
+            check_count(batch, end - start, INDEX_BYTES)
+        except (CompressionError, BatchError):
+            return None
+        columns = index_batches(memoryview(section.finish()), bytearray(batch.row(start, end)), 0)
+        return columns.key(0) if columns.rows > 0 else None
+
+
+def check_count(batch: Batch, nbytes: int, most_bytes: int) -> None:
+    """Law 3. nbytes: of its records. most_bytes: of its index. Raises BatchError."""
+    if batch.count * MIN_RECORD_BYTES > nbytes:
+        raise BatchError(f"{batch.count} records cannot be in {nbytes} bytes")
+    if batch.count * INDEX_BYTES > most_bytes:
+        raise BatchError(f"the index of {batch.count} records takes over {most_bytes} bytes (max_decompressed_bytes)")
+
+
+def _first_offset(aborted: tuple[int, int]) -> int:
+    return aborted[1]

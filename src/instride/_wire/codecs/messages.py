@@ -1,0 +1,814 @@
+"""From requests and responses to bytes and back: one section for each API, then the table of all.
+
+Laws
+1. Every class of `api.Request` has exactly one codec.
+2. The version chosen is the highest that broker and codec share and that can say what the request says.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any, Final
+
+from instride._wire import api
+from instride._wire.api import (
+    NO_TOPIC_ID,
+    ApiVersions,
+    ApiVersionsResponse,
+    Broker,
+    CommittedOffset,
+    DescribeGroup,
+    DescribeGroupResponse,
+    EpochEnd,
+    Fetch,
+    FindCoordinator,
+    FindCoordinatorResponse,
+    GroupMember,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListedOffset,
+    ListOffsets,
+    ListOffsetsResponse,
+    Metadata,
+    MetadataPartition,
+    MetadataResponse,
+    MetadataTopic,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    OffsetForLeaderEpoch,
+    OffsetForLeaderEpochResponse,
+    OffsetToCommit,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from instride._wire.codecs.codec import (
+    ANY_VERSION,
+    LARGE_BYTES,
+    UNKNOWN_SERVER_ERROR,
+    Codec,
+    Needs,
+    all_topics_have_ids,
+    by_topic,
+    many_bytes,
+    message_codec,
+    topic_keys,
+    topic_name,
+)
+from instride._wire.entities import Fields, load_schemas, milliseconds
+from instride._wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
+from instride._wire.sasl.messages import (
+    SaslAuthenticate,
+    SaslAuthenticateResponse,
+    SaslHandshake,
+    SaslHandshakeResponse,
+)
+from instride.errors import ProtocolError, UnsupportedVersionError
+
+__all__ = ["choose_version", "codec_of", "load_messages", "software_version"]
+
+
+# -- ApiVersions (key 18): which requests in which versions a broker speaks, and who is asking (KIP-511).
+
+
+@functools.cache
+def software_version() -> str:
+    """Our version in the letters that brokers take: digits, letters, and ``-`` and ``.`` inside."""
+    try:
+        version = metadata.version("instride")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+    return re.sub(r"[^a-zA-Z0-9.]", "-", version).strip("-.") or "unknown"
+
+
+def _api_versions_fields(_request: ApiVersions, _version: int) -> Fields:
+    return {"client_software_name": "instride", "client_software_version": software_version()}
+
+
+def _api_versions_answer(fields: Fields, _request: ApiVersions) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error=fields["error_code"],
+        versions={key["api_key"]: (key["min_version"], key["max_version"]) for key in fields["api_keys"]},
+    )
+
+
+API_VERSIONS = message_codec(
+    name="ApiVersions",
+    api_key=18,
+    versions=(0, 4),
+    flexible_from=3,
+    fields=_api_versions_fields,
+    response=_api_versions_answer,
+)
+
+
+# -- SaslHandshake (key 17): which mechanism. Version 0, after which bare bytes follow, is not spoken.
+
+
+def _sasl_handshake_fields(request: SaslHandshake, _version: int) -> Fields:
+    return {"mechanism": request.mechanism}
+
+
+def _sasl_handshake_answer(fields: Fields, _request: SaslHandshake) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error=fields["error_code"], mechanisms=tuple(fields["mechanisms"]))
+
+
+SASL_HANDSHAKE = message_codec(
+    name="SaslHandshake",
+    api_key=17,
+    versions=(1, 1),
+    flexible_from=99,
+    fields=_sasl_handshake_fields,
+    response=_sasl_handshake_answer,
+)
+
+
+# -- SaslAuthenticate (key 36): one message of a mechanism each way.
+
+
+def _sasl_authenticate_fields(request: SaslAuthenticate, _version: int) -> Fields:
+    return {"auth_bytes": request.auth_bytes}
+
+
+def _sasl_authenticate_answer(fields: Fields, _request: SaslAuthenticate) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error=fields["error_code"],
+        error_message=fields["error_message"] or "",
+        auth_bytes=bytes(fields["auth_bytes"]),
+        session_lifetime=max(0, fields.get("session_lifetime", 0)) / 1000.0,
+    )
+
+
+SASL_AUTHENTICATE = message_codec(
+    name="SaslAuthenticate",
+    api_key=36,
+    versions=(0, 2),
+    flexible_from=2,
+    fields=_sasl_authenticate_fields,
+    response=_sasl_authenticate_answer,
+)
+
+
+# -- Metadata (key 3): brokers, and topics with their partitions and leaders.
+
+
+def _metadata_needs(request: Metadata) -> Needs:
+    # Before version 4 a broker creates what it is asked for; before version 1 an empty list means all.
+    if request.allow_auto_topic_creation:
+        return Needs(lowest=1)
+    return Needs(lowest=4, because="older versions would create the topics that are asked for")
+
+
+def _metadata_fields(request: Metadata, _version: int) -> Fields:
+    topics = request.topics
+    return {
+        "topics": None if topics is None else [{"name": name, "topic_id": NO_TOPIC_ID} for name in topics],
+        "allow_auto_topic_creation": request.allow_auto_topic_creation,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+def _metadata_answer(fields: Fields, _request: Metadata) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=tuple(map(_metadata_broker, fields["brokers"])),
+        # A topic has no name only if it was asked for by id, which we do not.
+        topics=tuple(_metadata_topic(topic) for topic in fields["topics"] if topic["name"] is not None),
+        cluster_id=fields.get("cluster_id"),
+        controller_id=fields["controller_id"],
+        error=fields.get("error_code", 0),
+    )
+
+
+def _metadata_broker(fields: Fields) -> Broker:
+    return Broker(node_id=fields["node_id"], host=fields["host"], port=fields["port"], rack=fields["rack"])
+
+
+def _metadata_topic(fields: Fields) -> MetadataTopic:
+    return MetadataTopic(
+        name=fields["name"],
+        error=fields["error_code"],
+        topic_id=fields.get("topic_id", NO_TOPIC_ID),
+        is_internal=fields["is_internal"],
+        partitions=tuple(_metadata_partitions(fields["partitions"])),
+    )
+
+
+def _metadata_partitions(partitions: list[Fields]) -> Iterator[MetadataPartition]:
+    """Where thousands have the same replicas they share them."""
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for fields in partitions:
+        replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
+        yield MetadataPartition(
+            partition=fields["partition_index"],
+            error=fields["error_code"],
+            leader=fields["leader_id"],
+            leader_epoch=fields.get("leader_epoch", -1),
+            replicas=shared.setdefault(replicas, replicas),
+            in_sync_replicas=shared.setdefault(in_sync, in_sync),
+            offline_replicas=fields.get("offline_replicas", ()),
+        )
+
+
+METADATA = message_codec(
+    most_bytes=many_bytes,
+    name="Metadata",
+    api_key=3,
+    versions=(1, 13),
+    flexible_from=9,
+    fields=_metadata_fields,
+    response=_metadata_answer,
+    needs=_metadata_needs,
+)
+
+
+# -- FindCoordinator (key 10): the broker that keeps a group. Version 4 and later ask for several at once.
+
+
+_FIND_COORDINATOR_KEY_TYPE_GROUP: Final = 0
+
+
+def _find_coordinator_fields(request: FindCoordinator, _version: int) -> Fields:
+    return {
+        "key": request.group_id,
+        "coordinator_keys": (request.group_id,),
+        "key_type": _FIND_COORDINATOR_KEY_TYPE_GROUP,
+    }
+
+
+def _find_coordinator_answer(fields: Fields, request: FindCoordinator) -> FindCoordinatorResponse:
+    found = _find_coordinator_ours(fields["coordinators"], request.group_id) if "coordinators" in fields else fields
+    return FindCoordinatorResponse(
+        error=found["error_code"],
+        error_message=found.get("error_message"),
+        node_id=found["node_id"],
+        host=found["host"],
+        port=found["port"],
+    )
+
+
+def _find_coordinator_ours(coordinators: list[Fields], group_id: str) -> Fields:
+    for coordinator in coordinators:
+        if coordinator["key"] == group_id:
+            return coordinator
+    raise ProtocolError(f"the FindCoordinator response does not speak of the group {group_id!r}")
+
+
+FIND_COORDINATOR = message_codec(
+    name="FindCoordinator",
+    api_key=10,
+    versions=(0, 6),
+    flexible_from=3,
+    fields=_find_coordinator_fields,
+    response=_find_coordinator_answer,
+)
+
+
+# -- JoinGroup (key 11): enter a group, or its next generation.
+
+
+# Brokers refuse longer ones (KIP-800).
+_JOIN_GROUP_MAX_REASON: Final = 255
+
+
+def _join_group_needs(request: JoinGroup) -> Needs:
+    if request.group_instance_id is None:
+        return ANY_VERSION
+    return Needs(lowest=5, because="group_instance_id is set (static membership)")
+
+
+def _join_group_fields(request: JoinGroup, _version: int) -> Fields:
+    return {
+        "group_id": request.group_id,
+        "session_timeout": milliseconds(request.session_timeout),
+        "rebalance_timeout": milliseconds(request.rebalance_timeout),
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "protocol_type": request.protocol_type,
+        "protocols": [{"name": each.name, "metadata": each.metadata} for each in request.protocols],
+        "reason": None if request.reason is None else request.reason[:_JOIN_GROUP_MAX_REASON],
+    }
+
+
+def _join_group_answer(fields: Fields, _request: JoinGroup) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error=fields["error_code"],
+        generation=fields["generation_id"],
+        protocol_type=fields.get("protocol_type"),
+        protocol=fields["protocol_name"],
+        leader=fields["leader"],
+        skip_assignment=fields.get("skip_assignment", False),
+        member_id=fields["member_id"],
+        members=tuple(map(_join_group_member, fields["members"])),
+    )
+
+
+def _join_group_member(fields: Fields) -> GroupMember:
+    return GroupMember(
+        member_id=fields["member_id"],
+        metadata=fields["metadata"],
+        group_instance_id=fields.get("group_instance_id"),
+    )
+
+
+JOIN_GROUP = message_codec(
+    most_bytes=many_bytes,
+    name="JoinGroup",
+    api_key=11,
+    versions=(0, 9),
+    flexible_from=6,
+    fields=_join_group_fields,
+    response=_join_group_answer,
+    needs=_join_group_needs,
+)
+
+
+# -- SyncGroup (key 14): hand in the assignment as the leader, take one's own as a member.
+
+
+def _sync_group_needs(request: SyncGroup) -> Needs:
+    if request.group_instance_id is None:
+        return ANY_VERSION
+    return Needs(lowest=3, because="group_instance_id is set (static membership)")
+
+
+def _sync_group_fields(request: SyncGroup, _version: int) -> Fields:
+    return {
+        "group_id": request.group_id,
+        "generation_id": request.generation,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "protocol_type": request.protocol_type,
+        "protocol_name": request.protocol,
+        "assignments": [
+            {"member_id": member_id, "assignment": assignment}
+            for member_id, assignment in sorted(request.assignments.items())
+        ],
+    }
+
+
+def _sync_group_answer(fields: Fields, _request: SyncGroup) -> SyncGroupResponse:
+    return SyncGroupResponse(error=fields["error_code"], assignment=fields["assignment"])
+
+
+SYNC_GROUP = message_codec(
+    most_bytes=many_bytes,
+    name="SyncGroup",
+    api_key=14,
+    versions=(0, 5),
+    flexible_from=4,
+    fields=_sync_group_fields,
+    response=_sync_group_answer,
+    needs=_sync_group_needs,
+)
+
+
+# -- Heartbeat (key 12): this member lives.
+
+
+def _heartbeat_needs(request: Heartbeat) -> Needs:
+    if request.group_instance_id is None:
+        return ANY_VERSION
+    return Needs(lowest=3, because="group_instance_id is set (static membership)")
+
+
+def _heartbeat_fields(request: Heartbeat, _version: int) -> Fields:
+    return {
+        "group_id": request.group_id,
+        "generation_id": request.generation,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+    }
+
+
+def _heartbeat_answer(fields: Fields, _request: Heartbeat) -> HeartbeatResponse:
+    return HeartbeatResponse(error=fields["error_code"], throttle_time=fields.get("throttle_time", 0) / 1000)
+
+
+HEARTBEAT = message_codec(
+    name="Heartbeat",
+    api_key=12,
+    versions=(0, 4),
+    flexible_from=4,
+    fields=_heartbeat_fields,
+    response=_heartbeat_answer,
+    needs=_heartbeat_needs,
+)
+
+
+# -- LeaveGroup (key 13): give up one's membership. Version 3 and later take several members at once.
+
+
+_LEAVE_GROUP_MAX_REASON: Final = 255
+
+
+def _leave_group_needs(request: LeaveGroup) -> Needs:
+    if request.group_instance_id is None:
+        return ANY_VERSION
+    return Needs(lowest=3, because="group_instance_id is set (static membership)")
+
+
+def _leave_group_fields(request: LeaveGroup, _version: int) -> Fields:
+    member = {
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "reason": None if request.reason is None else request.reason[:_LEAVE_GROUP_MAX_REASON],
+    }
+    return {"group_id": request.group_id, "member_id": request.member_id, "members": [member]}
+
+
+def _leave_group_answer(fields: Fields, _request: LeaveGroup) -> LeaveGroupResponse:
+    # We name one member, so any code in the list is ours.
+    codes = [fields["error_code"], *(member["error_code"] for member in fields.get("members", ()))]
+    return LeaveGroupResponse(error=next((code for code in codes if code), 0))
+
+
+LEAVE_GROUP = message_codec(
+    name="LeaveGroup",
+    api_key=13,
+    versions=(0, 5),
+    flexible_from=4,
+    fields=_leave_group_fields,
+    response=_leave_group_answer,
+    needs=_leave_group_needs,
+)
+
+
+# -- DescribeGroups (key 15): what a group is. We ask for one.
+
+
+def _describe_groups_fields(request: DescribeGroup, _version: int) -> Fields:
+    return {"groups": (request.group_id,), "include_authorized_operations": False}
+
+
+def _describe_groups_answer(fields: Fields, request: DescribeGroup) -> DescribeGroupResponse:
+    for group in fields["groups"]:
+        if group["group_id"] == request.group_id:
+            return DescribeGroupResponse(
+                error=group["error_code"],
+                protocol_type=group["protocol_type"],
+                protocol=group["protocol_data"],
+                clients=tuple(member["client_id"] for member in group["members"]),
+            )
+    raise ProtocolError(f"the DescribeGroups response does not speak of the group {request.group_id!r}")
+
+
+DESCRIBE_GROUPS = message_codec(
+    most_bytes=many_bytes,
+    name="DescribeGroups",
+    api_key=15,
+    versions=(0, 6),
+    flexible_from=5,
+    fields=_describe_groups_fields,
+    response=_describe_groups_answer,
+)
+
+
+# -- OffsetCommit (key 8): store a group's offsets. Version 10 and later name topics by id.
+
+
+_OFFSET_COMMIT_BROKERS_RETENTION: Final = -1
+
+
+def _offset_commit_needs(request: OffsetCommit) -> Needs:
+    static = request.group_instance_id is not None
+    named = not all_topics_have_ids(request.offsets, request.topic_ids)
+    reasons = ["group_instance_id is set (static membership)"] if static else []
+    reasons += ["some topic ids are unknown"] if named else []
+    return Needs(lowest=7 if static else 0, highest=9 if named else 32767, because=", ".join(reasons))
+
+
+def _offset_commit_fields(request: OffsetCommit, _version: int) -> Fields:
+    return {
+        "group_id": request.group_id,
+        "generation_id_or_member_epoch": request.generation,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "retention_time": _OFFSET_COMMIT_BROKERS_RETENTION,
+        "topics": [
+            topic_keys(topic, request.topic_ids)
+            | {"partitions": [_committed_partition(number, request.offsets[topic, number]) for number in partitions]}
+            for topic, partitions in by_topic(request.offsets).items()
+        ],
+    }
+
+
+def _committed_partition(number: int, commit: OffsetToCommit) -> Fields:
+    return {
+        "partition_index": number,
+        "committed_offset": commit.offset,
+        "committed_leader_epoch": commit.leader_epoch,
+        "committed_metadata": commit.metadata,
+    }
+
+
+def _offset_commit_answer(fields: Fields, request: OffsetCommit) -> OffsetCommitResponse:
+    errors = dict.fromkeys(request.offsets, UNKNOWN_SERVER_ERROR)
+    names = {topic_id: name for name, topic_id in request.topic_ids.items()}
+    for topic in fields["topics"]:
+        name = topic_name(topic, names)
+        for partition in topic["partitions"]:
+            key = (name, partition["partition_index"])
+            if key in errors:
+                errors[key] = partition["error_code"]
+    return OffsetCommitResponse(errors=errors)
+
+
+OFFSET_COMMIT = message_codec(
+    most_bytes=many_bytes,
+    name="OffsetCommit",
+    api_key=8,
+    versions=(2, 10),
+    flexible_from=8,
+    fields=_offset_commit_fields,
+    response=_offset_commit_answer,
+    needs=_offset_commit_needs,
+)
+
+
+# -- OffsetFetch (key 9): a group's committed offsets. Version 8 and later ask for several groups, 10 by id.
+# `require_stable` is left out before version 7: such brokers cannot wait for transactions (KIP-447).
+
+
+def _offset_fetch_needs(request: OffsetFetch) -> Needs:
+    if all_topics_have_ids(request.partitions, request.topic_ids):
+        return ANY_VERSION
+    return Needs(highest=9, because="some topic ids are unknown")
+
+
+def _offset_fetch_fields(request: OffsetFetch, _version: int) -> Fields:
+    topics = [
+        topic_keys(topic, request.topic_ids) | {"partition_indexes": tuple(partitions)}
+        for topic, partitions in by_topic(request.partitions).items()
+    ]
+    # The member id and epoch of version 9 are for the protocol of KIP-848.
+    group = {"group_id": request.group_id, "member_id": None, "member_epoch": -1, "topics": topics}
+    return group | {"groups": [group], "require_stable": request.require_stable}
+
+
+def _offset_fetch_answer(fields: Fields, request: OffsetFetch) -> OffsetFetchResponse:
+    group = _offset_fetch_ours(fields["groups"], request.group_id) if "groups" in fields else fields
+    offsets = dict.fromkeys(request.partitions, CommittedOffset(error=UNKNOWN_SERVER_ERROR))
+    names = {topic_id: name for name, topic_id in request.topic_ids.items()}
+    for topic in group["topics"]:
+        name = topic_name(topic, names)
+        for partition in topic["partitions"]:
+            key = (name, partition["partition_index"])
+            if key in offsets:
+                offsets[key] = _offset_fetch_committed(partition)
+    return OffsetFetchResponse(error=group.get("error_code", 0), offsets=offsets)
+
+
+def _offset_fetch_ours(groups: list[Fields], group_id: str) -> Fields:
+    for group in groups:
+        if group["group_id"] == group_id:
+            return group
+    raise ProtocolError(f"the OffsetFetch response does not speak of the group {group_id!r}")
+
+
+def _offset_fetch_committed(fields: Fields) -> CommittedOffset:
+    return CommittedOffset(
+        offset=fields["committed_offset"],
+        leader_epoch=fields.get("committed_leader_epoch", -1),
+        metadata=fields["metadata"] or "",
+        error=fields["error_code"],
+    )
+
+
+OFFSET_FETCH = message_codec(
+    most_bytes=many_bytes,
+    name="OffsetFetch",
+    api_key=9,
+    versions=(1, 10),
+    flexible_from=6,
+    fields=_offset_fetch_fields,
+    response=_offset_fetch_answer,
+    needs=_offset_fetch_needs,
+)
+
+
+# -- ListOffsets (key 2): the offset at a time, or at either end of a partition.
+
+
+_LIST_OFFSETS_CONSUMER: Final = -1
+# How long a broker may look in remote storage (version 10 and later): as long as a request of ours lives.
+_LIST_OFFSETS_REMOTE_TIMEOUT_MS: Final = 30_000
+# "Timestamps" that came later: of the greatest time, first local, last tiered, first not tiered yet.
+_LIST_OFFSETS_LOWEST_FOR: Final[Mapping[int, int]] = {-3: 7, -4: 8, -5: 9, -6: 11}
+
+
+def _list_offsets_needs(request: ListOffsets) -> Needs:
+    lowest = max((_LIST_OFFSETS_LOWEST_FOR.get(at, 1) for at in request.timestamps.values()), default=1)
+    if lowest > 1:
+        return Needs(lowest=lowest, because="a special timestamp")
+    if request.read_committed:
+        return Needs(lowest=2, because="isolation level read_committed")
+    return Needs(lowest=1)
+
+
+def _list_offsets_fields(request: ListOffsets, _version: int) -> Fields:
+    return {
+        "replica_id": _LIST_OFFSETS_CONSUMER,
+        "isolation_level": int(request.read_committed),
+        "timeout": _LIST_OFFSETS_REMOTE_TIMEOUT_MS,
+        "topics": [
+            {"name": topic, "partitions": [_list_offsets_partition(request, topic, number) for number in partitions]}
+            for topic, partitions in by_topic(request.timestamps).items()
+        ],
+    }
+
+
+def _list_offsets_partition(request: ListOffsets, topic: str, number: int) -> Fields:
+    return {
+        "partition_index": number,
+        "current_leader_epoch": request.leader_epochs.get((topic, number), -1),
+        "timestamp": request.timestamps[topic, number],
+    }
+
+
+def _list_offsets_answer(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:
+    offsets = dict.fromkeys(request.timestamps, ListedOffset(error=UNKNOWN_SERVER_ERROR))
+    for topic in fields["topics"]:
+        for partition in topic["partitions"]:
+            key = (topic["name"], partition["partition_index"])
+            if key in offsets:
+                offsets[key] = _list_offsets_listed(partition)
+    return ListOffsetsResponse(offsets=offsets)
+
+
+def _list_offsets_listed(fields: Fields) -> ListedOffset:
+    return ListedOffset(
+        error=fields["error_code"],
+        offset=fields["offset"],
+        timestamp=fields["timestamp"],
+        leader_epoch=fields.get("leader_epoch", -1),
+    )
+
+
+LIST_OFFSETS = message_codec(
+    most_bytes=many_bytes,
+    name="ListOffsets",
+    api_key=2,
+    versions=(1, 11),
+    flexible_from=6,
+    fields=_list_offsets_fields,
+    response=_list_offsets_answer,
+    needs=_list_offsets_needs,
+)
+
+
+# -- OffsetForLeaderEpoch (key 23): where a leader's epoch ends in the log, to find out whether it was cut (KIP-320).
+# From version 3 on it needs the right to describe the topic only; older ones are for brokers among each other.
+
+
+_OFFSET_FOR_LEADER_EPOCH_CONSUMER: Final = -1
+
+
+def _offset_for_leader_epoch_fields(request: OffsetForLeaderEpoch, _version: int) -> Fields:
+    return {
+        "replica_id": _OFFSET_FOR_LEADER_EPOCH_CONSUMER,
+        "topics": [
+            {
+                "topic": topic,
+                "partitions": [_epoch_partition(request, topic, number) for number in partitions],
+            }
+            for topic, partitions in by_topic(request.epochs).items()
+        ],
+    }
+
+
+def _epoch_partition(request: OffsetForLeaderEpoch, topic: str, number: int) -> Fields:
+    return {
+        "partition": number,
+        "current_leader_epoch": request.leader_epochs.get((topic, number), -1),
+        "leader_epoch": request.epochs[topic, number],
+    }
+
+
+def _offset_for_leader_epoch_answer(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpochResponse:
+    ends = dict.fromkeys(request.epochs, EpochEnd(error=UNKNOWN_SERVER_ERROR))
+    for topic in fields["topics"]:
+        for partition in topic["partitions"]:
+            key = (topic["topic"], partition["partition"])
+            if key in ends:
+                ends[key] = EpochEnd(
+                    error=partition["error_code"],
+                    leader_epoch=partition["leader_epoch"],
+                    end_offset=partition["end_offset"],
+                )
+    return OffsetForLeaderEpochResponse(ends=ends)
+
+
+OFFSET_FOR_LEADER_EPOCH = message_codec(
+    most_bytes=many_bytes,
+    name="OffsetForLeaderEpoch",
+    api_key=23,
+    versions=(3, 4),
+    flexible_from=4,
+    fields=_offset_for_leader_epoch_fields,
+    response=_offset_for_leader_epoch_answer,
+)
+
+
+# -- Fetch (key 1): the hot path. Its messages have a codec of their own, `_wire.fetch_codec`.
+
+
+_FETCH_LAST_WITH_NAMES: Final = 12
+
+
+def _fetch_needs(request: Fetch) -> Needs:
+    asked = (*request.partitions, *request.forgotten)
+    if request.named or any(each.topic_id == NO_TOPIC_ID for each in asked):
+        return Needs(highest=_FETCH_LAST_WITH_NAMES, because="some topic ids are unknown")
+    return ANY_VERSION
+
+
+def _fetch_most_bytes(request: Fetch) -> int:
+    """What was asked for, or one larger batch (a broker gives that whole, KIP-74), and all that is not records."""
+    return max(request.max_bytes, request.max_decompressed_bytes) + LARGE_BYTES
+
+
+FETCH = Codec(
+    name="Fetch",
+    api_key=1,
+    lowest=FETCH_VERSIONS[0],
+    highest=FETCH_VERSIONS[1],
+    flexible_from=12,
+    encode=encode_fetch,
+    decode=decode_fetch,
+    needs=_fetch_needs,
+    most_bytes=_fetch_most_bytes,
+)
+
+
+# -- the table
+
+CODECS: Final[dict[type[api.Request], Codec[Any, Any]]] = {
+    api.ApiVersions: API_VERSIONS,
+    api.Metadata: METADATA,
+    api.FindCoordinator: FIND_COORDINATOR,
+    api.JoinGroup: JOIN_GROUP,
+    api.SyncGroup: SYNC_GROUP,
+    api.Heartbeat: HEARTBEAT,
+    api.LeaveGroup: LEAVE_GROUP,
+    api.DescribeGroup: DESCRIBE_GROUPS,
+    api.OffsetCommit: OFFSET_COMMIT,
+    api.OffsetFetch: OFFSET_FETCH,
+    api.ListOffsets: LIST_OFFSETS,
+    api.Fetch: FETCH,
+    api.OffsetForLeaderEpoch: OFFSET_FOR_LEADER_EPOCH,
+    SaslHandshake: SASL_HANDSHAKE,
+    SaslAuthenticate: SASL_AUTHENTICATE,
+}
+
+
+def codec_of(kind: type[api.Request]) -> Codec[Any, Any]:
+    """The codec of a request class."""
+    return CODECS[kind]
+
+
+def load_messages() -> None:
+    """Import what messages are made of: of the first two on a connection every version, of others the newest.
+
+    It takes tenths of a second where no bytecode is cached, once in a process: not within a call's timeout.
+    """
+    for codec in CODECS.values():
+        if codec is not FETCH:  # it is written by hand
+            lowest = codec.lowest if codec in (API_VERSIONS, METADATA) else codec.highest
+            load_schemas(codec.api_key, range(lowest, codec.highest + 1))
+
+
+def choose_version(request: api.Request, broker_range: tuple[int, int] | None) -> int:
+    """The version in which to send `request` to a broker that speaks `broker_range` of its API.
+
+    broker_range: (lowest, highest), or None where the broker does not have the API.
+    Raises UnsupportedVersionError where no version will do.
+    """
+    codec = codec_of(type(request))
+    if broker_range is None:
+        raise UnsupportedVersionError(f"the broker does not know the request {codec.name}")
+    needs = codec.needs(request)
+    lowest = max(codec.lowest, broker_range[0], needs.lowest)
+    highest = min(codec.highest, broker_range[1], needs.highest)
+    if lowest <= highest:
+        return highest
+    raise UnsupportedVersionError(_no_common_version(codec, broker_range, needs))
+
+
+def _no_common_version(codec: Codec[Any, Any], broker_range: tuple[int, int], needs: Needs) -> str:
+    text = (
+        f"no common version of {codec.name}: the broker speaks {broker_range[0]} to {broker_range[1]},"
+        f" instride {codec.lowest} to {codec.highest}"
+    )
+    if not needs.because:
+        return text
+    lowest, highest = max(codec.lowest, needs.lowest), min(codec.highest, needs.highest)
+    return f"{text}, of which this request can use {lowest} to {highest} ({needs.because})"

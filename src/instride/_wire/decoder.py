@@ -1,0 +1,427 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""From the index of a record set (`record_index`) to record objects and columns. Compiled to C by Cython.
+
+Laws
+1. The index has been proven by `record_index`: what it points at lies within its buffer. Rows are checked here.
+2. A record object is made in one step, without the interpreter; it costs little more than its bytes objects. To that
+   end it takes no part in garbage collection: a deserialized value that refers to its own record is never freed.
+
+`decoder.pyi` is what users and type checkers see.
+"""
+
+from __future__ import annotations
+
+from types import GenericAlias
+
+from instride._topic_partition import TopicPartition
+from instride._wire.compiled import require_compiled
+from instride._wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, header_columns, index_records, read_headers
+
+try:
+    import cython
+except ImportError:
+    require_compiled(__name__, compiled=False)
+    raise
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
+__all__ = ["COMPILED", "ConsumerRecord", "RecordColumns", "index_batches", "replaced"]
+
+COMPILED: bool = cython.compiled
+require_compiled(__name__, compiled=COMPILED)
+
+Octets = cython.typedef(cython.pointer[cython.const[cython.uchar]])
+Longs = cython.typedef(cython.p_longlong)
+Ints = cython.typedef(cython.p_int)
+
+# Of a row of the batch table, and of a record's row: see `record_index`.
+_LOG_APPEND = cython.declare(cython.int, 6)
+_LEADER_EPOCH = cython.declare(cython.int, 7)
+_FIRST_ROW = cython.declare(cython.int, 8)
+_WIDTH = cython.declare(cython.int, 9)
+_ROW_INTS = cython.declare(cython.int, 5)
+_ROW_BYTES = cython.declare(cython.int, 36)
+
+_LARGEST_COLUMN = cython.declare(cython.longlong, 2147483647)
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(1024)
+@cython.cclass
+class ConsumerRecord:
+    """A record as a broker gave it, stamped with the assignment it was returned in. See `decoder.pyi`."""
+
+    topic = cython.declare(str, visibility="readonly")
+    partition = cython.declare(cython.int, visibility="readonly")
+    offset = cython.declare(cython.longlong, visibility="readonly")
+    timestamp = cython.declare(cython.longlong, visibility="readonly")
+    timestamp_type = cython.declare(cython.int, visibility="readonly")
+    key = cython.declare(object, visibility="readonly")
+    value = cython.declare(object, visibility="readonly")
+    # Bytes, until somebody asks for them: a header of two bytes becomes objects of a hundred.
+    _headers = cython.declare(object)
+    leader_epoch = cython.declare(cython.int, visibility="readonly")
+    epoch = cython.declare(cython.longlong, visibility="readonly")
+    seek_number = cython.declare(cython.longlong, visibility="readonly")
+    topic_partition = cython.declare(object, visibility="readonly")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        timestamp: int = -1,
+        timestamp_type: int = 0,
+        key: object = None,
+        value: object = None,
+        headers: tuple = (),
+        leader_epoch: int = -1,
+        epoch: int = 0,
+        seek_number: int = 0,
+    ):
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self._headers = headers
+        self.leader_epoch = leader_epoch
+        self.epoch = epoch
+        self.seek_number = seek_number
+        self.topic_partition = TopicPartition(topic, partition)
+
+    @property
+    def headers(self) -> tuple:
+        headers: object = self._headers
+        if type(headers) is bytes:
+            headers = read_headers(memoryview(headers), 0)
+            self._headers = headers
+        return headers
+
+    def _content(self) -> tuple:
+        return (
+            self.topic,
+            self.partition,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+            self.leader_epoch,
+            self.epoch,
+            self.seek_number,
+        )
+
+    @classmethod
+    def __class_getitem__(cls, item: object) -> object:
+        return GenericAlias(cls, item)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset, self.epoch, self.seek_number))
+
+    def __reduce__(self) -> tuple:
+        return _rebuild_record, self._content()
+
+    def __repr__(self) -> str:
+        """Sizes, never contents: records end up in logs."""
+        return (
+            f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, key={_shown(self.key)}, value={_shown(self.value)}, "
+            f"headers={len(self.headers)}, "
+            f"epoch={self.epoch}, seek_number={self.seek_number})"
+        )
+
+
+def _shown(part: object) -> str:
+    if part is None:
+        return "None"
+    return f"<{len(part)} bytes>" if isinstance(part, bytes) else f"<{type(part).__name__}>"
+
+
+def replaced(record: ConsumerRecord, key: object, value: object) -> ConsumerRecord:
+    """The same record with another key and value."""
+    out: ConsumerRecord = ConsumerRecord.__new__(ConsumerRecord)
+    out.topic = record.topic
+    out.partition = record.partition
+    out.offset = record.offset
+    out.timestamp = record.timestamp
+    out.timestamp_type = record.timestamp_type
+    out.key = key
+    out.value = value
+    out._headers = record._headers
+    out.leader_epoch = record.leader_epoch
+    out.epoch = record.epoch
+    out.seek_number = record.seek_number
+    out.topic_partition = record.topic_partition
+    return out
+
+
+_OPTIONAL = ("timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch", "epoch", "seek_number")
+
+
+def _rebuild_record(topic: str, partition: int, offset: int, *rest: object) -> ConsumerRecord:
+    """What pickle calls."""
+    return ConsumerRecord(topic, partition, offset, **dict(zip(_OPTIONAL, rest, strict=True)))
+
+
+@cython.final
+@cython.cclass
+class RecordColumns:
+    """The index of a record set: where each record's parts stand in `base`. See `decoder.pyi`."""
+
+    first = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    failed_batch = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    failure = cython.declare(str, visibility="readonly")
+    _base: cython.const[cython.uchar][::1]
+    _table: cython.longlong[::1]
+    _batches: cython.Py_ssize_t
+    _capacity: cython.Py_ssize_t
+    _long_columns: object
+    _int_columns: object
+    _octets: Octets
+    _longs: Longs
+    _ints: Ints
+
+    def __init__(self, base: object, table: bytearray, fetch_offset: cython.longlong):
+        index = index_records(base, table)
+        self._base = base
+        self._table = memoryview(table).cast("q")
+        self._long_columns, self._int_columns, self._capacity, self.rows, self.failed_batch, code = index
+        self._batches = len(table) // (8 * BATCH_WIDTH) if self.failed_batch < 0 else self.failed_batch
+        self.failure = FAILURES[code] if code else ""
+        if cython.compiled:
+            self._longs = cython.cast(cython.p_longlong, PyBytes_AS_STRING(self._long_columns))
+            self._ints = cython.cast(cython.p_int, PyBytes_AS_STRING(self._int_columns))
+            self._octets = cython.address(self._base[0]) if self._base.shape[0] > 0 else cython.NULL
+        else:
+            self._longs = memoryview(self._long_columns).cast("q")
+            self._ints = memoryview(self._int_columns).cast("i")
+            self._octets = self._base
+        self.first = 0
+        while self.first < self.rows and self._longs[self.first] < fetch_offset:
+            self.first += 1
+
+    @cython.cfunc
+    def _batch_of(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The table position of the last batch that starts at or before this row."""
+        low: cython.Py_ssize_t = 0
+        high: cython.Py_ssize_t = self._batches
+        middle: cython.Py_ssize_t
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._table[middle * _WIDTH + _FIRST_ROW] <= row:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    @cython.cfunc
+    def _bytes(self, at: cython.Py_ssize_t, length: cython.Py_ssize_t) -> object:
+        if length < 0:
+            return None
+        if cython.compiled:
+            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._octets + at), length)
+        return bytes(self._base[at : at + length])
+
+    @cython.cfunc
+    def _check(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> object:
+        if start < 0 or stop > self.rows or start > stop:
+            raise IndexError(f"rows {start} to {stop} of {self.rows}")
+        return None
+
+    def offset(self, row: cython.Py_ssize_t) -> int:
+        self._check(row, row + 1)
+        return self._longs[row]
+
+    def leader_epoch(self, row: cython.Py_ssize_t) -> int:
+        self._check(row, row + 1)
+        return self._table[self._batch_of(row) * _WIDTH + _LEADER_EPOCH]
+
+    def key(self, row: cython.Py_ssize_t) -> bytes | None:
+        self._check(row, row + 1)
+        return self._bytes(self._ints[row * _ROW_INTS], self._ints[row * _ROW_INTS + 1])
+
+    def nbytes(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> int:
+        """Bytes from the first row's key to the next row's after the last, and the index's own.
+
+        So the parts of a chunk account for all of it, whatever stands between its rows.
+        """
+        self._check(start, stop)
+        if start == stop:
+            return 0
+        return self._edge(stop) - self._edge(start) + (stop - start) * _ROW_BYTES
+
+    @cython.cfunc
+    def _edge(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Where the row's key starts; behind the last row, where that one's value ends."""
+        if row < self.rows:
+            return self._ints[row * _ROW_INTS]
+        last: cython.Py_ssize_t = (row - 1) * _ROW_INTS
+        length: cython.Py_ssize_t = self._ints[last + 3]
+        return self._ints[last + 2] + (length if length > 0 else 0)
+
+    def records(
+        self,
+        topic_partition: object,
+        start: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        epoch: cython.longlong,
+        seek_number: cython.longlong,
+    ) -> list:
+        """Record objects of the rows [start, stop)."""
+        out: list = []
+        record: ConsumerRecord
+        topic: str = topic_partition[0]
+        partition: cython.int = topic_partition[1]
+        row: cython.Py_ssize_t
+        cell: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        b: cython.Py_ssize_t
+        self._check(start, stop)
+        n = self._batch_of(start)
+        b = n * _WIDTH
+        for row in range(start, stop):
+            while n + 1 < self._batches and self._table[b + _WIDTH + _FIRST_ROW] <= row:
+                n += 1
+                b += _WIDTH
+            cell = row * _ROW_INTS
+            record = ConsumerRecord.__new__(ConsumerRecord)
+            record.topic = topic
+            record.partition = partition
+            record.topic_partition = topic_partition
+            record.offset = self._longs[row]
+            record.timestamp = self._longs[self._capacity + row]
+            record.timestamp_type = self._table[b + _LOG_APPEND]
+            record.leader_epoch = self._table[b + _LEADER_EPOCH]
+            record.key = self._bytes(self._ints[cell], self._ints[cell + 1])
+            record.value = self._bytes(self._ints[cell + 2], self._ints[cell + 3])
+            record._headers = () if self._ints[cell + 4] < 0 else header_bytes(self._base, self._ints[cell + 4])
+            record.epoch = epoch
+            record.seek_number = seek_number
+            out.append(record)
+        return out
+
+    def longs(self, column: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
+        """Offsets (column 0) or timestamps (column 1) of the rows [start, stop), 8 bytes each, not copied."""
+        self._check(start, stop)
+        base: cython.Py_ssize_t = 0 if column == 0 else self._capacity
+        return memoryview(self._long_columns)[(base + start) * 8 : (base + stop) * 8]
+
+    def timestamp_types(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> bytearray:
+        """The timestamp type of the rows [start, stop), as 4-byte ints."""
+        out: bytearray = bytearray((stop - start) * 4)
+        types: cython.int[::1] = memoryview(out).cast("i")
+        row: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        self._check(start, stop)
+        n = self._batch_of(start)
+        for row in range(start, stop):
+            while n + 1 < self._batches and self._table[(n + 1) * _WIDTH + _FIRST_ROW] <= row:
+                n += 1
+            types[row - start] = self._table[n * _WIDTH + _LOG_APPEND]
+        return out
+
+    @cython.cfunc
+    def _copy_field(
+        self, field: cython.Py_ssize_t, start: cython.Py_ssize_t, offsets: cython.int[::1], data: object
+    ) -> object:
+        """Copies one field of as many rows as `offsets` tells apart into `data`, which is large enough."""
+        octets: Octets = self._octets
+        ints: Ints = self._ints
+        rows: cython.Py_ssize_t = offsets.shape[0] - 1
+        cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2
+        at: cython.Py_ssize_t = 0
+        length: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        out: cython.p_char
+        out = PyBytes_AS_STRING(data) if cython.compiled else memoryview(data)
+        with cython.nogil:
+            for n in range(rows):
+                offsets[n] = at
+                length = ints[cell + 1]
+                if length > 0:
+                    if cython.compiled:
+                        memcpy(out + at, octets + ints[cell], length)
+                    else:
+                        out[at : at + length] = octets[ints[cell] : ints[cell] + length]
+                    at += length
+                cell += _ROW_INTS
+            offsets[rows] = at
+        return None
+
+    @cython.cfunc
+    def _validity(self, field: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> object:
+        """A bit for each row, set where the field is not null."""
+        out: bytearray = bytearray((stop - start + 7) // 8)
+        bits: cython.uchar[::1] = out
+        ints: Ints = self._ints
+        cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2 + 1
+        row: cython.Py_ssize_t
+        with cython.nogil:
+            for row in range(stop - start):
+                if ints[cell] >= 0:
+                    bits[row // 8] |= 1 << (row % 8)
+                cell += _ROW_INTS
+        return out
+
+    def binary(self, field: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple:
+        """Keys (field 0) or values (field 1) of the rows [start, stop) as Arrow lays them out: 4-byte
+        offsets, the bytes, and a bitmap of what is not null (None where nothing is null).
+        """
+        ints: Ints = self._ints
+        cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2 + 1
+        total: cython.longlong = 0
+        nulls: cython.Py_ssize_t = 0
+        row: cython.Py_ssize_t
+        self._check(start, stop)
+        with cython.nogil:
+            for row in range(stop - start):  # noqa: B007 - a Cython variable
+                if ints[cell] >= 0:
+                    total += ints[cell]
+                else:
+                    nulls += 1
+                cell += _ROW_INTS
+        validity: object = None if nulls == 0 else self._validity(field, start, stop)
+        if total > _LARGEST_COLUMN:
+            raise OverflowError("over 2 GiB of keys or values do not fit into one Arrow column; split the chunk")
+        offsets: bytearray = bytearray((stop - start + 1) * 4)
+        data = PyBytes_FromStringAndSize(cython.NULL, total) if cython.compiled else bytearray(total)
+        self._copy_field(field, start, memoryview(offsets).cast("i"), data)
+        return offsets, data, validity
+
+    def headers(self, row: cython.Py_ssize_t) -> tuple:
+        """The headers of one row, () where it has none."""
+        self._check(row, row + 1)
+        at: cython.Py_ssize_t = self._ints[row * _ROW_INTS + 4]
+        return () if at < 0 else read_headers(self._base, at)
+
+    def header_columns(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple:
+        """The headers of the rows [start, stop) as Arrow lays them out: see `record_index.pyi`."""
+        self._check(start, stop)
+        return header_columns(self._base, self._int_columns, start, stop)
+
+    def have_headers(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> bool:
+        """Whether any of the rows [start, stop) has headers."""
+        row: cython.Py_ssize_t
+        self._check(start, stop)
+        for row in range(start, stop):  # noqa: SIM110 - any() would make a Python generator here
+            if self._ints[row * _ROW_INTS + 4] >= 0:
+                return True
+        return False
+
+
+def index_batches(base: object, table: bytearray, fetch_offset: int) -> RecordColumns:
+    """Indexes the batches of `table` over `base`: see `decoder.pyi`."""
+    return RecordColumns(base, table, fetch_offset)

@@ -1,0 +1,290 @@
+"""The Fetch request and response, versions 4 to 18: the hot path, so written out by hand.
+
+Laws
+1. Record bytes are neither copied nor looked at: `FetchedPartition.undecoded` points into the response's body.
+2. What the broker leaves out of its answer gets UNKNOWN_SERVER_ERROR, but in an incremental fetch of a
+   session, where nothing is said of what has nothing new, and in the empty answer of a broker that throttles.
+   What was not asked for is ignored.
+3. Any body gives an answer or a ProtocolError. Record batches that cannot be read are no error of the
+   message: to decode them tells, and the other partitions flow.
+4. A partition that is listed twice is a ProtocolError. Of the lists of aborted transactions nothing is made before the
+   batches are decoded.
+
+What the versions brought: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack and preferred replica,
+12 compact types and tags, 13 topic ids in place of names, 15 no replica id, 16 to 18 tagged fields only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from instride._wire.api import NO_TOPIC_ID, Fetch, FetchedPartition, FetchPartition, FetchResponse, Partition
+from instride._wire.reader import Reader
+from instride._wire.record_set import RecordSet
+from instride.errors import ProtocolError
+
+__all__ = ["FETCH_VERSIONS", "decode_fetch", "encode_fetch"]
+
+FETCH_VERSIONS: Final = (4, 18)
+
+_LOG_START_FROM: Final = 5
+_SESSION_FROM: Final = 7
+_LEADER_EPOCH_FROM: Final = 9
+_RACK_FROM: Final = 11
+_COMPACT_FROM: Final = 12
+_TOPIC_ID_FROM: Final = 13
+_NO_REPLICA_ID_FROM: Final = 15
+
+_UNKNOWN_SERVER_ERROR: Final = -1
+_CONSUMER: Final = -1  # where followers write their replica id
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_SIZES: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_SESSION: Final = Struct(">ii")
+
+_NO_TAGS: Final = b"\x00"
+# Of aborted transactions: there are no such tags yet. Each is read in a loop.
+_MOST_WITH_TAGS: Final = 10_000
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+def encode_fetch(request: Fetch, version: int) -> bytes:
+    """The request's body. From version 13 on every topic needs its id, which `partitions` give."""
+    return _Writer(version).fetch(request)
+
+
+class _Writer:
+    """Writes one request in one version."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._compact = version >= _COMPACT_FROM
+        self._tags = _NO_TAGS if self._compact else b""
+
+    def fetch(self, request: Fetch) -> bytes:
+        version = self._version
+        out = bytearray()
+        if version < _NO_REPLICA_ID_FROM:
+            out += _INT32.pack(_CONSUMER)
+        max_wait = min(_INT32_MAX, max(0, round(request.max_wait * 1000)))
+        out += _SIZES.pack(max_wait, request.min_bytes, request.max_bytes, 1 if request.read_committed else 0)
+        if version >= _SESSION_FROM:
+            out += _SESSION.pack(request.session_id, request.session_epoch)
+        out += self._by_topic((each, self._partition(each)) for each in request.partitions)
+        if version >= _SESSION_FROM:
+            out += self._by_topic((each, _INT32.pack(each.partition)) for each in request.forgotten)
+        if version >= _RACK_FROM:
+            out += self._string(request.rack)
+        return bytes(out + self._tags)
+
+    def _by_topic(self, written: Iterable[tuple[FetchPartition, bytes]]) -> bytes:
+        topics: dict[tuple[str, UUID], list[bytes]] = {}
+        for each, data in written:
+            topics.setdefault((each.topic, each.topic_id), []).append(data)
+        out = bytearray(self._count(len(topics)))
+        for (topic, topic_id), partitions in topics.items():
+            out += self._topic(topic, topic_id)
+            out += self._count(len(partitions)) + b"".join(partitions) + self._tags
+        return bytes(out)
+
+    def _partition(self, each: FetchPartition) -> bytes:
+        out = bytearray(_INT32.pack(each.partition))
+        if self._version >= _LEADER_EPOCH_FROM:
+            out += _INT32.pack(each.leader_epoch)
+        out += _INT64.pack(each.offset)
+        if self._version >= _COMPACT_FROM:
+            out += _INT32.pack(-1)  # last fetched epoch: for followers
+        if self._version >= _LOG_START_FROM:
+            out += _INT64.pack(-1)  # log start offset: for followers
+        return bytes(out + _INT32.pack(each.max_bytes) + self._tags)
+
+    def _topic(self, topic: str, topic_id: UUID) -> bytes:
+        if self._version < _TOPIC_ID_FROM:
+            return self._string(topic)
+        if topic_id == NO_TOPIC_ID:
+            raise ValueError(f"Fetch version {self._version} names topics by id; that of {topic!r} is not given")
+        return topic_id.bytes
+
+    def _string(self, text: str) -> bytes:
+        data = text.encode()
+        return (_uvarint(len(data) + 1) if self._compact else _INT16.pack(len(data))) + data
+
+    def _count(self, count: int) -> bytes:
+        return _uvarint(count + 1) if self._compact else _INT32.pack(count)
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchResponse:
+    """The answer in a response's body. The body must not change afterwards: what is undecoded points into it.
+
+    request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets, and
+    the bound of decompression. Raises ProtocolError.
+    """
+    return _Reading(body, version, request).response()
+
+
+@dataclass(frozen=True, slots=True)
+class _Aborted:
+    """The list of a partition's aborted transactions, which is not read before there is room for it.
+
+    data: a copy, since it must not keep the response.
+    """
+
+    data: bytes
+    count: int
+    compact: bool
+
+    def read(self) -> tuple[tuple[int, int], ...]:
+        reader = Reader(self.data)
+        found = []
+        for _ in range(self.count):
+            found.append((reader.int64(), reader.int64()))
+            if self.compact:
+                reader.tagged_fields()
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A partition's answer without its records."""
+
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: _Aborted
+    preferred_read_replica: int
+
+
+class _Reading:
+    """Reads one response in one version."""
+
+    def __init__(self, body: memoryview, version: int, request: Fetch) -> None:
+        self._body = body
+        self._reader = Reader(body)
+        self._version = version
+        self._compact = version >= _COMPACT_FROM
+        self._request = request
+        self._asked: Mapping[Partition, FetchPartition] = request.known or {
+            (each.topic, each.partition): each for each in request.partitions
+        }
+        self._names = request.topics or {each.topic_id: each.topic for each in self._asked.values()}
+
+    def response(self) -> FetchResponse:
+        reader = self._reader
+        throttle_time = reader.int32() / 1000
+        error = session_id = 0
+        if self._version >= _SESSION_FROM:
+            error, session_id = reader.int16(), reader.int32()
+        partitions: dict[Partition, FetchedPartition] = {}
+        for _ in range(self._count(smallest=6)):
+            self._topic(partitions)
+        self._skip_tags()
+        throttled = throttle_time > 0 and not partitions  # KIP-219: nothing was read, so nothing is missing
+        if error == 0 and self._request.session_epoch <= 0 and not throttled:
+            for key in self._asked.keys() - partitions.keys():
+                partitions[key] = FetchedPartition(error=_UNKNOWN_SERVER_ERROR)
+        return FetchResponse(error=error, session_id=session_id, partitions=partitions, throttle_time=throttle_time)
+
+    def _topic(self, partitions: dict[Partition, FetchedPartition]) -> None:
+        topic = self._topic_name()
+        for _ in range(self._count(smallest=24)):
+            head, records = self._head(), self._records()
+            self._skip_tags()
+            asked = None if topic is None else self._asked.get((topic, head.partition))
+            if asked is None:
+                continue
+            if (asked.topic, asked.partition) in partitions:
+                raise ProtocolError(
+                    f"partition {asked.partition} of topic {asked.topic!r} is listed twice in a response"
+                )
+            partitions[asked.topic, asked.partition] = self._fetched(asked, head, records)
+        self._skip_tags()
+
+    def _topic_name(self) -> str | None:
+        """None for an id that was not asked for."""
+        if self._version >= _TOPIC_ID_FROM:
+            return self._names.get(self._reader.uuid())
+        return self._reader.compact_string() if self._compact else self._reader.string()
+
+    def _head(self) -> _Head:
+        reader = self._reader
+        return _Head(
+            partition=reader.int32(),
+            error=reader.int16(),
+            high_watermark=reader.int64(),
+            last_stable_offset=reader.int64(),
+            log_start_offset=reader.int64() if self._version >= _LOG_START_FROM else -1,
+            aborted=self._aborted(),
+            preferred_read_replica=reader.int32() if self._version >= _RACK_FROM else -1,
+        )
+
+    def _aborted(self) -> _Aborted:
+        reader, count = self._reader, self._count(smallest=17 if self._compact else 16)
+        start = reader.position
+        if not self._compact:
+            reader.take(16 * count)
+        elif count and not any(self._body[start + 16 : start + 17 * count : 17]):
+            reader.take(17 * count)  # none has tags, as usual: no loop over millions
+        elif count > _MOST_WITH_TAGS:
+            raise ProtocolError(f"a response has {count} aborted transactions with tags")
+        else:
+            for _ in range(count):
+                reader.take(16)
+                reader.tagged_fields()
+        return _Aborted(bytes(self._body[start : reader.position]), count, self._compact)
+
+    def _records(self) -> memoryview:
+        reader = self._reader
+        view = reader.compact_nullable_bytes_view() if self._compact else reader.nullable_bytes_view()
+        return memoryview(b"") if view is None else view
+
+    def _fetched(self, asked: FetchPartition, head: _Head, records: memoryview) -> FetchedPartition:
+        undecoded = None
+        if records and not head.error:
+            committed = self._request.read_committed
+            undecoded = RecordSet(
+                records,
+                topic=asked.topic,
+                partition=asked.partition,
+                fetch_offset=asked.offset,
+                read_committed=committed,
+                aborted=head.aborted.read,
+                aborted_count=head.aborted.count,
+                end=head.last_stable_offset if committed else head.high_watermark,
+                frame_bytes=memoryview(self._body.obj).nbytes,
+                max_decompressed_bytes=self._request.max_decompressed_bytes,
+            )
+        return FetchedPartition(
+            error=head.error,
+            high_watermark=head.high_watermark,
+            last_stable_offset=head.last_stable_offset,
+            log_start_offset=head.log_start_offset,
+            preferred_read_replica=head.preferred_read_replica,
+            next_offset=asked.offset,
+            undecoded=undecoded,
+        )
+
+    def _count(self, *, smallest: int) -> int:
+        reader = self._reader
+        count = reader.compact_array_count(smallest) if self._compact else reader.array_count(smallest)
+        return count or 0
+
+    def _skip_tags(self) -> None:
+        if self._compact:
+            self._reader.tagged_fields()

@@ -1,0 +1,159 @@
+"""A stream of bytes cut into Kafka's frames: an INT32 length, then so many bytes.
+
+Laws
+1. A length is judged before anything is allocated for it, and a long one by the request that it answers, whose number
+   the first bytes of the frame say. Once one is refused, no further frame comes out.
+2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
+   directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing.
+   Frames are views, and records decoded from them may keep them.
+3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from instride._wire.not_kafka import not_kafka
+from instride._wire.segments import Segments, segment_bytes
+from instride.errors import FrameTooLargeError, KafkaError
+
+__all__ = ["FIRST_FRAME_BYTES", "FrameBuffer"]
+
+_LENGTH: Final = struct.Struct(">i")
+_SCRATCH_BYTES: Final = 64 * 1024
+# By how much the buffer of a long frame grows at once: as much as has arrived, at most this.
+_LARGEST_STEP: Final = 1 << 20
+# The answer to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
+FIRST_FRAME_BYTES: Final = 1 << 20
+
+
+class FrameBuffer:
+    """Receives bytes, gives frames. Not thread-safe.
+
+    max_frame_bytes: the longest frame to accept. most_bytes: the longest one that begins with this number, or None
+        where a frame that begins so is for nobody. segments: what long frames are received into.
+    After `failure` is set the stream is useless; bytes are taken and ignored.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int,
+        most_bytes: Callable[[int], int | None] | None = None,
+        segments: Segments | None = None,
+    ) -> None:
+        self._segments = Segments() if segments is None else segments
+        self._max_frame_bytes = max_frame_bytes
+        self._most_bytes = most_bytes
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._scratch_used = 0
+        self._large: bytearray | None = None
+        self._large_used = 0
+        self._large_length = 0
+        self._seen_first = False
+        self.failure: KafkaError | None = None
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether no part of an unfinished frame has been received."""
+        return self._large is None and self._scratch_used == 0
+
+    @property
+    def missing(self) -> int:
+        """How many bytes of a long frame have not come yet; 0 where none has begun to come."""
+        return 0 if self._large is None else self._large_length - self._large_used
+
+    def get_buffer(self) -> memoryview:
+        """Where to receive next, never empty. Release it, and call `buffer_updated` before calling this again."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_used : self._large_length]
+        return memoryview(self._scratch)[self._scratch_used :]
+
+    def buffer_updated(self, size: int) -> list[memoryview]:
+        """Takes note of `size` bytes received into the buffer. Returns the frames that are now complete."""
+        if self.failure is not None:
+            return []
+        if self._large is None:
+            self._scratch_used += size
+            return self._cut()
+        self._large_used += size
+        if self._large_used < self._large_length:
+            self._grow(self._large)
+            return []
+        segment, self._large = self._large, None
+        frame = memoryview(segment)[: self._large_length]
+        self._segments.keep(segment)
+        return [frame]
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+        """The same for bytes that were received elsewhere, at the price of a copy."""
+        frames: list[memoryview] = []
+        rest = memoryview(data)
+        while rest and self.failure is None:
+            buffer = self.get_buffer()
+            size = min(len(buffer), len(rest))
+            buffer[:size] = rest[:size]
+            buffer.release()
+            rest = rest[size:]
+            frames += self.buffer_updated(size)
+        return frames
+
+    def _cut(self) -> list[memoryview]:
+        """All whole frames of the scratch buffer. What is left of it moves to the front, or to a large buffer."""
+        frames: list[memoryview] = []
+        start, end = 0, self._scratch_used
+        while end - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._scratch, start)
+            if not self._accept(length, start):
+                return frames
+            if length > end - start - _LENGTH.size:
+                break
+            start += _LENGTH.size
+            frames.append(memoryview(self._scratch[start : start + length]))
+            start += length
+        self._keep(start, end)
+        return frames
+
+    def _accept(self, length: int, start: int) -> bool:
+        if not self._seen_first:
+            if not 0 <= length <= min(FIRST_FRAME_BYTES, self._max_frame_bytes):
+                self.failure = not_kafka(bytes(self._scratch[start : self._scratch_used]))
+        elif not 0 <= length <= self._max_frame_bytes:
+            self.failure = FrameTooLargeError(
+                f"a frame of {length} bytes was announced; max_frame_bytes allows {self._max_frame_bytes}"
+            )
+        self._seen_first = True
+        return self.failure is None
+
+    def _keep(self, start: int, end: int) -> None:
+        """Keeps an unfinished frame's beginning (or nothing)."""
+        begun = end - start - _LENGTH.size
+        if begun >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._scratch, start)
+            if length > len(self._scratch) - _LENGTH.size:
+                self._begin_large(length, start + _LENGTH.size, end)
+                return
+        self._scratch[: end - start] = self._scratch[start:end]
+        self._scratch_used = end - start
+
+    def _begin_large(self, length: int, start: int, end: int) -> None:
+        (number,) = _LENGTH.unpack_from(self._scratch, start)
+        most = self._max_frame_bytes if self._most_bytes is None else self._most_bytes(number)
+        if most is None or length > most:
+            why = "for which no request waits" if most is None else f"{most} are the most for what was asked"
+            self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}")
+            return
+        self._large_used, self._large_length, self._scratch_used = end - start, length, 0
+        self._large = self._segments.take(length)
+        if self._large is not None:
+            self._large[: end - start] = memoryview(self._scratch)[start:end]
+            return
+        self._large = bytearray(self._scratch[start:end])
+        self._grow(self._large)
+
+    def _grow(self, large: bytearray) -> None:
+        if self._large_used == len(large):
+            step = min(_LARGEST_STEP, max(_SCRATCH_BYTES, self._large_used))
+            large.extend(bytes(min(step, segment_bytes(self._large_length) - self._large_used)))

@@ -1,0 +1,349 @@
+"""A record set (the batches that one fetch brought of one partition) to chunks of decoded records, piece by piece.
+
+Laws
+1. What is good before the first bad batch is returned; the bad batch becomes one `CorruptRecordError`, and
+   nothing after it is looked at. A batch is taken whole or not at all.
+2. A cut-off batch at the end is how brokers keep to size limits, and no error; unless it is the only one.
+3. Control batches, aborted transactions (for readers of committed data) and records below the fetch offset
+   are never returned, but `next_offset` goes past them.
+4. Nothing is decompressed or indexed that is larger than the room given, before it is there; but for one batch,
+   `alone`, of at most max_decompressed_bytes with its index.
+5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
+   piece that nobody consumes would keep all of a response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from instride._topic_partition import TopicPartition
+from instride._wire.batch_reader import Batch, BatchError
+from instride._wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
+from instride._wire.chunk import Piece
+from instride._wire.compression import CompressionError, Sections, TooLargeError
+from instride._wire.decoder import RecordColumns, index_batches
+from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
+from instride.errors import CorruptRecordError, TransportError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from instride._wire.decoder import ConsumerRecord
+
+__all__ = ["MAX_DECOMPRESSED_BYTES", "RecordSet", "RecordSetChunk", "decode_record_set"]
+
+MAX_DECOMPRESSED_BYTES: Final = 64 << 20
+"""What one batch may decompress to, unless told otherwise. Brokers take batches of 1 MiB by default."""
+
+# Of one aborted transaction: a tuple and two numbers.
+_ABORTED_BYTES: Final = 136
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSetChunk:
+    """The rows [start, stop) of an index: the real `RecordChunk`."""
+
+    topic_partition: TopicPartition
+    columns: RecordColumns
+    start: int
+    stop: int
+    next_offset: int
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
+
+    @property
+    def first_offset(self) -> int:
+        return self.columns.offset(self.start)
+
+    @property
+    def last_offset(self) -> int:
+        return self.columns.offset(self.stop - 1)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.columns.leader_epoch(self.stop - 1)
+
+    @property
+    def nbytes(self) -> int:
+        return self.columns.nbytes(self.start, self.stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def split(self, count: int) -> tuple[RecordSetChunk, RecordSetChunk]:
+        """The first `count` records (0 < count < len) and the rest; both share this chunk's memory."""
+        if not 0 < count < len(self):
+            raise ValueError(f"cannot split {count} of {len(self)} records off")
+        middle = self.start + count
+        next_offset = self.columns.offset(middle - 1) + 1
+        return self._part(self.start, middle, next_offset), self._part(middle, self.stop, self.next_offset)
+
+    def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
+        return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        from instride._wire.arrow import to_arrow  # noqa: PLC0415 - pyarrow is an extra, and slow to import
+
+        return to_arrow(self.columns, self.topic_partition, self.start, self.stop, columns)
+
+    def _part(self, start: int, stop: int, next_offset: int) -> RecordSetChunk:
+        return RecordSetChunk(
+            topic_partition=self.topic_partition,
+            columns=self.columns,
+            start=start,
+            stop=stop,
+            next_offset=next_offset,
+        )
+
+
+class RecordSet:
+    """Record batches of one partition as a response brought them. Not thread-safe.
+
+    data: not copied; it must not change. frame_bytes: how much memory it keeps, being a part of more.
+    aborted: (producer id, first offset) of the transactions to skip, looked at if `read_committed`; a function, since
+        they may be many and are not to be there before there is room. aborted_count: how many.
+    end: of the log, as far as it may be read; -1 where that is unknown.
+    max_decompressed_bytes: bound of one batch, decompressed and indexed.
+    """
+
+    def __init__(
+        self,
+        data: memoryview,
+        *,
+        topic: str,
+        partition: int,
+        fetch_offset: int,
+        read_committed: bool = False,
+        aborted: Callable[[], Sequence[tuple[int, int]]] = tuple,
+        aborted_count: int = 0,
+        end: int = -1,
+        frame_bytes: int = 0,
+        max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self._name = TopicPartition(topic, partition)
+        self._data = data
+        self._frame_bytes = max(frame_bytes, len(data))
+        self._fetch_offset = fetch_offset
+        self._read_committed = read_committed
+        self._aborted = aborted
+        self._aborted_bytes = aborted_count * _ABORTED_BYTES if read_committed else 0
+        self._end = end
+        self._most_bytes = max_decompressed_bytes
+        self._walk: BatchWalk | None = None
+        self._pending: Batch | None = None
+        # What the pending batch needs at least, as far as is known: it was tried with less.
+        self._least_room = 0
+        self.done = False
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps."""
+        return self._frame_bytes + (self._aborted_bytes if self._walk is not None else 0)
+
+    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
+        """The next records: batches up to about `target` bytes, within `room` bytes. None: there is too little room.
+
+        alone: the first batch may take max_decompressed_bytes whatever the room. Raises nothing for any bytes; that the
+        system has no memory left is an error of the piece, which may pass.
+        """
+        at = self._pending.position if self._pending is not None else None
+        try:
+            return self._decode(target, room, alone=alone)
+        except MemoryError:
+            self.done = True  # some of it may have been gone over already: it is to be fetched again
+            at = self._fetch_offset if at is None else at
+            why = f"no memory is left to decode what came of partition {self._name} from offset {at} on"
+            return Piece(next_offset=at, corrupt=TransportError(why))
+
+    def _decode(self, target: int, room: int, *, alone: bool) -> Piece | None:
+        most = max(room, self._most_bytes) if alone else room
+        if self._walk is None and self._aborted_bytes > most:
+            return self._failed_at(self._fetch_offset, "too many aborted transactions are listed") if alone else None
+        walk = self._begin()
+        if self._pending is None:
+            self._pending = walk.next()
+        if self._pending is None:
+            return self._end_piece(walk)
+        if self._least_room > most and not alone:
+            return None
+        try:
+            return (
+                self._plain(target, LARGEST_BASE if alone else most)
+                if self._pending.codec == 0
+                else self._compressed(target, room, most)
+            )
+        except (CompressionError, BatchError) as error:
+            return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
+
+    def detach(self) -> None:
+        """Copy out what is left, where much more than that is kept for it."""
+        if self.done or self._walk is None or self._pending is None:
+            at, batch = 0, None
+        else:
+            at, batch = self._pending.start - HEADER_BYTES, self._pending
+        left = len(self._data) - at
+        if self.done or self._frame_bytes - left <= left // 8:
+            return
+        try:
+            self._data = memoryview(bytes(self._data[at:]))
+        except MemoryError:
+            return  # there is no room for a copy: it stays where it is
+        self._frame_bytes = left
+        if self._walk is not None and batch is not None:
+            self._walk.move(self._data, batch)
+            self._pending = None
+
+    def _begin(self) -> BatchWalk:
+        if self._walk is None:
+            aborted = self._aborted() if self._read_committed else None
+            self._walk = BatchWalk(self._data, self._fetch_offset, aborted, self._end)
+            self._aborted = tuple
+        return self._walk
+
+    def _plain(self, target: int, most: int) -> Piece | None:
+        """Uncompressed batches are used where they are, if they are most of the response."""
+        first, walk = self._pending, self._walk
+        assert first is not None
+        assert walk is not None
+        batches: list[Batch] = []
+        batch: Batch | None = first
+        count, limit, begin, most_bytes = 0, most, first.start, self._most_bytes
+        while batch is not None and batch.codec == 0:
+            end, rows = batch.end, batch.count
+            if rows * MIN_RECORD_BYTES > end - batch.start or rows * INDEX_BYTES > most_bytes:
+                if batches:
+                    break  # it is told of when it comes first
+                check_count(batch, end - begin, most_bytes)
+            if end - begin + (count + rows) * INDEX_BYTES > limit:
+                break
+            batches.append(batch)
+            count, limit = count + rows, target
+            batch = walk.next()
+        self._pending = batch
+        if not batches:
+            self._least_room = first.end - first.start + first.count * INDEX_BYTES
+            return None
+        self._least_room = 0
+        start, end = first.start, batches[-1].end
+        kept = end - start
+        if 2 * kept >= self._frame_bytes:
+            base, start, kept = self._data, 0, self._frame_bytes
+        else:
+            base = memoryview(bytes(self._data[start:end]))
+        table = bytearray().join([each.row(each.start - start, each.end - start) for each in batches])
+        return self._piece(base, table, batches, kept + count * INDEX_BYTES)
+
+    def _compressed(self, target: int, room: int, most: int) -> Piece | None:
+        first = self._pending
+        assert first is not None
+        sections = Sections(min(most, self._most_bytes, target, 4 * (len(self._data) - first.start)))
+        table = bytearray()
+        batches: list[Batch] = []
+        count = 0
+        while (batch := self._pending) is not None:
+            index = (count + batch.count) * INDEX_BYTES
+            allowed = (room if batches else most) - index - sections.used
+            full = self._most_bytes - batch.count * INDEX_BYTES
+            limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
+            try:
+                check_count(batch, LARGEST_BASE, self._most_bytes)
+                start, end = sections.append(batch.codec, self._data[batch.start : batch.end], limit)
+                check_count(batch, end - start, self._most_bytes)
+            except TooLargeError:
+                if not batches and allowed >= full:
+                    raise
+                self._least_room = 0 if batches else min(2 * most, self._most_bytes)
+                break
+            except (CompressionError, BatchError):
+                if not batches:
+                    raise
+                break  # it is told of when it comes first
+            table += batch.row(start, end)
+            batches.append(batch)
+            count += batch.count
+            self._pending = self._next()
+            if sections.used + count * INDEX_BYTES >= target:
+                break
+        if not batches:
+            return None
+        base = memoryview(sections.finish())
+        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES)
+
+    def _next(self) -> Batch | None:
+        assert self._walk is not None
+        self._least_room = 0
+        return self._walk.next()
+
+    def _piece(self, base: memoryview, table: bytearray, batches: Sequence[Batch], nbytes: int) -> Piece:
+        columns = index_batches(base, table, self._fetch_offset)
+        if columns.failed_batch >= 0:
+            bad = batches[columns.failed_batch]
+            failure = f"{columns.failure} (in {bad.describe()})"
+            return self._failed_at(bad.position, failure, self._chunk(columns, bad.position), nbytes)
+        if self._pending is None:
+            assert self._walk is not None
+            chunk = self._chunk(columns, self._walk.next_offset)
+            return replace(self._end_piece(self._walk), chunk=chunk, nbytes=nbytes)
+        at = self._pending.position
+        return Piece(chunk=self._chunk(columns, at), next_offset=at, nbytes=nbytes)
+
+    def _chunk(self, columns: RecordColumns, next_offset: int) -> RecordSetChunk | None:
+        if columns.first == columns.rows:
+            return None
+        return RecordSetChunk(
+            topic_partition=self._name,
+            columns=columns,
+            start=columns.first,
+            stop=columns.rows,
+            next_offset=next_offset,
+        )
+
+    def _end_piece(self, walk: BatchWalk) -> Piece:
+        if walk.failure is not None:
+            return self._failed_at(walk.next_offset, walk.failure)
+        self.done = True
+        return Piece(next_offset=walk.next_offset)
+
+    def _failed_at(self, offset: int, failure: str, chunk: RecordSetChunk | None = None, nbytes: int = 0) -> Piece:
+        self.done = True
+        tp = self._name
+        text = f"partition {tp} cannot be read at offset {offset}: {failure}. Seek past it to go on."
+        error = CorruptRecordError(text, topic=tp.topic, partition=tp.partition, offset=offset)
+        return Piece(chunk=chunk, next_offset=offset, nbytes=nbytes, corrupt=error)
+
+
+def decode_record_set(
+    data: memoryview,
+    *,
+    topic: str,
+    partition: int,
+    fetch_offset: int,
+    read_committed: bool = False,
+    aborted: Sequence[tuple[int, int]] = (),
+    end: int = -1,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    room: int = LARGEST_BASE,
+) -> Iterator[Piece]:
+    """All pieces of a record set; parameters as of `RecordSet`. room: of a piece. Raises nothing for any bytes."""
+    records = RecordSet(
+        data,
+        topic=topic,
+        partition=partition,
+        fetch_offset=fetch_offset,
+        read_committed=read_committed,
+        aborted=lambda: aborted,
+        end=end,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    while not records.done:
+        piece = records.decode(room, room, alone=True)
+        assert piece is not None, "alone it always has room"
+        yield piece
