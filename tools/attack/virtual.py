@@ -16,6 +16,7 @@ import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Generator
+from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -26,12 +27,13 @@ from instride._core.events import EARLIEST, ApplicationEvent, BackgroundEvent
 from instride._core.lease import Lease
 from instride._core.network.actions import CloseConnection, ConnectionKey, Deliver, OpenConnection, Transmit
 from instride._core.network.machine import NetworkMachine
+from instride._wire.api import FetchResponse
 from instride._wire.connection import Connection
 from instride.config import ConsumerConfig
 from instride.errors import KafkaError
 from instride.records import TopicPartition
 
-__all__ = ["Damaged"]
+__all__ = ["Damaged", "Lying"]
 
 _LATENCY = 0.01
 _TURNS = 10_000
@@ -194,7 +196,7 @@ class Damaged:
         if self._connections.get(key) is not connection:
             return
         for each in connection.receive_data(data):
-            result = each.error if each.response is None else each.response
+            result = each.error if each.response is None else self._told(each.response)
             assert result is not None
             self._network.response_received(each.request_id, result, self.now)
         if connection.failure is not None or ends:
@@ -206,6 +208,118 @@ class Damaged:
         elif not connection.ready:
             self._serve(key, connection, connection.handshake())
 
+    def _told(self, response: Any) -> Any:
+        """What a broker says, as it was read."""
+        return response
+
     def _forget(self, key: ConnectionKey) -> None:
         self._connections.pop(key, None)
         self._open.discard(key)
+
+
+class Lying(Damaged):
+    """The same with a broker that lies: in this share of its responses a value is another that its type may have."""
+
+    def __init__(self, seed: int, *, share: float, until: float, member: bool) -> None:
+        super().__init__(("cut",), seed, share=0.0, until=until, member=member)
+        self._lies = share
+        self.lied: Counter[str] = Counter()
+
+    def _told(self, response: Any) -> Any:
+        share = (
+            self._lies if isinstance(response, FetchResponse) else min(0.8, 5 * self._lies)
+        )  # of those there are few
+        if self.now >= self._until or self._dice.random() >= share:
+            return response
+        lie = lied(self._dice, response)
+        self.lied[type(response).__name__] += lie != response
+        return lie
+
+
+_CODES = (
+    -1,
+    0,
+    *range(1, 20),
+    *range(22, 32),
+    35,
+    36,
+    47,
+    56,
+    70,
+    71,
+    74,
+    75,
+    76,
+    77,
+    79,
+    82,
+    83,
+    97,
+    100,
+    106,
+    113,
+    129,
+    999,
+    -32768,
+)
+_LONG = (-1, 0, 1, 199, 200, 201, 10**6, (1 << 31) - 1, 1 << 31, 1 << 53, (1 << 63) - 1, -2, -(1 << 63))
+_INT = (-1, 0, 1, 2, 3, 10**6, (1 << 31) - 1, -2, -(1 << 31))
+_TEXTS = (
+    "",
+    "t",
+    "other",
+    "me",
+    "range",
+    "cooperative-sticky",
+    "x" * 3000,
+    "evil\n\x1b[2J",
+    "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+)
+_LONGS = ("offset", "watermark", "timestamp", "start")
+
+
+def lied(dice: random.Random, value: Any, name: str = "") -> Any:
+    """One value of it is another one."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [
+            each.name for each in fields(value) if each.init and each.name not in ("undecoded", "chunk", "corrupt")
+        ]
+        chosen = dice.choice(names)
+        return replace(value, **{chosen: lied(dice, getattr(value, chosen), chosen)})
+    match value:
+        case bool():
+            return not value
+        case int():
+            numbers = _CODES if name.startswith("error") else _LONG if any(part in name for part in _LONGS) else _INT
+            return dice.choice((*numbers, value + 1, value - 1))
+        case float():
+            return dice.choice((0.0, 0.001, 5.0, 1e6, 2147483.647))
+        case str():
+            return dice.choice(_TEXTS)
+        case bytes():
+            return dice.choice((b"", dice.randbytes(20), value[: len(value) // 2], value + value))
+        case tuple():
+            return _tuple(dice, value, name)
+        case dict():
+            return _dict(dice, value, name)
+        case _:
+            return value
+
+
+def _tuple(dice: random.Random, value: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    if not value or dice.random() < 0.1:
+        return ()
+    at, how = dice.randrange(len(value)), dice.random()
+    if how < 0.15:
+        return (*value, value[at])
+    if how < 0.3:
+        return value[:at] + value[at + 1 :]
+    return (*value[:at], lied(dice, value[at], name), *value[at + 1 :])
+
+
+def _dict(dice: random.Random, value: dict[Any, Any], name: str) -> dict[Any, Any]:
+    """Nothing is left out: of what was asked for and is not there the codecs say that it failed."""
+    if not value:
+        return value
+    key = dice.choice(sorted(value))
+    return {**value, key: lied(dice, value[key], name)}

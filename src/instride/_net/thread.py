@@ -57,6 +57,8 @@ _logger = logging.getLogger("instride.network")
 _LONGEST_WAIT = 60.0
 # Memory of responses that is kept to be used again: this part of fetch_buffer_bytes.
 _SEGMENTS = 4
+# Places that were tried and not reached are counted, up to so many: a broker may make up others for ever.
+_MOST_PLACES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +290,8 @@ class NetworkThread:
             return self._openings.get(opening.key) == opening.number
 
         turn = self._attempts.get(opening.where, 0)
+        if len(self._attempts) >= _MOST_PLACES:
+            self._attempts.clear()
         self._attempts[opening.where] = turn + 1  # until it is ready
         canonical = self._config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only"
         if canonical and action.key.role is Role.BOOTSTRAP:
@@ -369,6 +373,7 @@ class NetworkThread:
     def _close(self, key: ConnectionKey, *, abort: bool = False) -> None:
         self._openings.pop(key, None)
         self._announced.discard(key)
+        self._where.pop(key, None)
         self._unregister(key)
         transport = self._transports.pop(key, None)
         if transport is not None:

@@ -160,6 +160,23 @@ def test_a_broker_that_wants_us_to_begin_anew_is_believed(known: bool) -> None:
     assert told(script) == []
 
 
+def test_what_is_read_to_its_end_waits_while_the_cluster_is_discovered_anew() -> None:
+    """A fetch session without news says nothing of its partitions: no response moves them off a broker that is gone."""
+    script = NetworkScript(bootstrap_servers="s0:1", metadata_max_age=5.0)
+    assigned(script, 0)
+    end = api.FetchedPartition(high_watermark=0, last_stable_offset=0, next_offset=0)
+    script.response(api.Fetch, api.FetchResponse(session_id=7, partitions={tp(0): end}))
+    script.hold_metadata = True
+    script.pass_time(6.0)
+    script.response(api.Metadata, api.MetadataResponse(error=REBOOTSTRAP_REQUIRED))
+    script.response(api.Fetch, api.FetchResponse(session_id=7))
+    assert "Fetch" not in script.waits(), "no broker is known"
+    script.hold_metadata = False
+    script.pass_time(3.0)
+    assert "Fetch" in script.waits()
+    assert told(script) == []
+
+
 # --- no topic -------------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,7 @@ from uuid import UUID
 
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.assigned_partitions import AssignedPartition
-from instride._core.network.connections import Address, Backoff, OnDone
+from instride._core.network.connections import Address, Backoff, OnDone, forget
 from instride._core.network.context import Context
 from instride._wire import api
 from instride.config import parse_bootstrap_servers
@@ -290,6 +290,8 @@ class Cluster:
         self.knows_everything = everything and self._everything
         for topic in result.topics:
             self.topics[topic.name] = self._newest(topic, self.topics.get(topic.name), now)
+        if not everything:  # a broker may name what nobody asked for, and others each time
+            self.topics = {name: topic for name, topic in self.topics.items() if name in self._interest}
         self._leaders = dict(self._find_leaders())
         self._partitions = {
             name: frozenset(each.partition for each in topic.partitions) for name, topic in self.topics.items()
@@ -346,6 +348,7 @@ class Cluster:
         self._context.log(logging.INFO, "a broker asks for the cluster to be discovered anew")
         self.brokers = {}
         self._leaders = {}
+        self.version += bool(self.version)  # what goes by the brokers that were known is looked at anew
         self._suspects.clear()
         self._backoff.failed(now)
         self.refresh()
@@ -512,6 +515,7 @@ class LeaderRequests:
         self._context = context
         self._cluster = cluster
         self._in_flight: set[int] = set()
+        self._version = 0
         self._backoff: dict[int, Backoff] = {}
         self._not_before: dict[int, float] = {}
 
@@ -524,6 +528,10 @@ class LeaderRequests:
         """Calls `ask` for each leader that may be asked now, with its partitions. Returns when to be polled again."""
         if not self._cluster.version:
             return float("inf")  # L2: the metadata's response is an event of its own
+        if self._version != self._cluster.version:
+            self._version = self._cluster.version
+            for node_id in forget(self._backoff, self._cluster.brokers, now):
+                self._not_before.pop(node_id, None)
         partitions = {assigned.partition: assigned for assigned in waiting}
         led, leaderless = by_leader(self._cluster, partitions)
         wake = float("inf")

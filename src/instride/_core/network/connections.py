@@ -23,7 +23,7 @@ B2. Where many of a kind fail one by one (partitions of one broker), `together` 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -61,7 +61,7 @@ from instride.errors import (
     UnsupportedVersionError,
 )
 
-__all__ = ["Address", "Backoff", "Connections", "NotSentError", "OnDone", "Wanted"]
+__all__ = ["Address", "Backoff", "Connections", "NotSentError", "OnDone", "Wanted", "forget"]
 
 
 _JITTER = 0.2
@@ -94,6 +94,18 @@ class Backoff:
 
     def ready(self, now: float) -> bool:
         return now >= self.ready_at
+
+    def is_over(self, now: float) -> bool:
+        """Whether its last failure is so long ago that it may be forgotten (B1)."""
+        return now >= self.ready_at + 2 * self._high
+
+
+def forget(backoffs: dict[int, Backoff], brokers: Container[int], now: float) -> list[int]:
+    """Drop, and return, the nodes that are no brokers any more: a broker may make up others for ever."""
+    gone = [node_id for node_id, each in backoffs.items() if node_id not in brokers and each.is_over(now)]
+    for node_id in gone:
+        del backoffs[node_id]
+    return gone
 
 
 Address = tuple[str, int]
@@ -151,6 +163,10 @@ class _Link:
     failure: Exception | None = None  # why it was closed last; none since it was open
     waiting: list[_Pending] = field(default_factory=list)
     in_flight: dict[int, _Pending] = field(default_factory=dict)
+
+    def idle(self, now: float) -> bool:
+        """Whether nothing is lost where it is made anew."""
+        return self.state is _State.CLOSED and not self.waiting and self.backoff.is_over(now)
 
 
 class Connections:
@@ -240,6 +256,8 @@ class Connections:
             moved = brokers.get(key.node_id) != link.address
             if moved and key.role in (Role.DATA, Role.TAIL) and link.state is not _State.CLOSED:
                 self.close(key, TransportError(f"{_name(link)} is not the address of a broker any more"), now)
+            if key.role is not Role.BOOTSTRAP and key.node_id not in brokers and link.idle(now):
+                del self._links[key]
 
     def polled(self) -> None:
         """The application polls: it has heard, or will at once hear, what it was told."""

@@ -74,7 +74,7 @@ from instride._core.network.assigned_partitions import (
     keep,
 )
 from instride._core.network.cluster import Cluster
-from instride._core.network.connections import Backoff
+from instride._core.network.connections import Backoff, forget
 from instride._core.network.context import Context
 from instride._core.network.positions import Fences, Positions, note_fetch, unchanged
 from instride._core.ownership import Ownership
@@ -373,6 +373,11 @@ class _Lane:
         """Whether a fetch of it, as it is now, is under way."""
         return self.in_flight is not None and self.in_flight.get(assigned.partition) == assigned.fence
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is or was asked for."""
+        return self.in_flight is None and not self.suspects and not len(self.session)
+
     def leave(self, partition: TopicPartition) -> None:
         if self.in_flight is not None:
             self.left[partition] = None
@@ -478,6 +483,18 @@ class Fetcher:
         for assigned in looks:
             if assigned.fetchable or any(assigned in each for each in self._known):
                 self._place(assigned, now)
+        if known[0] != self._metadata_version:
+            self._forget_brokers(now)
+
+    def _forget_brokers(self, now: float) -> None:
+        """Those that are none any more, once nothing is counted of them."""
+        brokers = self._cluster.brokers
+        for key in [key for key, lane in self._lanes.items() if key[0] not in brokers and lane.idle]:
+            del self._lanes[key]
+            self._unreadable.discard(key)
+        for node_id in forget(self._node_backoff, {*brokers, *(key[0] for key in self._lanes)}, now):
+            self._throttled.pop(node_id, None)
+            self._led.pop(node_id, None)
 
     def _place(self, assigned: AssignedPartition, now: float) -> None:
         self._count_leader(assigned)
