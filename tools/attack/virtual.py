@@ -275,15 +275,15 @@ _TEXTS = (
     "evil\n\x1b[2J",
     "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
 )
+# What a codec made of the bytes: no broker says it.
+_OWN = ("undecoded", "chunk", "corrupt", "next_offset")
 _LONGS = ("offset", "watermark", "timestamp", "start")
 
 
 def lied(dice: random.Random, value: Any, name: str = "") -> Any:
     """One value of it is another one."""
     if is_dataclass(value) and not isinstance(value, type):
-        names = [
-            each.name for each in fields(value) if each.init and each.name not in ("undecoded", "chunk", "corrupt")
-        ]
+        names = [each.name for each in fields(value) if each.init and each.name not in _OWN]
         chosen = dice.choice(names)
         return replace(value, **{chosen: lied(dice, getattr(value, chosen), chosen)})
     match value:
