@@ -64,6 +64,7 @@ check: $(COMPILED)
 simulate: $(COMPILED)
 	@$(BIN)/python -m instride.testing.simulate --histories 10000 --jobs $(JOBS) $(SIMULATE_ARGS)
 	@$(BIN)/python -m instride.testing.simulate --harsh leaves,errors --histories 200 --jobs $(JOBS)
+	@$(BIN)/python -m instride.testing.simulate --groups executors,latest --histories 200 --jobs $(JOBS)
 	@$(BIN)/python -m instride.testing.simulate --unruly verbs,listeners,ends,interrupts --harsh leaves,commits,errors \
 		--seed 2000 --histories 100 --jobs $(JOBS)
 

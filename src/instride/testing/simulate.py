@@ -20,6 +20,7 @@ from instride.testing.simulation.cluster import run
 from instride.testing.simulation.corpus import decode, encode
 from instride.testing.simulation.coverage import never_taken
 from instride.testing.simulation.plan import Plan
+from instride.testing.simulation.planning_groups import GROUPS
 from instride.testing.simulation.planning_harsh import HARSH
 from instride.testing.simulation.planning_unruly import MEANS
 from instride.testing.simulation.shrinking import shrink
@@ -59,13 +60,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="MEANS",
         help=f"brokers that refuse for a while, or have a lot ({','.join(HARSH)})",
     )
+    parser.add_argument(
+        "--groups",
+        nargs="?",
+        const=",".join(GROUPS),
+        default="",
+        metavar="MEANS",
+        help=f"groups of another kind ({','.join(GROUPS)})",
+    )
     chosen = parser.parse_args(arguments)
-    unruly, harsh = (frozenset(each.split(",")) - {""} for each in (chosen.unruly, chosen.harsh))
+    given = (chosen.unruly, chosen.harsh, chosen.groups)
+    unruly, harsh, groups = (frozenset(each.split(",")) - {""} for each in given)
     if unruly - set(MEANS):
         parser.error(f"--unruly takes some of {', '.join(MEANS)}")
     if harsh - set(HARSH):
         parser.error(f"--harsh takes some of {', '.join(HARSH)}")
-    means = unruly | harsh
+    if groups - set(GROUPS):
+        parser.error(f"--groups takes some of {', '.join(GROUPS)}")
+    means = unruly | harsh | groups
     if chosen.histories < 1 or chosen.jobs < 1:
         parser.error("--histories and --jobs are numbers from 1 on")
     if chosen.write is not None:
@@ -165,8 +177,9 @@ def _fail(seed: int, means: frozenset[str]) -> None:
     short = shrink(plan)
     _say(_transcript(short))
     _say(f"\n{encode(short)}\n")
-    unruly, harsh = (",".join(each for each in all_of if each in means) for all_of in (MEANS, HARSH))
-    again = (f" --unruly {unruly}" if unruly else "") + (f" --harsh {harsh}" if harsh else "")
+    every = {"--unruly": MEANS, "--harsh": HARSH, "--groups": GROUPS}
+    given = {option: ",".join(each for each in all_of if each in means) for option, all_of in every.items()}
+    again = "".join(f" {option} {some}" for option, some in given.items() if some)
     _say(f"again: python -m instride.testing.simulate --seed {seed} --histories 1{again}")
 
 

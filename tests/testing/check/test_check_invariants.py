@@ -54,6 +54,14 @@ def refused_at_once() -> list[Say | float]:
     return [*READS, *ASKED, ("A", "group refused"), *again]
 
 
+def at_the_end(*said: Say) -> list[Say | float]:
+    """A begins at the end of the log, where nothing is committed, and has committed something of another partition."""
+    begins: list[Say] = [*OWNS[:-1], ("A", "positioned", P, 1, 10), ("A", "sends commit", 1, ((Q, 0, 5),))]
+    return [*begins, *said, *ASKED, ("A", "revoked", ((P, 1),))]
+
+
+HAS_BEGUN: list[Say] = [*OWNS, poll("A", 0, 9), ("A", "begins", P, 0, 1)]
+DELAYS: Say = ("A", "delay", (P,), True)
 ALIVE: Say = ("A", "alive", 1e6 - 1)
 CLIENTS: dict[str, Any] = {"view": "clients", "gap": None, "delay": None, "rebalance": None}
 Broken = tuple[str, str, list[Say | float], dict[str, Any]]
@@ -158,6 +166,9 @@ BROKEN: list[Broken] = [
         {},
     ),
     ("S7", "no commit after the revoke", [*READS, *ASKED, ("A", "revoked", ((P, 1),)), commits("A", 5)[0]], {}),
+    ("S7", "a start moves with its partition", at_the_end(), {"reset": "latest"}),
+    ("S7", "a held partition begins nothing more", [*HAS_BEGUN, *ASKED, DELAYS, ("A", "begins", P, 1, 1)], {}),
+    ("S7", "the lowest offset begins first", [*HAS_BEGUN, ("A", "begins", P, 3, 1), ("A", "begins", P, 2, 1)], {}),
     ("S8", "no commit after lost", [*READS, ("A", "lost", ((P, 1),)), commits("A", 5)[0]], {"kind": "slow"}),
     (
         "S8",
@@ -199,6 +210,12 @@ BROKEN: list[Broken] = [
             ],
         ],
         CLIENTS,
+    ),
+    (
+        "L2",
+        "queued work delays nothing",
+        [*HAS_BEGUN, done("A", 0, 0), *commits("A", 1), *ASKED, *[DELAYS] * 3],
+        {},
     ),
     ("L2", "only work holds a revoke up", [*READS, *ASKED, *beats(41)], CLIENTS),
     ("L2", "a delay ends", [*READS, *ASKED, ("A", "delay", (P,), True), 7.0, OVER], {}),
@@ -531,6 +548,27 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             END,
         ],
         {},
+    ),
+    "a failed record is tried again though its partition is held": (
+        [*HAS_BEGUN, ("A", "begins", P, 1, 1), ("A", "failed", P, 0, 1), *ASKED, DELAYS, ("A", "begins", P, 0, 1)],
+        {"kind": "faults"},
+    ),
+    "a delay until it is known that what is finished is committed": (
+        [*HAS_BEGUN, done("A", 0, 0), *commits("A", 1)[:2], *ASKED, *[DELAYS] * 9],
+        {},
+    ),
+    "a start that is committed": (at_the_end(*commits("A", 10, number=2)), {"reset": "latest"}),
+    "a start that a later owner's reset passes over": (
+        [
+            *at_the_end()[:-1],
+            ("A", "lost", ((P, 1),)),
+            (BROKER, "produced", P, 20),
+            ("B", "assigned", 2, ((P, 7),)),
+            ("B", "looked up", P, None, 0),
+            ("B", "positioned", P, 7, 20),
+            END,
+        ],
+        {"reset": "latest", "kind": "faults"},
     ),
     "numbers of the user's own, without a leader epoch": (
         [*READS, ("A", "own offsets", ((P, 5),)), *commits("A", 5, leader_epoch=-1), OVER],

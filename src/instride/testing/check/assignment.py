@@ -34,6 +34,9 @@ class Assignment:
     waiting_since: since when there are records that it could return.
     failed_at: when a commit of it failed last, with nothing returned since.
     not_begun: from where on what it returned was let go of before any work on it.
+    begun: on which of its records work was begun, where its user tells. idle_delays: how often in a row it was delayed
+        without any work. acknowledged: what the coordinator said last that it took.
+    began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
     answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
@@ -67,6 +70,10 @@ class Assignment:
     reset: str = ""
     released: bool = False
     not_begun: int | None = None
+    begun: set[int] = field(default_factory=set)
+    idle_delays: int = 0
+    acknowledged: int = 0
+    began_at_reset: bool = False
     paused: bool = False
     earlier: tuple[int, int] | None = None
     lines: list[int] = field(default_factory=list)
@@ -77,7 +84,7 @@ class Assignment:
 
     def begin(self, offset: int) -> None:
         """It reads from here; what was done before is of another place."""
-        self.start = self.next = self.committed = offset
+        self.start = self.next = self.committed = self.acknowledged = offset
         self.done = 0
 
     def finish(self, offset: int, holes: Set[int]) -> None:

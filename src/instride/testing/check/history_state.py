@@ -48,6 +48,7 @@ class HistoryState:
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
     group's. interrupted: who ever was.
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
+    commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
     in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
@@ -78,6 +79,8 @@ class HistoryState:
     polled_at: dict[str, float] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     steady: set[str] = field(default_factory=set)
+    commits_at_all: set[str] = field(default_factory=set)
+    tells_begins: set[str] = field(default_factory=set)
     taken_for_done: set[str] = field(default_factory=set)
     commits_unseen: bool = False
     alive: dict[str, float] = field(default_factory=dict)
@@ -126,6 +129,12 @@ class HistoryState:
     def has_sought(self, who: str) -> bool:
         """Whether its user ever read on from elsewhere."""
         return any(each.reset == "seek" for each in self.of_member[who])
+
+    def has_work(self, each: Assignment) -> bool:
+        """Whether a hand-over has to wait for it: something is at work, or not known to be committed."""
+        if each.start is None or each.excused or each.begun - each.finished:
+            return True
+        return each.start + each.done > each.acknowledged
 
     def alive_until(self, who: str) -> float:
         return self.alive.get(who, _FOREVER)

@@ -17,7 +17,8 @@ __all__ = ["Again", "Change", "Commit", "Delivery", "EndOf", "Passed", "Place", 
 
 
 class Change(NamedTuple):
-    """Something happens to an assignment: "assigned", "requested", "reassigned", "revoked", "lost", "standing".
+    """Something happens to an assignment: "assigned", "requested", "delayed", "reassigned", "revoked", "lost",
+    "standing".
 
     older: for "assigned", what was the newest assignment of the partition.
     """
@@ -28,7 +29,7 @@ class Change(NamedTuple):
 
 
 class Place(NamedTuple):
-    """ "positioned": an assignment is to be read from this offset."""
+    """ "positioned": an assignment is to be read from this offset. "begins": work on this record is begun."""
 
     event: Event
     each: Assignment

@@ -174,6 +174,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "still paused": _kind(partitions=_PARTITIONS),
     "poll": _kind(records=_DELIVERIES, to_be_revoked=_PARTITIONS, lost=_PARTITIONS),
     "delay": _kind(partitions=_PARTITIONS, accepted=_flag),
+    "begins": _kind(partition=_partition, offset=_offset, epoch=_whole),
     "done": _kind(partition=_partition, offset=_offset, epoch=_whole),
     "range done": _kind(partition=_partition, first=_offset, last=_offset, epoch=_whole),
     "failed": _kind(partition=_partition, offset=_offset, epoch=_whole),

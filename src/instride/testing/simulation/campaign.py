@@ -18,6 +18,7 @@ from instride.testing.simulation.cluster import run
 from instride.testing.simulation.coverage import Rows, counted_transitions
 from instride.testing.simulation.plan import Plan
 from instride.testing.simulation.planning import plan_for
+from instride.testing.simulation.planning_groups import GROUPS, with_groups
 from instride.testing.simulation.planning_harsh import HARSH, with_harsh_brokers
 from instride.testing.simulation.planning_unruly import MEANS, with_unruly_users
 from instride.testing.simulation.verb_pairs import counted_verbs
@@ -39,9 +40,10 @@ class Batch:
 
 
 def planned(seed: int, means: frozenset[str] = frozenset()) -> Plan:
-    """means: of unruly users and of harsh brokers, where there are any; else the usual plan."""
+    """means: of unruly users, of harsh brokers and of other groups, where there are any; else the usual plan."""
     plan = plan_for(seed)
-    unruly, harsh = means & set(MEANS), means & set(HARSH)
+    unruly, harsh, groups = means & set(MEANS), means & set(HARSH), means & set(GROUPS)
+    plan = with_groups(seed, plan, groups) if groups else plan
     plan = with_unruly_users(seed, plan, unruly) if unruly else plan
     return with_harsh_brokers(seed, plan, harsh) if harsh else plan
 
@@ -55,7 +57,7 @@ def simulate_batch(seeds: range, means: frozenset[str] = frozenset()) -> Batch:
             if check(history):
                 wrong.append(seed)
     spent = time.process_time() - began
-    rows = {**counts.rows(), **({"verbs": pairs.rows()} if means else {})}
+    rows = {**counts.rows(), **({"verbs": pairs.rows()} if means - set(GROUPS) else {})}
     return Batch(histories=len(seeds), virtual=virtual, processor=spent, rows=rows, wrong=tuple(wrong))
 
 

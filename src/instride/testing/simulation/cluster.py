@@ -8,7 +8,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -115,7 +115,7 @@ class SimulatedCluster:
             source=f"simulation of seed {plan.seed}",
             kind=plan.kind,
             view="broker",
-            reset="earliest",
+            reset=plan.reset,
             gap=_LONGEST_GAP,
             rebalance=None if self._delays_hold_up() else _LONGEST_REBALANCE,
             delay=plan.max_poll_interval + _LATE,
@@ -142,12 +142,21 @@ class SimulatedCluster:
         return all(member.process.crashed for member in self.members.values())
 
     def _all_committed(self) -> bool:
-        return all(self._is_at_end(tp, self.brokers.group.committed.next_offset(tp)) for tp in self.brokers.logs)
+        return all(self._is_at_end(tp, self._next_offset(tp)) for tp in self.brokers.logs)
+
+    def _next_offset(self, partition: TopicPartition) -> int:
+        """What is committed; else where it is read since a reset to the latest: there may be nothing to commit."""
+        committed = self.brokers.group.committed
+        if self.plan.reset == "earliest" or committed.has(partition):
+            return committed.next_offset(partition)
+        return max((held.get(partition) or 0 for held in self._held()), default=0)
 
     def _all_read(self) -> bool:
         """A user who sought back a moment ago has not, and commits less than was committed if he is stopped now."""
-        running = (member.consumer.held() for member in self.members.values() if member.process.running)
-        return all(at is not None and self._is_at_end(tp, at) for held in running for tp, at in held.items())
+        return all(at is not None and self._is_at_end(tp, at) for held in self._held() for tp, at in held.items())
+
+    def _held(self) -> Iterator[dict[TopicPartition, int | None]]:
+        return (member.consumer.held() for member in self.members.values() if member.process.running)
 
     def _is_at_end(self, partition: TopicPartition, offset: int) -> bool:
         log = self.brokers.logs[partition]
@@ -169,7 +178,7 @@ class SimulatedCluster:
             topics=self._all_topics,
         )
         self.members[plan.name] = member
-        steady = plan.loop in ("flagship", "changes") and plan.most_in_flight > 1000
+        steady = plan.loop in ("flagship", "changes", "executor") and plan.most_in_flight > 1000
         loop = LOOPS[plan.loop] if self._loop is None else self._loop
         process.start(loop(member), steady=steady and self._loop is None)
 
@@ -185,7 +194,8 @@ class SimulatedCluster:
             client_id=member.name,
             group_instance_id=member.instance,
             assignors=member.assignors,
-            auto_offset_reset="earliest",
+            auto_offset_reset=plan.reset,
+            commit_start_offsets=plan.start_offsets or None,
             isolation_level="read_committed" if plan.transactions else "read_uncommitted",
             max_poll_records=member.limit,
             fetch_fairness=plan.fairness,

@@ -27,6 +27,9 @@ class CommittedOffsets:
     def response(self, request: api.OffsetFetch) -> api.OffsetFetchResponse:
         return api.OffsetFetchResponse(offsets={tp: self._told(TopicPartition(*tp)) for tp in request.partitions})
 
+    def has(self, tp: TopicPartition) -> bool:
+        return tp in self._offsets
+
     def next_offset(self, tp: TopicPartition) -> int:
         """Where who comes next begins; 0 where nothing is committed."""
         found = self._offsets.get(tp)

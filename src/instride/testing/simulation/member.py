@@ -25,6 +25,7 @@ from instride.errors import (
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener
 from instride.records import ConsumerRecord, TopicPartition
+from instride.testing.simulation.executing import rounds
 from instride.testing.simulation.plan import LoopKind, MemberPlan
 from instride.testing.simulation.process import Process, Sleep, UserLoop
 from instride.testing.simulation.unruly import unruly
@@ -72,6 +73,12 @@ class Member:
         held, self.hold = self.hold, 0.0
         return Sleep(held + self.process.scheduler.jitter(0.002))
 
+    def follow(self, listener: RebalanceListener | None = None) -> None:
+        """Subscribe to what is wanted now."""
+        if self.subscribed != self.topics:
+            self.subscribed = self.topics
+            self.consumer.subscribe(self.topics, listener=listener)
+
     def handle(self, record: ConsumerRecord) -> Verb:
         """`yield from member.handle(record)`: the time that it takes, and then it is done."""
         yield Sleep(self.duration())
@@ -97,7 +104,7 @@ class Member:
 def _flagship(member: Member) -> UserLoop:
     consumer, ledger = member.consumer, OffsetLedger()
     while not member.stopping:
-        _follow(member)
+        member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -125,7 +132,7 @@ def _changes(member: Member) -> UserLoop:
     consumer, ledger = member.consumer, OffsetLedger()
     asked: frozenset[TopicPartition] = frozenset()
     while not member.stopping:
-        _follow(member)
+        member.follow()
         try:
             changes = yield from consumer.poll_changes(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -152,7 +159,7 @@ def _wait(member: Member) -> UserLoop:
     """KIP-983's other choice (rule 7): not to poll until the work on what is to be revoked is committed."""
     consumer, ledger = member.consumer, OffsetLedger()
     while not member.stopping:
-        _follow(member)
+        member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -175,11 +182,17 @@ def _wait(member: Member) -> UserLoop:
     yield from _stop(member, ledger)
 
 
+def _executor(member: Member) -> UserLoop:
+    """What is queued and was not begun holds no partition (rule 16). It never leaves the group to come back."""
+    ledger = yield from rounds(member)
+    yield from _stop(member, ledger)
+
+
 def _synchronous(member: Member) -> UserLoop:
     """One record after the other, and a blocking commit of what the poll returned."""
     consumer = member.consumer
     while not member.stopping:
-        _follow(member)
+        member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -194,7 +207,7 @@ def _auto_commit(member: Member) -> UserLoop:
     """One record after the other; enable_auto_commit does the rest."""
     consumer = member.consumer
     while not member.stopping:
-        _follow(member)
+        member.follow()
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -224,7 +237,7 @@ def _immediate(member: Member) -> UserLoop:
     consumer = member.consumer
     listener = _Listener(member)
     while not member.stopping:
-        _follow(member, listener)
+        member.follow(listener)
         try:
             records = yield from consumer.poll(timeout=member.plan.poll_timeout)
         except _POLL_ERRORS:
@@ -233,13 +246,6 @@ def _immediate(member: Member) -> UserLoop:
         yield from _commit_round(member, records)
         yield from _resubscribe(member)
     yield from _close(member)
-
-
-def _follow(member: Member, listener: RebalanceListener | None = None) -> None:
-    """Subscribe to what is wanted now."""
-    if member.subscribed != member.topics:
-        member.subscribed = member.topics
-        member.consumer.subscribe(member.topics, listener=listener)
 
 
 def _resubscribe(member: Member, ledger: OffsetLedger | None = None) -> Verb:
@@ -349,5 +355,6 @@ LOOPS: dict[LoopKind, Loop] = {
     "synchronous": _until_fenced(_synchronous),
     "auto-commit": _until_fenced(_auto_commit),
     "immediate": _until_fenced(_immediate),
+    "executor": _until_fenced(_executor),
     "unruly": _until_fenced(unruly),
 }

@@ -17,7 +17,7 @@ from instride.records import TopicPartition
 
 __all__ = ["Fault", "FaultKind", "HistoryKind", "LoopKind", "MemberPlan", "Plan"]
 
-LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate", "unruly"]
+LoopKind = Literal["flagship", "changes", "wait", "synchronous", "auto-commit", "immediate", "executor", "unruly"]
 FaultKind = Literal[
     "cut",
     "cut within a frame",
@@ -110,7 +110,8 @@ class Plan:
     latency: (least, most) of one way. handler: (shortest, longest, longest of a slow one, chance of that).
     failing: chance that a handler fails. batches: records come in batches of several sizes, some larger than a
     consumer's buffer, which are decoded when there is room. framed: what connections carry are bytes, in frames that
-    may be cut anywhere.
+    may be cut anywhere. reset: what members do where nothing is committed. start_offsets: whether they commit where
+    they began at a reset though they have committed nothing else.
     The time-outs are those of `ConsumerConfig`.
     """
 
@@ -142,6 +143,8 @@ class Plan:
     batches: bool = False
     prefetch: Literal["bytes", "total", "partition"] = "bytes"
     fairness: Literal["greedy", "proportional"] = "greedy"
+    reset: Literal["earliest", "latest"] = "earliest"
+    start_offsets: bool = False
 
     def partition(self, number: int) -> TopicPartition:
         """Partitions are numbered over all topics."""

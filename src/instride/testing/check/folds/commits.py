@@ -16,6 +16,7 @@ _REFUSED_FOR_GOOD = (29, 30)
 
 def _sends(state: HistoryState, event: Event) -> None:
     number, offsets = event.detail
+    state.commits_at_all.add(event.who)
     for partition, offset, leader_epoch in offsets:
         each = state.last.get((event.who, partition))
         state.ask("commit sent", Commit(event, each, partition, offset, leader_epoch))
@@ -38,6 +39,8 @@ def _answered(state: HistoryState, event: Event) -> None:
         if code in _REFUSED_FOR_GOOD and refused is not None:
             refused.excused = True
         each = state.live[event.who].get(partition)
+        if not code and each is not None:
+            each.acknowledged = max(offset, each.acknowledged)
         if code and each is not None:
             each.failed_at = event.time
         elif not code and state.judged_by.view == "clients":

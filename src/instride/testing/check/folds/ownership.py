@@ -40,6 +40,7 @@ def _requested(state: HistoryState, event: Event) -> None:
     for each in state.each(event.who, event.detail[0]):
         state.ask("requested", Change(event, each))
         each.asked, each.asked_at = True, event.time
+        each.began_at_reset = each.start is not None and not each.reset and each.answers[-1:] == [None]
         each.waiting_since, each.passed, each.overdue = None, 0, 0
         each.lines.append(state.line)
 

@@ -8,7 +8,7 @@ from instride.testing.check.assignment import Assignment, Delivered
 from instride.testing.check.events import Event
 from instride.testing.check.folds.turns import count_turns
 from instride.testing.check.history_state import Folds, HistoryState
-from instride.testing.check.steps import Again, Delivery, Place
+from instride.testing.check.steps import Again, Change, Delivery, Place
 
 __all__ = ["FOLDS"]
 
@@ -94,6 +94,8 @@ def _resumes(state: HistoryState, event: Event) -> None:
 
 
 def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
+    if state.judged_by.reset == "latest" and each.answers[-1:] == [None]:
+        state.skip_to(each.partition, offset)
     if each.start is None:
         each.begin(offset)
         state.begins_late(each.partition, offset)
@@ -178,7 +180,17 @@ def _delay(state: HistoryState, event: Event) -> None:
     for partition in event.detail[0]:
         each = state.live[event.who].get(partition)
         if each is not None:
+            state.ask("delayed", Change(event, each))
             each.undelayed, each.delayed = False, True
+            each.idle_delays = 0 if state.has_work(each) else each.idle_delays + 1
+
+
+def _begins(state: HistoryState, event: Event) -> None:
+    partition, offset, epoch = event.detail
+    each = state.find(event.who, partition, epoch)
+    state.ask("begins", Place(event, each, offset))
+    state.tells_begins.add(event.who)
+    each.begun.add(offset)
 
 
 def _done(state: HistoryState, event: Event) -> None:
@@ -220,6 +232,7 @@ FOLDS: Folds = {
     "still paused": _still_paused,
     "poll": _poll,
     "delay": _delay,
+    "begins": _begins,
     "done": _done,
     "range done": _range_done,
     "failed": _failed,

@@ -62,10 +62,13 @@ def _coordinator_is_seen(_event: Event, state: HistoryState) -> bool:
 def s5_result(event: Event, state: HistoryState) -> str | None:
     """What a commit's result says is committed, the coordinator took from this member, and nothing of the partition
     since that the member knows of; what it names instead of an offset that was overtaken or lay behind, the group has
-    (rule 15)."""
+    (rule 15). Where it asked the coordinator, what that said last is true."""
     committed, instead = event.detail
     for partition, offset in (*committed, *instead):
         taken = state.taken[event.who, partition]
+        asked = state.last.get((event.who, partition))
+        if asked is not None and asked.answers[-1:] == [offset]:
+            continue
         if offset not in taken and ((partition, offset) in committed or offset != state.committed.get(partition)):
             last = taken[-1] if taken else "nothing"
             return f"{event.who} was told that {partition} is committed at {offset}; the group took {last} from it"

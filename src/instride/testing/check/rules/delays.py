@@ -8,6 +8,8 @@ from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Change, Delivery, Passed
 
+_ON_THE_WAY: Final = 2
+"""Polls that may return before the user has heard of a commit's answer."""
 _TURNS: Final = 40
 """Of the member (`turns`): far more than any fetch, commit or hand-over needs, on however slow a machine."""
 
@@ -125,3 +127,17 @@ def l2_work(step: Passed | Change, state: HistoryState) -> str | None:
     is written. A revoke that the application did not delay again is complete within forty turns, commits that are
     under way aside."""
     return f"nobody delays {step.each}, and {_TURNS} turns did not end it" if _turns(step) == _TURNS else None
+
+
+def _tells_what_it_begins(step: Change, state: HistoryState) -> bool:
+    return step.event.who in state.tells_begins
+
+
+@rule("L2", "queued work delays nothing", "delayed", when=_tells_what_it_begins)
+def l2_queued(step: Change, state: HistoryState) -> str | None:
+    """A user whose workers have queues delays a revoke for what was begun, or is finished and not committed: records
+    that only wait hold no partition (rule 16). The answer of a commit may be a poll on its way."""
+    each = step.each
+    if state.has_work(each) or each.idle_delays < _ON_THE_WAY:
+        return None
+    return f"{each} is delayed, and no work on it was begun that is not finished and committed"

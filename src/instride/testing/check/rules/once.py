@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from instride.testing.check.assignment import Assignment
 from instride.testing.check.history_state import HistoryState
 from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Again, EndOf
@@ -37,7 +38,14 @@ def s2_confined(again: Again, state: HistoryState) -> str | None:
 
 @rule("S2", "at least once", "end of")
 def s2(end: EndOf, state: HistoryState) -> str | None:
-    """Whatever crashed or was lost: at the end every record that was returned is finished at least once."""
-    if end.prefix < end.end and end.prefix in state.delivered.get(end.partition, ()):
+    """Whatever crashed or was lost: at the end every record that was returned is finished at least once; but what the
+    last member of the group had only queued when it left."""
+    last = state.delivered.get(end.partition, {}).get(end.prefix)
+    if end.prefix < end.end and last is not None and not _was_left_to_the_next(last, end, state):
         return f"{end.partition}: offset {end.prefix} was returned, and nobody finished it"
     return None
+
+
+def _was_left_to_the_next(last: Assignment, end: EndOf, state: HistoryState) -> bool:
+    not_begun = last.not_begun is not None and end.prefix >= last.not_begun
+    return not_begun and bool(last.ended) and state.newest.get(end.partition) is last

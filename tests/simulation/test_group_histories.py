@@ -1,0 +1,41 @@
+"""Groups of another kind: users with a queue for each partition, and a beginning at the end of the logs. `--groups`
+plays more of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from instride.testing.simulation import check, plan_for, run
+from instride.testing.simulation.corpus import decode, encode
+from instride.testing.simulation.planning_groups import with_groups
+
+
+@pytest.mark.rule("16")
+@pytest.mark.parametrize("seed", range(40))
+def test_work_that_was_not_begun_delays_no_hand_over(seed: int) -> None:
+    found = check(run(with_groups(seed, plan_for(seed), frozenset({"executors"}))))
+    assert not found, f"--groups executors --seed {seed}: {found[0]}"
+
+
+@pytest.mark.rule("18")
+@pytest.mark.parametrize("seed", range(40))
+def test_a_start_at_the_latest_moves_with_its_partition(seed: int) -> None:
+    found = check(run(with_groups(seed, plan_for(seed), frozenset({"latest"}))))
+    assert not found, f"--groups latest --seed {seed}: {found[0]}"
+
+
+def test_what_is_planned_befalls_the_group() -> None:
+    """The histories above would be good if nothing were queued, delayed or reset."""
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        history = run(with_groups(seed, plan_for(seed)))
+        seen.update(event.what for event in history)
+        seen["reset"] += sum(event.what == "looked up" and event.detail[1] is None for event in history)
+    assert all(seen[each] > 10 for each in ("begins", "not begun", "delay", "revoked", "reset")), seen
+
+
+def test_a_plan_of_another_group_is_a_value_that_can_be_kept() -> None:
+    plan = with_groups(7, plan_for(7))
+    assert decode(encode(plan)) == plan == with_groups(7, plan_for(7))
