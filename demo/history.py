@@ -180,10 +180,11 @@ class History:
         first = next((n for n, each in enumerate(reversed(self.done)) if each.end < at - RATE_SECONDS), len(self.done))
         return self.done[len(self.done) - first :]
 
-    def was_moving(self, partition: int, start: float, end: float) -> bool:
-        """At any time from start to end."""
-        moves = (each for each in self.handovers if each.partition == partition)
-        return any(each.requested < end and start < each.settled for each in moves)
+    def moves(self, partition: int) -> list[Handover]:
+        return [each for each in self.handovers if each.partition == partition]
+
+    def was_moving(self, partition: int, at: float) -> bool:
+        return any(each.requested <= at <= each.settled for each in self.moves(partition))
 
     # -- taking events in
 
@@ -218,7 +219,8 @@ class History:
             case Note.READY:
                 self.ready.add(event.who)
                 return f"{event.who} is ready"
-            case "closed":
+            case "closed" if event.who in self.ready:
+                self.ready.discard(event.who)
                 return f"{event.who} has left"
         return ""
 
@@ -301,7 +303,7 @@ class History:
             done = [each.end for each in self.done if each.partition == partition]
             own = [each for each in (*self.done, *self.failed) if each.partition == partition]
             for start, end in pairwise(done):
-                if not self.was_moving(partition, start, end):
+                if not any(each.requested < end and start < each.settled for each in self.moves(partition)):
                     worked = sum(max(0.0, min(end, each.end) - max(start, each.start)) for each in own)
                     yield Gap(partition, start, end, worked)
 

@@ -121,7 +121,7 @@ def _by_app(axes: Axes, run: History, top: float) -> None:
 
 def _by_motion(axes: Axes, run: History, top: float) -> None:
     """Records a second of the partitions that stay and of those that move; the ground shows who waits for whom."""
-    moving = rate(run, lambda each: run.was_moving(each.partition, each.end, each.end))
+    moving = rate(run, lambda each: run.was_moving(each.partition, each.end))
     staying = rate(run, lambda _: True) - moving
     for each in run.handovers:
         if each.after is not None and each.released is not None:
@@ -170,7 +170,7 @@ def _lanes(axes: Axes, result: Result) -> None:
     verdict = "every flight exactly once" if result.verdict.exactly_once else "NOT every flight exactly once"
     gap = result.gap
     longest = "" if gap is None else f"  ·  longest gap of a partition that was not moving: {gap.length:.1f} s"
-    axes.set_title(f"{result.name}: {verdict}{longest}", loc="left", fontsize=11.5, color=INK, pad=26)
+    axes.set_title(f"{result.name}: {verdict}{longest}", loc="left", fontsize=10.5, color=INK, pad=26)
     _clean(axes)
 
 

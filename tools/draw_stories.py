@@ -11,13 +11,13 @@ Laws
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import draw_tables
 from draw_tables import between, state_diagram
 from instride._core.ownership import TRANSITIONS, Ownership, OwnershipInput, RebalanceProtocol
 
@@ -108,17 +108,7 @@ STORIES: Final = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only say whether the page is what the code says")
-    check = parser.parse_args(arguments).check
-    before = PAGE.read_text(encoding="utf-8")
-    after = drawn(before)
-    if not check:
-        PAGE.write_text(after, encoding="utf-8")
-    elif after != before:
-        sys.stderr.write(f"{PAGE.name} is not what the code says: run make docs\n")
-        return 1
-    return 0
+    return draw_tables.main(arguments, PAGE, drawn)
 
 
 def drawn(page: str, stories: Sequence[Story] = STORIES) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,18 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "tables.md"
 Table = Mapping[Any, Enum]  # (state, input) -> state
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, page: Path | None = None, draw: Callable[[str], str] | None = None) -> int:
+    """draw: makes the page anew from its text; by default `drawn`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="only say whether the page is what the code says")
     check = parser.parse_args(arguments).check
-    before = PAGE.read_text(encoding="utf-8")
-    after = drawn(before)
+    page = PAGE if page is None else page
+    before = page.read_text(encoding="utf-8")
+    after = (draw or drawn)(before)
     if not check:
-        PAGE.write_text(after, encoding="utf-8")
+        page.write_text(after, encoding="utf-8")
     elif after != before:
-        sys.stderr.write(f"{PAGE.name} is not what the code says: run python tools/draw_tables.py\n")
+        sys.stderr.write(f"{page.name} is not what the code says: run make docs (tools/draw_tables.py)\n")
         return 1
     return 0
 

@@ -94,7 +94,7 @@ class Member(Verbs):
         wait_for_rebalance: bool = True,
         allow_rewind: bool = False,
     ) -> CommitResult:
-        """Commit and wait for the answer. None: what the last poll returned, of every partition held, as in Java.
+        """Commit and wait for the response. None: what the last poll returned, of every partition held, as in Java.
 
         Returns what the group has now because of it, and of the rest why not: what a snapshot says of an assignment or
         a seek that is over (StaleCommitError), and what lies behind a later offset that the group has

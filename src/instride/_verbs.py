@@ -126,7 +126,7 @@ class Verbs:
         """Ask for the revoke of these to be delayed to the poll following the next poll (KIP-983).
 
         True on success; False when some were lost, or their revoke is completing or complete (the others are
-        delayed). Delaying nothing is True. Raises ValueError for a partition that the group never asked for, and
+        delayed). Delaying nothing is True. Raises ValueError for a partition whose revocation was never requested, and
         ConfigError with enable_auto_commit. reason: what they wait for, for telemetry: a text, or a function of the
         partition that returns a record, a range or a text, such as `OffsetLedger.oldest`.
         """

@@ -5,7 +5,7 @@ Laws
 2. Each entry carries its partition's assignment epoch and seek number. Who sends it drops the entries whose
    epoch or seek is over, so that no commit speaks of an earlier one.
 3. Each entry is settled, partition by partition; what failed is the maker's to offer again.
-4. A commit's answer is true: it names what the group has because of it, and why it has the rest not.
+4. A commit's result is true: it names what the group has because of it, and why it has the rest not.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class CommitSnapshot(Mapping[TopicPartition, OffsetAndMetadata]):
     def settle(self, partition: TopicPartition, entry: CommitEntry, *, committed: bool, stale: bool = False) -> None:
         """Tell the maker what became of one entry. The consumer calls it once for each; thread-safe.
 
-        committed: the group has its offset or a later one. False when the answer was an error, none came, or the
+        committed: the group has its offset or a later one. False when the response was an error, none came, or the
             entry was not sent.
         stale: it was not sent, and never will be, because its epoch or seek is over.
         """

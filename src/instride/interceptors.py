@@ -28,7 +28,7 @@ class ConsumerInterceptor:
         """Called with what a poll is about to return, where that is not empty. Deserialized, where that is done."""
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Called with what a broker has committed, once for each commit: in the call that takes its answer, often the
+        """Called with what a broker has committed, once for each commit: in the call that takes its response, often the
         next poll. Not with what failed.
         """
 

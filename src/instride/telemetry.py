@@ -1,4 +1,4 @@
-"""What a consumer tells of its rebalances: who holds which partition, since when, and what a hand-over waited for.
+"""What a consumer tells of its rebalances: who owns which partition, since when, and what a hand-over waited for.
 
 Pass `telemetry=` a callable to `Consumer`, `RangeConsumer` or `Pipeline`; it is called with each of these events.
 
@@ -43,9 +43,10 @@ __all__ = [
 class OwnershipChange(StrEnum):
     """What became of this consumer's ownership of partitions.
 
-    ASSIGNED: ours from now on. REVOKE_REQUESTED: the group asks for them; polls return nothing more of them.
-    DELAYED: `delay_revoke` keeps them, told once for each request. COMPLETING: let go, the last commits are awaited.
-    REVOKED: handed over. LOST: gone without a hand-over. REASSIGNED: to be revoked, then assigned to us again.
+    ASSIGNED: this consumer owns them from now on. REVOKE_REQUESTED: the group requested their revocation; polls return
+    nothing more of them. DELAYED: `delay_revoke` keeps them, told once for each request. COMPLETING: the application
+    released them, and their last commits are awaited. REVOKED: handed over. LOST: no longer owned, without a hand-over.
+    REASSIGNED: their revocation was requested, then the group assigned them to this consumer again.
     """
 
     ASSIGNED = "assigned"
@@ -97,11 +98,11 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """How this consumer holds a partition at this moment; see `Consumer.holdings`.
+    """The state of an owned partition at this moment; see `Consumer.holdings`.
 
     state: the latest change. since: when the application took it. epoch: the assignment epoch, which rises with
     every assignment. generation: of the group when it was assigned; -1 by `assign`.
-    requested_at: when the group asked for it, or None. deadline: when it would be lost, or None.
+    requested_at: when the group requested its revocation, or None. deadline: when it would be lost, or None.
     blocker: why it is delayed. uncommitted: records (of a `RangeConsumer`: offsets) that polls returned and of which no
     commit is known; at most so many are repeated if this member ends now.
     """
@@ -128,12 +129,12 @@ class OwnershipChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOver:
-    """A partition that was asked for, or lost, is ours no more: how long each step took.
+    """This consumer no longer owns a partition, which was revoked or lost: how long each step took.
 
     how: REVOKED or LOST. since: when the application took it. Then, each None where it did not happen:
-    requested_at: the group asked (its answer to Sync came). noticed_at: a poll took the request, or close began.
-    delayed_at: `delay_revoke` kept it first; polls_delayed: through so many polls. completing_at: it was let go.
-    at: it was released, or known to be lost, by the network side.
+    requested_at: the group requested the revocation (the response to Sync came). noticed_at: a poll took the request,
+    or close began. delayed_at: `delay_revoke` kept it first; polls_delayed: through so many polls. completing_at: the
+    application released it. at: the network side released it, or knew that it is lost.
     blocker: what the latest delay waited for. abandoned: records (of a `RangeConsumer`: offsets) that polls had
     returned and of which no commit is known: the next owner repeats at most so many.
     """
@@ -160,8 +161,8 @@ class HandedOver:
     def phases(self) -> dict[str, float]:
         """Seconds of each step that was reached, which sum up to `seconds`.
 
-        "waiting for a poll": until a poll took the request. "kept": until the poll that let go of it, which is the time
-        of its delays. "completing": until its last commit was answered, and the listener had run.
+        "waiting for a poll": until a poll took the request. "kept": until the poll that released it, which is the time
+        of its delays. "completing": until the response to its last commit came, and the listener had run.
         """
         if self.requested_at is None:
             return {}
@@ -176,7 +177,7 @@ class FetchBegan:
     """The first fetch of a partition in this assignment was sent: somebody reads it again.
 
     `HandedOver.at` of the previous owner is the other half of the time in which it had no owner. assigned_at: when the
-    group assigned it to us (its response to Sync came).
+    group assigned it to this consumer (the response to Sync came).
     """
 
     at: float
@@ -198,9 +199,9 @@ class RebalanceStarted:
 class RebalanceEnded:
     """A rebalance is over for this member. generation: the new one, or -1 where it failed before.
 
-    joining, syncing, taking: seconds until Join was answered, until Sync was, and until a poll took the assignment;
-    None for a step that was not ended. joins: how many joins it took. assigned, revocation_requested, reassigned: what
-    it brought the application. delayed: what is delayed at its end.
+    joining, syncing, taking: seconds until the response to Join, until that to Sync, and until a poll took the
+    assignment; None for a step that did not end. joins: how many joins it took. assigned, revocation_requested,
+    reassigned: what it brought the application. delayed: what is delayed at its end.
     """
 
     at: float
@@ -257,7 +258,7 @@ class PartitionStalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFlows:
-    """A stalled partition made progress again, or was paused or given up. seconds: how long it stood still."""
+    """A stalled partition made progress again, or was paused or released. seconds: how long it stood still."""
 
     at: float
     partition: TopicPartition

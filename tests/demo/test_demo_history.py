@@ -104,14 +104,14 @@ def test_a_hand_over_with_nothing_under_way_has_no_cause() -> None:
 
 def test_a_partition_moves_until_work_on_it_is_finished_with_the_next_owner() -> None:
     run = History(MOVED)
-    assert [run.was_moving(1, at, at) for at in (1.9, 5, 11.9, 12.1)] == [False, True, True, False]
-    assert not run.was_moving(0, 0, 20)
+    assert [run.was_moving(1, at) for at in (1.9, 5, 11.9, 12.1)] == [False, True, True, False]
+    assert not any(run.was_moving(0, at) for at in (0, 5, 20))
 
 
 def test_a_partition_that_was_released_without_a_request_moves_too() -> None:
     run = History([change(0, "A", "assigned", 1), change(2, "A", "revoked", 1), change(3, "B", "assigned", 1)])
     (handover,) = run.handovers
-    assert (handover.delay, handover.after, run.was_moving(1, 2.5, 2.5)) == (0, "B", True)
+    assert (handover.delay, handover.after, run.was_moving(1, 2.5)) == (0, "B", True)
 
 
 def test_reassigned_ends_the_hand_over_where_it_began() -> None:

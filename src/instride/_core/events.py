@@ -168,9 +168,9 @@ class Commit:
         answer is `RebalanceInProgressError` at once.
     by_hand: a user named these offsets: what would take the group back is an error of the whole commit.
     allow_rewind: they may lie behind what the group has.
-    dropped: what the application side did not hand over, and why: for the answer.
+    dropped: what the application side did not hand over, and why: for the response.
     starts: where partitions began: sent only where nothing else of the assignment was or is to be committed.
-    The answer's result is a `CommitResult`.
+    The response's result is a `CommitResult`.
     """
 
     call: int
@@ -323,7 +323,7 @@ class SubscriptionMatched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevocationRequested:
-    """The group asks for these back. deadline: by the machine's clock; after it they are lost."""
+    """The group requests the revocation of these. deadline: by the machine's clock; after it they are lost."""
 
     partitions: Epochs
     deadline: float

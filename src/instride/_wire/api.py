@@ -3,7 +3,7 @@
 Laws
 1. A field has one meaning in every version. What a version cannot say takes the default given here.
 2. Error codes are plain numbers as the broker sent them; 0 is none. Unknown ones pass through.
-3. Each request class names its answer class in ``RESPONSES``; the codec of a pair is `_wire.codecs`.
+3. Each request class names its response class in ``RESPONSES``; the codec of a pair is `_wire.codecs`.
 """
 
 from __future__ import annotations
@@ -373,7 +373,7 @@ class Fetch:
     known: all that the session has, of which `partitions` is the part that is new or has moved; may be empty for a
     fetch that names everything. topics: the names of what is known, by id. forgotten: what the session is to lose.
     named: name topics by name even where ids are known.
-    max_decompressed_bytes: bound of a record batch in the answer; the broker is not told.
+    max_decompressed_bytes: bound of a record batch in the response; the broker is not told.
     """
 
     partitions: tuple[FetchPartition, ...]

@@ -4,7 +4,7 @@ Laws
 1. The handshake comes first, then authentication where there is any. Until both are done (`ready`) nothing else may be
    sent: to send is the caller's fault. While it authenticates anew the connection is not ready either; requests that
    were sent before are answered all the same.
-2. Every request is answered once or not at all, and an answer names its request, whatever the order.
+2. Every request is answered once or not at all, and a response names its request, whatever the order.
 3. What the peer sends never makes a call raise. A fault in the stream sets `failure`, once and for good: close
    the connection then. Answers that were complete before the fault are still given.
 4. A response that cannot be decoded gives its request the error, and is a fault too.
@@ -36,7 +36,7 @@ _MAX_CLIENT_ID_BYTES: Final = 32767
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """The outcome of one request: its answer, or the error that decoding it gave.
+    """The outcome of one request: its response, or the error that decoding it gave.
 
     nbytes: of the response's frame.
     """
@@ -166,7 +166,7 @@ class Connection:
         self._exchange = Exchange(mechanism)
 
     def send(self, request_id: int, request: api.Request) -> bytes:
-        """The frame of a request. `request_id` is the caller's own and comes back with the answer.
+        """The frame of a request. `request_id` is the caller's own and comes back with the response.
 
         Raises UnsupportedVersionError where the broker has no version for it, ConfigError where a value does
         not fit: the connection stays good. Raises RuntimeError before `ready` and after a failure.

@@ -120,7 +120,7 @@ def write_assignment(assignment: Assignment) -> bytes:
 
 
 def read_assignment(data: bytes | memoryview) -> Assignment:
-    """The assignment in SyncGroup's answer; no bytes at all are no partitions. Raises ProtocolError (law 4)."""
+    """The assignment in SyncGroup's response; no bytes at all are no partitions. Raises ProtocolError (law 4)."""
     reader = Reader(data)
     if not reader.remaining:
         return Assignment()

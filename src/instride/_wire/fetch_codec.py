@@ -2,10 +2,10 @@
 
 Laws
 1. Record bytes are neither copied nor looked at: `FetchedPartition.undecoded` points into the response's body.
-2. What the broker leaves out of its answer gets UNKNOWN_SERVER_ERROR, but in an incremental fetch of a
+2. What the broker leaves out of its response gets UNKNOWN_SERVER_ERROR, but in an incremental fetch of a
    session, where nothing is said of what has nothing new, and in the empty answer of a broker that throttles.
    What was not asked for is ignored.
-3. Any body gives an answer or a ProtocolError. Record batches that cannot be read are no error of the
+3. Any body gives a response or a ProtocolError. Record batches that cannot be read are no error of the
    message: to decode them tells, and the other partitions flow.
 4. A partition that is listed twice is a ProtocolError. Of the lists of aborted transactions nothing is made before the
    batches are decoded.
@@ -129,7 +129,7 @@ def _uvarint(value: int) -> bytes:
 
 
 def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchResponse:
-    """The answer in a response's body. The body must not change afterwards: what is undecoded points into it.
+    """The response in a body. The body must not change afterwards: what is undecoded points into it.
 
     request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets, and
     the bound of decompression. Raises ProtocolError.
@@ -160,7 +160,7 @@ class _Aborted:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """A partition's answer without its records."""
+    """A partition's response without its records."""
 
     partition: int
     error: int

@@ -34,7 +34,7 @@ class Handshake:
         self._to_ask: int | None = _FIRST
 
     def next_version(self) -> int | None:
-        """The version in which to ask now, or None: an answer is awaited, or was given."""
+        """The version in which to ask now, or None: a response is awaited, or was given."""
         version, self._to_ask = self._to_ask, None
         if version is not None:
             self._asked = version
@@ -43,7 +43,7 @@ class Handshake:
     def response_received(self, body: memoryview) -> KafkaError | None:
         """Takes the response's body. Returns the error that the broker refused us with, if it did.
 
-        Raises ProtocolError where the bytes do not hold an answer.
+        Raises ProtocolError where the bytes do not hold a response.
         """
         assert self._asked is not None, "nothing was asked"
         error = Reader(body).int16()

@@ -70,7 +70,7 @@ class NetworkThreadDiedError(KafkaError):
 
 
 class KafkaTimeoutError(KafkaError, TimeoutError):
-    """The call's time ended before the answer came."""
+    """The call's time ended before the response came."""
 
     retriable = True
 

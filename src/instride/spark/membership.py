@@ -1,10 +1,10 @@
-"""The group's side of a pipeline: what is ours, what is asked for, and for how long we keep it (KIP-983).
+"""The group's side of a pipeline: what it owns, what is to be revoked, and for how long it keeps that (KIP-983).
 
 Laws
 1. A newly assigned partition begins where the sink has reached; the group's committed offset counts only where the
    sink holds nothing of it (see `starting`).
-2. A partition that is asked for gets no new job from that moment. It is kept while a job of it is under way or its
-   commit is not answered, and by nothing else.
+2. A partition whose revocation is requested gets no new job from that moment. It is kept while a job of it is under way
+   or its commit has no response yet, and by nothing else.
 3. A lost partition's work is cancelled at once, and everything about it is forgotten.
 """
 
@@ -37,14 +37,14 @@ class Membership(RebalanceListener):
         self._starts = starts
         self._emit = emit
         self._forget = forget
-        self._asked: set[TopicPartition] = set()
+        self._requested: set[TopicPartition] = set()
         self._delayed: set[TopicPartition] = set()
         self._completing: set[TopicPartition] = set()
 
     @property
     def blocked(self) -> Collection[TopicPartition]:
-        """Those that the group asks for: they get no new job."""
-        return self._asked
+        """Those whose revocation the group requested: they get no new job."""
+        return self._requested
 
     # -- the listener
 
@@ -53,8 +53,8 @@ class Membership(RebalanceListener):
         self._starts.begin(partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        # One that no poll was asked for is given up by close: asked for and handed over at once.
-        self._tell(OwnershipChange.REVOKE_REQUESTED, set(partitions) - self._asked)
+        # Close releases those whose revocation no poll has seen: requested and handed over at once.
+        self._tell(OwnershipChange.REVOKE_REQUESTED, set(partitions) - self._requested)
         self._gone(partitions, lost=False)
         self._tell(OwnershipChange.REVOKED, partitions)
 
@@ -63,7 +63,7 @@ class Membership(RebalanceListener):
         self._tell(OwnershipChange.LOST, partitions)
 
     def _gone(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
-        for each in (self._asked, self._delayed, self._completing):
+        for each in (self._requested, self._delayed, self._completing):
             each.difference_update(partitions)
         self._starts.forget(partitions)
         self._forget(partitions, lost)
@@ -72,11 +72,11 @@ class Membership(RebalanceListener):
 
     def look(self) -> None:
         """Take note of what the poll said of revokes."""
-        asked = self._consumer.to_be_revoked_partitions()
-        self._tell(OwnershipChange.REVOKE_REQUESTED, asked - self._asked)
-        self._asked |= asked
-        back = {each for each in self._asked if self._consumer.revoke_deadline(each) is None}
-        for known in (self._asked, self._delayed, self._completing):
+        requested = self._consumer.to_be_revoked_partitions()
+        self._tell(OwnershipChange.REVOKE_REQUESTED, requested - self._requested)
+        self._requested |= requested
+        back = {each for each in self._requested if self._consumer.revoke_deadline(each) is None}
+        for known in (self._requested, self._delayed, self._completing):
             known.difference_update(back)
         self._tell(OwnershipChange.REASSIGNED, back)
 
@@ -85,14 +85,14 @@ class Membership(RebalanceListener):
         uncommitted: Callable[[Iterable[TopicPartition]], set[TopicPartition]],
         reason: Callable[[TopicPartition], str],
     ) -> None:
-        """Keep those that have work under way, let the others go in the next poll. reason: which work it is."""
-        asked = self._consumer.to_be_revoked_partitions()
-        keep = uncommitted(asked)
+        """Keep those that have work under way, and release the others in the next poll. reason: which work it is."""
+        requested = self._consumer.to_be_revoked_partitions()
+        keep = uncommitted(requested)
         self._consumer.delay_revoke(keep, reason=reason)
         self._tell(OwnershipChange.DELAYED, keep - self._delayed)
         self._delayed |= keep
-        self._tell(OwnershipChange.COMPLETING, asked - keep - self._completing)
-        self._completing |= asked - keep
+        self._tell(OwnershipChange.COMPLETING, requested - keep - self._completing)
+        self._completing |= requested - keep
 
     def _tell(self, change: OwnershipChange, partitions: Iterable[TopicPartition]) -> None:
         chosen = tuple(sorted(partitions))

@@ -8,7 +8,7 @@ The contract, by numbered laws
    offset reached where there is none, so that what a first job failed at is not passed over by the next start.
 3. Where another has moved the offset, nothing of the range becomes visible: CONFLICT. Where this very job
    has already committed this very range, nothing changes: ALREADY. So a commit may be repeated at will, by a
-   caller that saw no answer, and a cancelled or forgotten job that commits late does no harm. (A sink that
+   caller that saw no response, and a cancelled or forgotten job that commits late does no harm. (A sink that
    remembers only the last job of a partition answers CONFLICT to a repeat after others have gone on.)
 4. Partitions of one job are independent: one may be COMMITTED and another in CONFLICT.
 5. Executors write (`RangeWriter`), the driver commits only metadata. What a writer wrote is invisible until
@@ -16,7 +16,7 @@ The contract, by numbered laws
    ever.
 6. When `commit` returns, what it answered survives a crash of the machine. When it raises, any of the ranges
    may or may not have been committed; calling it again with the same job tells.
-7. The answer of a sink goes before the group's: on start and on every take-over of a partition ask
+7. What a sink says goes before what the group says: on start and on every take-over of a partition ask
    `positions` first, and the group's committed offset only where that is None. After a CONFLICT go on from
    the position it names.
 
@@ -155,7 +155,7 @@ class CommitStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOutcome:
-    """The sink's answer for one partition.
+    """The sink's response for one partition.
 
     position: the offset that the sink has reached now. For COMMITTED it is the range's end. For ALREADY it
         is that or, where others have gone on since, more. For CONFLICT it is where the next range must start.

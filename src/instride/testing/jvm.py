@@ -15,7 +15,7 @@ from instride.testing.kafka_home import KafkaHome
 
 __all__ = ["QUICK_JVM", "Jvm"]
 
-# The client compiler alone and the serial collector: half the processor time until a broker's first answer.
+# The client compiler alone and the serial collector: half the processor time until a broker's first response.
 QUICK_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _LOG4J2: Final = """\

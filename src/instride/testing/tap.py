@@ -4,7 +4,7 @@ Laws
 1. It sees what the shell of `_core.network` sees: events delivered, requests sent, responses, connections closed.
    The same code watches the simulation's processes and a `Consumer`'s thread.
 2. It changes nothing and decides nothing. It takes no clock: `now` is given.
-3. Only a request that was put on a connection counts as sent. When the connection ends, its answer will not come: a
+3. Only a request that was put on a connection counts as sent. When the connection ends, its response will not come: a
    commit is then told as answered with code -1.
 """
 
@@ -132,7 +132,7 @@ class Tap(Observer):
             self._leaves()
 
     def on_response(self, number: int, response: api.Response | Exception, at: float) -> None:
-        """Its answer came, or it is sure that none will."""
+        """Its response came, or it is sure that none will."""
         found = self._sent.pop(number, None)
         if found is None:
             return

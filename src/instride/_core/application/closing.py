@@ -55,7 +55,7 @@ def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | 
 
 
 def leave_group(state: ApplicationState, deadline: float) -> int:
-    """Law 4. Nothing is subscribed any more; the number of the answer. Told again, it is answered again."""
+    """Law 4. Nothing is subscribed any more; the number of the response. Told again, it is answered again."""
     call = state.next_call()
     state.awaited.add(call)
     state.write([(state.send, Unsubscribe(call=call, deadline=deadline)), *_forgetting(state)])
@@ -63,7 +63,7 @@ def leave_group(state: ApplicationState, deadline: float) -> int:
 
 
 def stop(state: ApplicationState, deadline: float, *, leave: bool | None) -> int:
-    """Law 4. The number of the answer; it is told once."""
+    """Law 4. The number of the response; it is told once."""
     if state.closing is not None:
         return state.closing
     call = state.next_call()
@@ -142,7 +142,7 @@ def _await_quietly(state: ApplicationState, call: int, now: float, deadline: flo
 
 
 def _settle_the_rest(state: ApplicationState) -> None:
-    """Whoever handed a snapshot over hears of it, also where no answer came in time."""
+    """Whoever handed a snapshot over hears of it, also where no response came in time."""
     while state.on_completion:
         call, hook = state.on_completion.popitem()
         hook(CallCompleted(call=call, error=ConsumerClosedError("the consumer was closed before this was done")))

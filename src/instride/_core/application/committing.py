@@ -5,7 +5,7 @@ Laws
 2. Offsets given by hand speak of the present assignment; a partition that is not held is `CommitFailedError`.
 3. Whether an offset goes back is for the network side to say: it knows what the broker accepted (rule 15).
 4. A partition that completes its revoke takes commits only while its listener runs.
-5. Every entry is settled once: by the broker's answer, or as dropped. What is dropped is told with the answer.
+5. Every entry is settled once: by the broker's response, or as dropped. What is dropped is told with the response.
 6. A member that commits at all commits where a partition began, before it lets go of it (rule 18): where that was at a
    reset, and no seek came since. The network side sends it only where nothing else of it was committed.
 """
@@ -75,7 +75,7 @@ def start_commit(
     allow_rewind: bool = False,
     on_call: Callable[[int], None] | None = None,
 ) -> int:
-    """Hand a commit over; the number of its answer is returned, and told to `on_call` before anything is sent.
+    """Hand a commit over; the number of its response is returned, and told to `on_call` before anything is sent.
 
     An empty commit is answered at once, and `on_call` is not called.
     """
@@ -109,7 +109,7 @@ def start_commit(
 
 
 def await_completion(state: ApplicationState, call: int, now: float, deadline: float, what: str) -> Call[CallCompleted]:
-    """Wait for the answer of a call. Raises its error, `KafkaTimeoutError`, or `WakeupError`."""
+    """Wait for the response of a call. Raises its error, `KafkaTimeoutError`, or `WakeupError`."""
     state.awaited.add(call)
     try:
         while True:
@@ -126,7 +126,7 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
                 raise KafkaTimeoutError(f"{what} had no response within its timeout")
             now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
     finally:
-        state.awaited.discard(call)  # a later answer is kept by nobody
+        state.awaited.discard(call)  # a later response is kept by nobody
 
 
 def auto_commit_due(state: ApplicationState, now: float) -> None:

@@ -1,7 +1,7 @@
-"""Verbs that put one question to the brokers and wait for its answer.
+"""Verbs that put one question to the brokers and wait for its response.
 
 Laws
-1. Each ends with the answer, its error, `WakeupError`, or `KafkaTimeoutError` at its deadline.
+1. Each ends with the response, its error, `WakeupError`, or `KafkaTimeoutError` at its deadline.
 2. A question about nothing is answered here, without the network.
 3. They move no position and change no subscription.
 """

@@ -319,7 +319,7 @@ class ApplicationMachine:
         allow_rewind: bool = False,
         on_call: Callable[[int], None] | None = None,
     ) -> int:
-        """Hand a commit over. on_call: hears the number of its answer before anything is sent."""
+        """Hand a commit over. on_call: hears the number of its response before anything is sent."""
         deadline = now + self._config.default_api_timeout
         return committing.start_commit(self._state, offsets, deadline, allow_rewind=allow_rewind, on_call=on_call)
 

@@ -270,7 +270,7 @@ class Poller:
         apply_early(state, change.partitions)
 
     def _awaited_are_settled(self) -> bool:
-        """Immediate mode: what was asked for together is told to the listener in one call, as C does."""
+        """Immediate mode: what was requested together is told to the listener in one call, as C does."""
         if not self._awaited:
             return True
         inbox = self._state.inbox

@@ -87,7 +87,7 @@ class RevokeLists:
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
-        # The epoch in which each was last asked for: delaying one of these late is False, no error (rule 6).
+        # The epoch in which the revocation of each was last requested: delaying it late is False, no error (rule 6).
         self._revocation_requested: dict[TopicPartition, int] = {}
 
     # -- what the user sees
@@ -101,7 +101,7 @@ class RevokeLists:
     def delay(
         self, partitions: Iterable[TopicPartition], losses: Iterable[Lost] = (), *, now: float = float("-inf")
     ) -> bool:
-        """Rule 6. Raises ValueError for a partition that was never asked for.
+        """Rule 6. Raises ValueError for a partition whose revocation was never requested.
 
         losses: those that no poll has taken yet; what is in them is not delayed any more. now: past its deadline a
         partition is refused as well, though the network side may not have come to tell of its loss. It is kept until

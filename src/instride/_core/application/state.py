@@ -41,7 +41,7 @@ class ApplicationState:
     queue: background events, appended by the network side, popped here.
     send: hands an application event to the network side; as an append of a deque it is interrupted nowhere.
     wake: called after it, so that what was sent is taken soon.
-    on_commit: hears of every offset that was committed, when the answer is taken; may not raise.
+    on_commit: hears of every offset that was committed, when the response is taken; may not raise.
     """
 
     def __init__(

@@ -206,7 +206,7 @@ class AssignedPartition:
 
     @property
     def fence(self) -> tuple[int, int, int]:
-        """What an answer must still agree with: (epoch, fetch_number, topic_number)."""
+        """What a response must still agree with: (epoch, fetch_number, topic_number)."""
         return self.epoch, self.fetch_number, self.topic_number
 
     def set_position(self, event: SetPosition) -> None:

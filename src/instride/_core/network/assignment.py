@@ -2,10 +2,10 @@
 
 Laws
 1. The group's target is what the last Sync assigned. What is in it and not held is assigned in a new epoch; what is
-   held and not in it is asked for.
+   held and not in it is to be revoked.
 2. A held partition is listed as owned in every join until its revoke is complete (docs/rebalance.md, the deadline).
-3. Completing, in this order: every commit of it answered, the listener, the assignment shrinks, the group is told.
-4. The deadline of a delay counts from the first Sync that asked for it, less the commit budget. Past it the
+3. Completing, in this order: its commits have their responses, the listener, the assignment shrinks, the group is told.
+4. The deadline of a delay counts from the first Sync that requested it, less the commit budget. Past it the
    partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
    since its user must hear that what was finished is not committed. The group is told when no commit of it is under
    way, or the budget has ended too (eager: half of the budget; the other half is the join's).
@@ -133,7 +133,7 @@ class MemberAssignment:
             self._context.deliver(RevocationRequested(partitions={}, deadline=deadline))
 
     def bring_forward(self, deadline: float) -> None:
-        """Eager: everything that is asked for has this deadline now."""
+        """Eager: every requested revocation has this deadline now."""
         for assigned in self.partitions.values():
             self._bound(assigned, deadline)
         epochs = {tp: assigned.epoch for tp, assigned in self.partitions.items()}

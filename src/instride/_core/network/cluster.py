@@ -282,7 +282,7 @@ class Cluster:
         self._works_again(address, now)
         self._suspects.clear()
         self.brokers = {broker.node_id: broker for broker in result.brokers}
-        if everything:  # what is not in the answer does not exist
+        if everything:  # what is not in the response does not exist
             self.topics = {
                 name: api.MetadataTopic(name=name, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 for name in self._interest
@@ -551,7 +551,7 @@ class LeaderRequests:
         return wake
 
     def leader_epochs(self, partitions: Iterable[AssignedPartition]) -> dict[api.Partition, int]:
-        """A broker that leads no more, or not yet, says so instead of an answer from another log (KIP-320)."""
+        """A broker that leads no more, or not yet, says so instead of a response from another log (KIP-320)."""
         leaders = {assigned.partition: self._cluster.leader(assigned.partition) for assigned in partitions}
         return {partition: leader[1] for partition, leader in leaders.items() if leader is not None}
 

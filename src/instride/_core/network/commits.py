@@ -492,7 +492,7 @@ class Commits:
                 self._settle(*table.popitem(), error)
         self._context.touch()
 
-    # -- answers
+    # -- responses
 
     def _on_response(self, sent: _InFlightCommit, result: api.Response | Exception, now: float) -> None:
         self._flight = None

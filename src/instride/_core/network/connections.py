@@ -110,7 +110,7 @@ def forget(backoffs: dict[int, Backoff], brokers: Container[int], now: float) ->
 
 Address = tuple[str, int]
 OnDone = Callable[[Response | Exception, float], None]
-"""Called with the answer or error, and the time."""
+"""Called with the response or error, and the time."""
 Wanted = Callable[[float], bool]
 """Whether a request is still to be sent, at that time."""
 _REFUSED_BACKOFF = 1.0
@@ -181,7 +181,7 @@ class Connections:
         self._requests = 0
         self.on_broken: Callable[[ConnectionKey, Exception], None] = lambda _key, _error: None
         self.closing = False
-        self.ever_connected = False  # and had an answer
+        self.ever_connected = False  # and had a response
         self.last_error: Exception | None = None
         self.refused: AuthenticationError | None = None
         self._told_at: float | None = None
@@ -294,7 +294,7 @@ class Connections:
         self.meter.connection_closed(now, error, ready=was_ready)
         blamed, broken = None, error
         if link.state is _State.READY and isinstance(error, ProtocolError):
-            # The answer that broke the rules was given to its request; the others were only on the same connection.
+            # The response that broke the rules was given to its request; the others were only on the same connection.
             blamed = self._blamed(link, error)
             error = TransportError(f"the connection was given up: {error}")
         link.state = _State.CLOSED
@@ -311,7 +311,7 @@ class Connections:
             blamed.on_done(broken, now)
 
     def _blamed(self, link: _Link, error: ProtocolError) -> _Pending | None:
-        """A frame over the bound came to nobody as an answer: it is the oldest's, since brokers answer in order."""
+        """A frame over the bound came to nobody as a response: it is the oldest's, since brokers answer in order."""
         if not isinstance(error, FrameTooLargeError) or not link.in_flight:
             return None
         oldest = link.in_flight.pop(next(iter(link.in_flight)))

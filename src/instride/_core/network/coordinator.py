@@ -164,7 +164,7 @@ class Coordinator:
             return
         self._backoff.failed(now)
         self.move(CoordinatorInput.FAILED)
-        if isinstance(result, Exception):  # no answer, or none that could be read: another broker may do better
+        if isinstance(result, Exception):  # no response, or none that could be read: another broker may do better
             self._cluster.unanswered(key)
             self._cluster.refresh()
         self._refused(result, now)

@@ -603,7 +603,7 @@ class Fetcher:
         node_id, role = lane.key
         broker = self._cluster.brokers[node_id]
         self._turn += 1
-        if lane.suspects:  # law 4; the others of its broker wait for this answer
+        if lane.suspects:  # law 4; the others of its broker wait for this response
             suspect = next(iter(lane.suspects))
             lane.in_flight = {suspect.partition: suspect.fence}
             named = self._partition(suspect)
@@ -726,7 +726,7 @@ class Fetcher:
                 assigned.alone = True
 
     def _is_final(self, key: LaneKey, error: Exception) -> bool:
-        """Law 4 for a whole answer that cannot be read: its bytes, too, may have been damaged on the way."""
+        """Law 4 for a whole response that cannot be read: its bytes, too, may have been damaged on the way."""
         if isinstance(error, ProtocolError) and not error.fatal and key not in self._unreadable:
             self._unreadable.add(key)
             return False
@@ -734,7 +734,7 @@ class Fetcher:
         unknown = getattr(error, "code", 0) == ErrorCode.UNKNOWN_SERVER_ERROR
         return isinstance(error, KafkaError) and not error.retriable and not unknown
 
-    # -- one partition's answer
+    # -- one partition's response
 
     def _take(
         self, node_id: int, assigned: AssignedPartition, fetched: api.FetchedPartition, arrival: Arrival, now: float

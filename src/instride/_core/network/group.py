@@ -3,14 +3,13 @@
 In this order, each with its laws: the table of the member's states; `Membership`, what the member is to its group at
 this moment, and the one writer of the lease; `Group`, what the other parts want of it and how its membership ends;
 `Joining`, from the need for a rebalance to an assignment; `EagerRevocation`; `LeaderAssignment`; `Heartbeats` and their
-`Pace`; `Leaving`; the error where a group has no assignor in common; and `PatternSubscription`. Nothing here is
+`Pace`; `Leaving`; and the error where a group has no assignor in common. Nothing here is
 thread-safe: the network machine owns it.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 from instride._core.assignors.assignor import Assignor, ClusterView, MemberSubscription
-from instride._core.events import LeaseRenewed, SubscriptionMatched
+from instride._core.events import LeaseRenewed
 from instride._core.lease import Lease
 from instride._core.network.assignment import MemberAssignment
 from instride._core.network.cluster import Cluster
@@ -55,7 +54,6 @@ __all__ = [
     "GroupState",
     "Heartbeats",
     "Membership",
-    "PatternSubscription",
     "TRANSITIONS",
     "next_group_state",
 ]
@@ -149,13 +147,14 @@ class Membership:
     2. A need for a new join is kept until a join is sent; several needs share one.
     3. The lease ends session_timeout after the *sending* of the last heartbeat that was answered well. A join or sync
        that is pending at the broker renews it, as long as this thread is never away for that long and heartbeats
-       neither fail nor are refused. An expired lease is not a loss: the next answer decides. Without a membership there
-       is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at stake.
+       neither fail nor are refused. An expired lease is not a loss: the next response decides. Without a membership
+       there is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at
+       stake.
 
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
     requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
     alive_at: when the last heartbeat that was answered was sent. well_at: the same, of those answered without a word of
-    a rebalance. unheard: the last one had no answer, or a refusal.
+    a rebalance. unheard: the last one had no response, or a refusal.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator, lease: Lease) -> None:
@@ -402,7 +401,7 @@ class Group:
         return self._joining.meaning(code, now)
 
     def commit_refused(self, code: int, now: float) -> int:
-        """A commit's answer told of the group before a heartbeat did. Returns the code that it is taken for."""
+        """A commit's response told of the group before a heartbeat did. Returns the code that it is taken for."""
         if not self.subscribed:
             return code  # assign(): there is no membership to lose
         code = self.meaning(code, now)
@@ -586,7 +585,7 @@ class Joining:
         return self._leader_assignment.topics if self._leader_assignment is not None else frozenset()
 
     def end_membership(self, now: float, *, forget_id: bool) -> None:
-        """What is pending at the broker is not waited for; its answer concerns nobody (law 3)."""
+        """What is pending at the broker is not waited for; its response concerns nobody (law 3)."""
         requesting = self._membership.requesting
         self._membership.end(forget_id=forget_id)
         if requesting:
@@ -952,8 +951,8 @@ class EagerRevocation:
     """Eager: every partition is given up before a join (KIP-429; docs/rebalance.md, the deadline of a delay).
 
     Laws
-    1. A need for a join, in a membership that holds an assignment, asks for everything that is held, once. The join is
-       sent when nothing is held any more.
+    1. A need for a join, in a membership that holds an assignment, requests the revocation of all that is held, once.
+       The join is sent when nothing is held any more.
     2. The broker removes who has not joined when the largest rebalance time-out of all members has passed since the
        rebalance began: which is not on the wire. A heartbeat that was answered well was sent before it. So the bound is
        the sending of the last such one plus our own time-out; where nobody has told us of a rebalance,
@@ -1378,7 +1377,7 @@ def _ask_what_it_uses(
 
 
 def _mismatch(group_id: str, assignors: Sequence[str], found: object) -> InconsistentGroupProtocolError:
-    """found: the coordinator's answer, or why there is none."""
+    """found: the coordinator's response, or why there is none."""
     offered = ", ".join(assignors)
     said = (
         f"group {group_id!r} cannot be joined: it has no assignor in common with this consumer, which offers {offered}."
@@ -1403,57 +1402,3 @@ def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:
         f"The group{with_whom} uses {group.protocol!r}: set assignors to a list with it, as {listed!r}, or choose"
         " another group_id."
     )
-
-
-class PatternSubscription:
-    """A subscription by pattern: which of the cluster's topics it means, now and after each refresh of the metadata.
-
-    Laws
-    1. Only a response that lists every topic decides; until the first one the member does not join.
-    2. A topic matches when its whole name does. Internal topics are left out, or `exclude_internal_topics` is False.
-    3. A change of the set is a change of the subscription: the member joins for new topics, and a topic that is gone is
-       revoked (rule 11). The application hears of the change before the group does.
-    4. It moves no timer: that metadata was refreshed does not mean that the application is alive.
-    """
-
-    def __init__(self, context: Context, cluster: Cluster, group: Group) -> None:
-        self._context = context
-        self._cluster = cluster
-        self._group = group
-        self._pattern: re.Pattern[str] | None = None
-        self._matched: frozenset[str] | None = None
-        cluster.on_update.append(self._metadata_changed)
-
-    @property
-    def active(self) -> bool:
-        return self._pattern is not None
-
-    def start(self, pattern: re.Pattern[str], now: float) -> None:
-        """Replaces an earlier subscription, of either kind, once the topics are known."""
-        self._pattern, self._matched = pattern, None
-        self._group.polled(now)
-        self._group.forgive()
-        self._cluster.refresh()
-
-    def stop(self) -> None:
-        self._pattern = self._matched = None
-
-    def _metadata_changed(self, now: float) -> None:
-        if self._pattern is None or not self._cluster.knows_everything:
-            return
-        matched = self._matches(self._pattern)
-        if matched == self._matched:
-            return
-        self._matched = matched
-        self._context.deliver(SubscriptionMatched(pattern=self._pattern, topics=matched))
-        self._group.change_topics(matched, now)
-
-    def _matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
-        without_internal = self._context.config.exclude_internal_topics
-        return frozenset(
-            topic.name
-            for topic in self._cluster.topics.values()
-            if topic.error in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)
-            and not (topic.is_internal and without_internal)
-            and pattern.fullmatch(topic.name)
-        )

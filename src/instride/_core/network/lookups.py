@@ -123,7 +123,7 @@ class Lookups:
             self._coordinator.lost(result)
             self._failed(lookup, result, now)
             return
-        # Where the group has an error, the partitions that the answer leaves out have none of their own.
+        # Where the group has an error, the partitions that the response leaves out have none of their own.
         codes = {result.error} if result.error else {found.error for found in result.offsets.values()} - {0}
         if not codes:
             self._end(lookup, result=_offsets(result))

@@ -55,11 +55,12 @@ from instride._core.network.commits import Commits
 from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator, CoordinatorInput
 from instride._core.network.fetcher import Fetcher
-from instride._core.network.group import Group, Membership, PatternSubscription
+from instride._core.network.group import Group, Membership
 from instride._core.network.lookups import Lookups
 from instride._core.network.monitor import Monitor
 from instride._core.network.positions import Positions
 from instride._core.network.ranges import LogEnds
+from instride._core.network.subscription import PatternSubscription
 from instride._core.ownership import RebalanceProtocol
 from instride._wire import api
 from instride.config import ConsumerConfig
@@ -335,7 +336,7 @@ class NetworkMachine:
         return self._own_topics() | self._group.group_topics() | self._lookups.topics()
 
     def _own_topics(self) -> frozenset[str]:
-        """What the user asked for, and not only a fellow member, or one call, which gets its own answer."""
+        """What the user asked for, and not only a fellow member, or one call, which gets its own response."""
         return self._group.topics | self._assignment.partitions.topics
 
     # What commits ask and tell of parts that are made after them.

@@ -182,7 +182,7 @@ class Leaders(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Revoke:
-    """One that the group asked for."""
+    """One whose revocation the group requested."""
 
     epoch: int
     requested_at: float

@@ -1,11 +1,11 @@
 """What the codec of one API is made of.
 
 Laws
-1. A codec is stateless: request and version give bytes; bytes, version and request give the answer.
+1. A codec is stateless: request and version give bytes; bytes, version and request give the response.
 2. It speaks every version of its range. What a request says and some version cannot is left out there,
    unless that would change the meaning: then `needs` excludes the version.
 3. A partition that was asked for and is not in the response has the error UNKNOWN_SERVER_ERROR, never a
-   value that could be taken for an answer. What was not asked for is ignored.
+   value that could be taken for a response. What was not asked for is ignored.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Codec(Generic[R, A]):
     """One API.
 
     lowest, highest: the versions we speak. flexible_from: the first with compact types and tagged headers.
-    encode: a request's body. decode: the answer in a response's body (raises ProtocolError, nothing else).
+    encode: a request's body. decode: the response in a body (raises ProtocolError, nothing else).
     needs: the versions that a request's content allows.
     most_bytes: of a response to this request, whatever the broker claims.
     """

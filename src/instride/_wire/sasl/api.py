@@ -72,12 +72,12 @@ class Exchange:
         self.session_lifetime = 0.0
 
     def next_request(self) -> SaslRequest | None:
-        """What to send now; None where an answer is awaited or all is done."""
+        """What to send now; None where a response is awaited or all is done."""
         request, self._to_send = self._to_send, None
         return request
 
     def response_received(self, response: SaslResponse) -> KafkaError | None:
-        """Takes the broker's answer. Returns the error with which the authentication has failed."""
+        """Takes the broker's response. Returns the error with which the authentication has failed."""
         try:
             if isinstance(response, SaslHandshakeResponse):
                 self._agreed(response)

@@ -16,11 +16,11 @@ class Parameters(NamedTuple):
     source: for people. kind: "calm": nothing fails, nobody is late; "storm": the same, with many members that come for
         a moment; "slow": nothing fails, but work may outlast what the group allows; "faults".
     view: "broker": one writer sees everything in its order, commits where the coordinator takes them; "clients": each
-        member writes what it sees, a commit when its answer comes.
+        member writes what it sees, a commit when its response comes.
     reset: what the members do where nothing is committed; None where that is not known.
     gap: how long a partition with records may stand still. rebalance: in which all members have joined.
-    delay: how long a revoke may be pending. session: the session time-out, with the time that an answer takes.
-    beat: the longest interval of heartbeats, with the time that an answer takes.
+    delay: how long a revoke may be pending. session: the session time-out, with the time that a response takes.
+    beat: the longest interval of heartbeats, with the time that a response takes.
     """
 
     version: int = VERSION

@@ -1,7 +1,7 @@
 """One member in a small world: both machines, the queues between them, its connections. It moves when it is told to.
 
 Laws
-1. A connection opens at once. A request is served when it is sent, one of a connection after the other; its answer
+1. A connection opens at once. A request is served when it is sent, one of a connection after the other; its response
    waits until the network side is told to take it.
 2. The network side ticks after each thing that it takes.
 3. One call at a time: it goes on, or is interrupted, at its waits.
@@ -146,7 +146,7 @@ class Party:
             self._tap.on_connection_closed(key, self.now)
 
     def waiting(self) -> list[ConnectionKey]:
-        """Connections with an answer that can be taken."""
+        """Connections with a response that can be taken."""
         return [] if self.stopped else [key for key, each in self.channels.items() if each.answers]
 
     # -- its application

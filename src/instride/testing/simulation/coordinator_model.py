@@ -9,7 +9,7 @@ Laws
 3. A follower that joins again in Stable, with equal bytes, is answered at once with the same generation. A changed
    follower, and the leader always, starts a rebalance.
 4. A coordinator that moves keeps what was stored: offsets, and the group as of its last complete Sync.
-5. A pending Join or Sync needs no heartbeats. Who waits for a rebalance is told so by its heartbeat's answer.
+5. A pending Join or Sync needs no heartbeats. Who waits for a rebalance is told so by its heartbeat's response.
 6. A static member (KIP-345) needs no id to begin with. One that joins without an id takes the place and the assignment
    of who has its instance id, who is fenced: in Stable at once and without a rebalance, while the elected protocol
    stays; a leader is told to skip the assignment (KIP-814). One that misses the join barrier stays, until it misses the

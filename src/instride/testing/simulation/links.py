@@ -2,9 +2,10 @@
 
 Laws
 1. What is sent on one connection arrives in order; between connections anything may overtake anything.
-2. A broker serves a connection's requests one at a time: what is behind a pending JoinGroup waits for its answer.
-3. A cut connection loses every answer. What was on its way to the broker may arrive until the client hears of it, or is
-   lost. A fragile one breaks within a frame. A stalled one is half open: nothing arrives any more, and nobody is told.
+2. A broker serves a connection's requests one at a time: what is behind a pending JoinGroup waits for its response.
+3. A cut connection loses every response. What was on its way to the broker may arrive until the client hears of it, or
+   is lost. A fragile one breaks within a frame. A stalled one is half open: nothing arrives any more, and nobody is
+   told.
 4. A held one is on the other side of a network partition: what is sent arrives when that has ended, unless the client
    has reset the connection before.
 """

@@ -1,11 +1,11 @@
 """A model of a broker's fetch sessions (KIP-227): what it remembers of each, and what it leaves out of its answers.
 
 Laws
-1. A session is made by a fetch of epoch 0 that is answered, if there is room; else its answer has session id 0. A fetch
-   of epoch 0 or -1 that names a session ends that one first.
+1. A session is made by a fetch of epoch 0 that is answered, if there is room; else its response has session id 0. A
+   fetch of epoch 0 or -1 that names a session ends that one first.
 2. A later fetch must come in the session's epoch, and name topics as it began; then what it names is taken over, and
    what it forgets is left out. One that has nothing left is over.
-3. The answer in a session says only what is news: bytes of the log (with records to return or without), an error,
+3. The response in a session says only what is news: bytes of the log (with records to return or without), an error,
    another high watermark than was told last. What it has bytes of goes to the end of the session's order.
 4. A node that restarts has lost its sessions. One that nobody used for a while makes room.
 """

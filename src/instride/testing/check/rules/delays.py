@@ -73,7 +73,7 @@ def l1_turns(step: Passed | Delivery, state: HistoryState) -> str | None:
     "L5", "a failed commit stops nothing", "delivery", "requested", within="faultless", bound="gap", when=_commit_failed
 )
 def l5(step: Delivery | Change, state: HistoryState) -> str | None:
-    """The same after a commit of the partition was refused, or its answer lost: fetching goes on."""
+    """The same after a commit of the partition was refused, or its response lost: fetching goes on."""
     stood = _stood_still(step, state)
     if stood is None:
         return None

@@ -10,7 +10,7 @@ from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Change, EndOf
 
 _LATE: Final = 1.0
-"""Seconds that the last request and its answer may take."""
+"""Seconds that the last request and its response may take."""
 
 
 def _rebalances_are_seen(_event: Event, state: HistoryState) -> bool:

@@ -11,9 +11,9 @@ from instride.testing.check.steps import Again, EndOf
 @rule("S1", "exactly once", "again")
 def s1(again: Again, state: HistoryState) -> str | None:
     """Each offset is returned at most once per group, across any sequence of joins and leaves. It may come again only
-    where who had it before lost it, crashed, was fenced, closed without an answer, saw its handler or a blocking commit
-    of it fail, gave it up, or had begun no work on it. A user's seek lets what follows it come once more, and what was
-    not committed then, whose commit it ends."""
+    where who had it before lost it, crashed, was fenced, closed without a response, saw its handler or a blocking
+    commit of it fail, gave it up, or had begun no work on it. A user's seek lets what follows it come once more, and
+    what was not committed then, whose commit it ends."""
     before, after = again.before, again.after
     if _may_come_again(again):
         return None

@@ -31,9 +31,9 @@ def s11_twice(step: Change, state: HistoryState) -> str | None:
 @rule("S11", "one owner", "delivery")
 def s11_live(step: Delivery, state: HistoryState) -> str | None:
     """Nothing is returned by a member after another one was assigned the partition; who returned it is at fault. Who
-    cannot know is not: one that missed a barrier, or the answer of its Join, hears of it by its next heartbeat; so does
-    a static member whose place another process takes, for as long as it may take itself for a member; and a coordinator
-    that loads says that all is well."""
+    cannot know is not: one that missed a barrier, or the response of its Join, hears of it by its next heartbeat; so
+    does a static member whose place another process takes, for as long as it may take itself for a member; and a
+    coordinator that loads says that all is well."""
     each = step.each
     if not each.superseded or _could_not_know(step.event, state):
         return None
