@@ -27,6 +27,8 @@ __all__ = ["Gap", "Handover", "History", "HistoryTail", "Note", "Span", "State",
 
 SUFFIX: Final = ".history.jsonl"
 RATE_SECONDS: Final = 4.0
+AT_ONCE_SECONDS: Final = 0.05
+"""What is released within this is released together."""
 
 
 class Note(StrEnum):
@@ -280,14 +282,17 @@ class History:
     def cause(self, handover: Handover) -> Work | None:
         """What it was delayed for: of the work under way at the request, what ended last before the release.
 
-        It may be work on another partition that was requested with it: another client releases them only together.
+        It may be work on another partition, if both were released in one moment: eager clients release only all.
         """
-        together = {
+        released = math.inf if handover.released is None else handover.released
+        together = {handover.partition} | {
             each.partition
             for each in self.handovers
-            if each.before == handover.before and each.requested <= handover.requested < (each.released or math.inf)
+            if each.before == handover.before
+            and each.requested <= handover.requested
+            and each.released is not None
+            and abs(each.released - released) < AT_ONCE_SECONDS
         }
-        released = math.inf if handover.released is None else handover.released
         waited_for = [
             each
             for each in (*self.done, *self.failed)

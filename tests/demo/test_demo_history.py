@@ -96,6 +96,24 @@ def test_a_partition_that_goes_by_itself_is_not_blamed_on_one_that_is_still_dela
     ]
 
 
+def test_a_partition_is_not_blamed_on_one_that_was_released_before_it() -> None:
+    run = History(
+        [
+            change(0, "A", "assigned", 0, 1),
+            *(began(1, "A", p) for p in (0, 1)),
+            change(2, "A", "requested", 0, 1),
+            done(3, "A", 0),
+            done(3.5, "A", 1),
+            change(3.6, "A", "revoked", 1),
+            change(4, "A", "revoked", 0),
+        ]
+    )
+    assert [str(run.cause(each)) for each in run.handovers] == [
+        "A's work on partition 0 offsets 0-9",
+        "A's work on partition 1 offsets 0-9",
+    ]
+
+
 def test_a_hand_over_with_nothing_under_way_has_no_cause() -> None:
     run = History([change(0, "A", "assigned", 1), change(2, "A", "requested", 1)])
     (handover,) = run.handovers
