@@ -142,6 +142,12 @@ BROKEN: list[Broken] = [
     ),
     ("S4", "no commit beyond a gap", [*OWNS, poll("A", 0, 4), done("A", 0, 2), done("A", 4, 4), *commits("A", 5)], {}),
     ("S5", "commits rise", [*READS, *commits("A", 5), *commits("A", 4, number=2)], {}),
+    (
+        "S5",
+        "commits rise",
+        [*READS, *commits("A", 5), ("A", "commit failed", "KafkaTimeoutError"), *commits("A", 4, number=2)],
+        {"kind": "faults"},
+    ),
     ("S5", "commits carry the leader epoch", [*READS, *commits("A", 5, leader_epoch=-1)], {}),
     (
         "S6",
@@ -556,6 +562,17 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
     "a delay until it is known that what is finished is committed": (
         [*HAS_BEGUN, done("A", 0, 0), *commits("A", 1)[:2], *ASKED, *[DELAYS] * 9],
         {},
+    ),
+    "less is committed than the coordinator took, where that was told as a failure": (
+        [
+            *READS,
+            *commits("A", 3),
+            *commits("A", 5, number=2)[:2],
+            ("A", "commit answered", 2, ((P, 5, -1),)),
+            ("A", "commit failed", "KafkaTimeoutError"),
+            *commits("A", 4, number=3),
+        ],
+        {"kind": "faults"},
     ),
     "a start that is committed": (at_the_end(*commits("A", 10, number=2)), {"reset": "latest"}),
     "a start that a later owner's reset passes over": (

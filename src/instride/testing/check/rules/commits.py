@@ -23,9 +23,12 @@ def s4(commit: Commit, state: HistoryState) -> str | None:
 @rule("S5", "commits rise", "commit")
 def s5_back(commit: Commit, state: HistoryState) -> str | None:
     """Committed offsets never go back: not within an assignment and, where the coordinator is seen, not in the group.
-    Only a seek of the user's leads back, or a reset."""
+    Only a seek of the user's leads back, or a reset. Of a commit whose response was lost the user hears that it failed,
+    though the coordinator may have taken it: he may commit less then, and not less than he knows to be committed."""
     each = commit.each
     if each is not None and each.is_of_before_its_seek(commit.offset):
+        return None
+    if each is not None and each.excused and commit.offset >= each.acknowledged:
         return None
     if state.judged_by.view == "broker" and not (each is not None and each.reset):
         before = state.committed.get(commit.partition, 0)
