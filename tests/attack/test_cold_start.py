@@ -16,6 +16,18 @@ assert "t" in consumer.list_topics(timeout=60)
 print(*sorted(set(sys.modules) - before))
 consumer.close(timeout=60)
 """
+OPENS_FILES = """
+import sys
+from instride import Consumer
+late, watched = [], []
+sys.addaudithook(lambda event, given: late.append(str(given[0])) if event == "open" and watched else None)
+consumer = Consumer(bootstrap_servers=sys.argv[1])
+watched.append(True)
+assert "t" in consumer.list_topics(timeout=60)
+watched.clear()
+print(*late)
+consumer.close(timeout=60)
+"""
 SPEAKS_THE_NEWEST_VERSIONS = """
 import sys
 from instride import Consumer
@@ -45,6 +57,11 @@ def imported_late(code: str) -> list[str]:
 
 def test_a_first_call_imports_nothing() -> None:
     assert imported_late(LISTS_TOPICS) == []
+
+
+def test_a_first_call_opens_no_file() -> None:
+    """The system may have none left then."""
+    assert imported_late(OPENS_FILES) == []
 
 
 def test_requests_to_a_broker_of_today_import_nothing() -> None:

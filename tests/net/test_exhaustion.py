@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import gc
 import socket
+import struct
 import threading
 import warnings
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
+from attack.broker import Broker
 from instride import Consumer, TopicPartition
 from instride._net.authentication import authenticator
 from instride._net.clock import now
@@ -110,6 +113,36 @@ def test_a_token_without_a_thread_to_ask_for_it_is_an_error_that_may_pass(monkey
     asks.poll()
     assert isinstance(found[0], TransportError)
     assert woken.done()
+
+
+class WithoutAuthentication(Broker):
+    """A broker that agrees on a mechanism and has no SaslAuthenticate."""
+
+    sasl = True
+
+    def versions(self, version: int) -> bytes:
+        made = super().versions(version)
+        return made.replace(struct.pack(">hhh", 36, 1, 1), struct.pack(">hhh", 99, 1, 1))
+
+
+def test_what_a_broker_cannot_do_amid_the_handshake_is_told_at_once_and_not_after_the_time_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with closing(WithoutAuthentication()) as broker:
+        consumer = Consumer(
+            bootstrap_servers=f"127.0.0.1:{broker.port}",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="u",
+            sasl_password="p",
+            sasl_plain_without_tls=True,
+            connection_setup_timeout=3000.0,
+        )
+        consumer.assign([TP])
+        while "SaslAuthenticate" not in caplog.text:  # for ever, if only the time-out ends it
+            with suppress(TransportError):
+                consumer.poll(timeout=0.05)
+        consumer.close(timeout=1.0)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux")

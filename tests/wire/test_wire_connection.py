@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from importlib import metadata
 from typing import Any
@@ -14,7 +15,7 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader
 from wire_broker import framed, greeting
 
-from instride._wire import api
+from instride._wire import api, entities
 from instride._wire.codecs.messages import software_version
 from instride._wire.connection import Connection, Received
 from instride.errors import (
@@ -298,3 +299,22 @@ def test_versions_that_cannot_be_are_no_handshake(versions: tuple[int, int]) -> 
     connection.receive_data(greeting(ranges={2: versions}))
     assert isinstance(connection.failure, ProtocolError)
     assert not connection.ready
+
+
+def test_a_message_that_cannot_be_imported_since_files_are_used_up_is_an_error_that_may_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Messages of an older broker are imported when they are first needed, on the network thread."""
+    connection = connected({12: (0, 0)})
+    kio = entities._kio()
+
+    def no_files(_api_key: int, _version: int) -> type:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        entities._schemas.cache_clear()
+        patch.setattr(entities, "_kio", lambda: kio._replace(response_schema=no_files))
+        with pytest.raises(TransportError, match="Too many open files"):
+            connection.send(1, HEARTBEAT)
+    assert connection.failure is None
+    assert connection.send(2, HEARTBEAT)

@@ -939,6 +939,41 @@ class FewFiles(Broker):
 
 
 @case(
+    "files end at once",
+    "4",
+    "not one descriptor more, once it has begun and before the first response",
+    limits={"RLIMIT_NOFILE": 0},
+    limit_later=True,
+    host="localhost",
+    may_raise=TRANSPORT,
+    seconds=2.0,
+    requests=4000,
+)
+class FilesEnd(Broker):
+    pass
+
+
+@case(
+    "files end while it reconnects",
+    "4",
+    "room for three descriptors, and the broker hangs up after six responses, again and again",
+    limits={"RLIMIT_NOFILE": 3},
+    limit_later=True,
+    host="localhost",
+    flows=(0, 1, 2),
+    may_raise=TRANSPORT,
+    seconds=2.0,
+    requests=4000,
+)
+class HangsUp(Broker):
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError, struct.error), peer.makefile("rb") as stream:
+            for _ in range(6):
+                (size,) = struct.unpack(">i", stream.read(4))
+                peer.sendall(self.response(stream.read(size)))
+
+
+@case(
     "no threads left",
     "4",
     "no thread can be started",

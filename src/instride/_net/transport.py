@@ -206,7 +206,10 @@ class Transport:
             self._fail(failure)
         elif not self._connection.ready:
             self._shake_hands()
-            self.writable()
+            if self._connection.failure is None:
+                self.writable()
+            else:  # what is to be sent next, this broker does not know
+                self._fail(self._connection.failure)
         if self._connection.ready and (not self._was_ready or self._held is not None):
             return self._authenticated()
         return []

@@ -151,10 +151,10 @@ class Connection:
             return b""
         try:
             version = choose_version(request, self._handshake.versions.get(codec_of(type(request)).api_key))
-        except UnsupportedVersionError as error:
+            return self._frame(None, request, version)
+        except (UnsupportedVersionError, TransportError) as error:
             self._failure = error
             return b""
-        return self._frame(None, request, version)
 
     def authenticate_again(self, mechanism: Mechanism) -> None:
         """Begin another authentication: not `ready` until it is done. Send what `handshake` returns then.

@@ -21,7 +21,7 @@ from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 from instride._wire.reader import Reader
-from instride.errors import ConfigError, ProtocolError
+from instride.errors import ConfigError, ProtocolError, TransportError
 
 __all__ = ["Fields", "load_schemas", "milliseconds", "read_request", "read_response", "write_request"]
 
@@ -56,10 +56,18 @@ def _kio() -> _Kio:
 
 def load_schemas(api_key: int, versions: Iterable[int]) -> None:
     """Import what the messages of these versions are made of."""
-    kio = _kio()
     for version in versions:
-        kio.request_schema(api_key, version)
-        kio.response_schema(api_key, version)
+        _schemas(api_key, version)
+
+
+@cache
+def _schemas(api_key: int, version: int) -> tuple[type, type]:
+    """Of a request and of its response: both, so that nothing is imported when that comes. Raises TransportError."""
+    kio = _kio()
+    try:
+        return kio.request_schema(api_key, version), kio.response_schema(api_key, version)
+    except (OSError, ImportError, MemoryError) as error:  # files or memory are used up: it may pass
+        raise TransportError(f"what a message is made of cannot be imported: {error}") from error
 
 
 # kafka type -> (reader, the fewest bytes it takes), for plain fields.
@@ -98,21 +106,22 @@ def milliseconds(seconds: float) -> int:
 
 def read_response(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a response's body. Raises ProtocolError where the bytes do not hold one."""
-    return _read(_kio().response_schema(api_key, version), body)
+    return _read(_schemas(api_key, version)[1], body)
 
 
 def read_request(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a request's body: what a simulated broker reads."""
-    return _read(_kio().request_schema(api_key, version), body)
+    return _read(_schemas(api_key, version)[0], body)
 
 
 def write_request(api_key: int, version: int, fields: Fields) -> bytes:
     """The body of a request; fields that the version does not have are left out.
 
-    Times are in milliseconds. Raises ConfigError where a value does not fit its field.
+    Times are in milliseconds. Raises ConfigError where a value does not fit its field, TransportError where the system
+    has no files or memory left.
     """
     kio = _kio()
-    schema: Any = kio.request_schema(api_key, version)
+    schema: Any = _schemas(api_key, version)[0]
     buffer = io.BytesIO()
     try:
         kio.writer(schema)(buffer, _entity(schema, fields))

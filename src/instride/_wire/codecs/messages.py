@@ -778,8 +778,10 @@ def codec_of(kind: type[api.Request]) -> Codec[Any, Any]:
 def load_messages() -> None:
     """Import what messages are made of: of the first two on a connection every version, of others the newest.
 
-    It takes tenths of a second where no bytecode is cached, once in a process: not within a call's timeout.
+    It takes tenths of a second where no bytecode is cached, once in a process: not within a call's timeout. And later
+    the system may have no files left.
     """
+    software_version()
     for codec in CODECS.values():
         if codec is not FETCH:  # it is written by hand
             lowest = codec.lowest if codec in (API_VERSIONS, METADATA) else codec.highest
