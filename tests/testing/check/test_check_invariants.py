@@ -183,6 +183,12 @@ BROKEN: list[Broken] = [
         {"kind": "faults"},
     ),
     ("S8", "losses are told", [*READS, ("A", "lost", ((P, 1),)), ("A", "poll", (), (), ())], {"kind": "slow"}),
+    (
+        "S8",
+        "losses are told",
+        [*READS, *ASKED, ("A", "lost", ((P, 1),)), ALIVE, *[("A", "poll", (), (P,), ())] * 2],
+        {**CLIENTS, "kind": "slow"},
+    ),
     ("S8", "lost once", [*READS, ("A", "poll", (), (), (P,))], {}),
     ("S9", "no reset after an error", [*OWNS[:-2], ("A", "looked up", P, None, 14), ("A", "positioned", P, 1, 0)], {}),
     ("S10", "fences itself", [*READS, ("A", "alive", 1.0), 1.5, poll("A", 5, 9)], {}),
@@ -607,6 +613,17 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             ],
         ],
         CLIENTS,
+    ),
+    "a loss that the network thread has written down, and not delivered yet": (
+        [
+            *READS,
+            *ASKED,
+            ("A", "lost", ((P, 1),)),
+            *[("A", "poll", (), (P,), ())] * 3,
+            ALIVE,
+            ("A", "poll", (), (), (P,)),
+        ],
+        {**CLIENTS, "kind": "slow"},
     ),
     "polls without a heartbeat are no turns": ([*READS, ALIVE, *[("A", "poll", (), (), ())] * 60], CLIENTS),
     "many polls of what was fetched before are no turns": (

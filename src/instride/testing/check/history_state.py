@@ -40,7 +40,9 @@ class HistoryState:
         never: none that there ever was, known by one who sees everything.
     committed: the group's offsets. sent: the highest that anybody ever sent. stored: as looked up in the end.
     untold, to_tell: losses that the member's poll has to tell; those of assignments that had returned something.
-    heard: what the listener has. polled_at: when a poll returned last. alive: until when a member knows that it is one.
+    heard: what the listener has. alive: until when a member knows that it is one. networked_at: when its network thread
+        last sent a request or had a response. delivered_until: the same, as it was when a poll returned last; what that
+        thread told earlier is delivered.
     answered: how many heartbeats of a member were. produced: the ends that a log had, each with its time. beat_at: how
     many heartbeats had been answered at a member's last beat. turn_at: when it had its last turn (`folds.turns`).
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
@@ -76,7 +78,8 @@ class HistoryState:
     to_tell: defaultdict[str, list[tuple[float, Assignment]]] = field(default_factory=lambda: defaultdict(list))
     paused: dict[str, Partitions] = field(default_factory=dict)
     heard: defaultdict[str, set[TopicPartition]] = field(default_factory=lambda: defaultdict(set))
-    polled_at: dict[str, float] = field(default_factory=dict)
+    networked_at: dict[str, float] = field(default_factory=dict)
+    delivered_until: dict[str, float] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     steady: set[str] = field(default_factory=set)
     commits_at_all: set[str] = field(default_factory=set)

@@ -50,6 +50,10 @@ def _rules_for(parameters: Parameters) -> dict[str, list[Rule]]:
     return found
 
 
+_NETWORK: Final = frozenset({"alive", "sends commit", "commit answered", "looked up"})
+"""What a member's network thread tells of its requests and their responses."""
+
+
 class Judge:
     """Takes a history event by event. judged: the invariants that something was asked about. Not thread-safe."""
 
@@ -66,6 +70,8 @@ class Judge:
         if self.state.ended and event.what in KINDS:
             raise HistoryError(f'{event.what!r} comes after the event "end"')
         self._last = event
+        if event.what in _NETWORK:
+            self.state.networked_at[event.who] = event.time
         fold = FOLDS.get(event.what)
         if fold is not None:
             fold(self.state, event)

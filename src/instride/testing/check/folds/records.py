@@ -139,14 +139,18 @@ def _poll(state: HistoryState, event: Event) -> None:
         live = state.live[who].get(partition)
         if live is not None:
             live.undelayed = True
-    state.polled_at[who] = event.time
+    state.delivered_until[who] = state.networked_at.get(who, 0.0)
 
 
 def is_due(state: HistoryState, event: Event, lost_at: float) -> bool:
-    """Whether this poll has to tell a loss of that time: it began after it."""
+    """Whether this poll has to tell a loss of that time: it was delivered before the poll began.
+
+    A client writes a loss down just before its network thread delivers it, and a busy machine may stop that thread in
+    between. Its next request or response comes after the delivery.
+    """
     if state.judged_by.view == "broker":
         return lost_at < event.time
-    return lost_at < state.polled_at.get(event.who, 0.0)
+    return lost_at < state.delivered_until.get(event.who, 0.0)
 
 
 def _delivered(state: HistoryState, event: Event, each: Assignment, what: Delivered) -> None:
