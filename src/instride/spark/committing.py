@@ -32,7 +32,7 @@ _PAUSE: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """The sink's response. report: what the task told, or None where only its position was asked for."""
+    """The sink's response. report: what the task told, or None where the driver wanted only its position."""
 
     running_job: RunningJob
     outcome: CommitOutcome

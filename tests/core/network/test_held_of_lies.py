@@ -17,7 +17,7 @@ FEW, MANY = 30, 130
 
 
 class Restless(NetworkScript):
-    """Each response about the cluster names other brokers, as leaders too, and topics that nobody asked for."""
+    """Each response about the cluster names other brokers, as leaders too, and topics that were not requested."""
 
     said = 0
 

@@ -290,7 +290,7 @@ class Cluster:
         self.knows_everything = everything and self._everything
         for topic in result.topics:
             self.topics[topic.name] = self._newest(topic, self.topics.get(topic.name), now)
-        if not everything:  # a broker may name what nobody asked for, and others each time
+        if not everything:  # a broker may list topics that were not requested, others each time
             self.topics = {name: topic for name, topic in self.topics.items() if name in self._interest}
         self._leaders = dict(self._find_leaders())
         self._partitions = {

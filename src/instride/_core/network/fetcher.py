@@ -375,7 +375,7 @@ class _Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is or was asked for."""
+        """Whether no fetch is in flight, no partition is fetched alone, and the session names none."""
         return self.in_flight is None and not self.suspects and not len(self.session)
 
     def leave(self, partition: TopicPartition) -> None:
@@ -487,7 +487,7 @@ class Fetcher:
             self._forget_brokers(now)
 
     def _forget_brokers(self, now: float) -> None:
-        """Those that are none any more, once nothing is counted of them."""
+        """Drop the lanes and back-offs of nodes that are no brokers any more, once nothing is in flight to them."""
         brokers = self._cluster.brokers
         for key in [key for key, lane in self._lanes.items() if key[0] not in brokers and lane.idle]:
             del self._lanes[key]

@@ -336,7 +336,7 @@ class NetworkMachine:
         return self._own_topics() | self._group.group_topics() | self._lookups.topics()
 
     def _own_topics(self) -> frozenset[str]:
-        """What the user asked for, and not only a fellow member, or one call, which gets its own response."""
+        """The topics of the subscription and the assignment, without those of fellow members or of a single call."""
         return self._group.topics | self._assignment.partitions.topics
 
     # What commits ask and tell of parts that are made after them.

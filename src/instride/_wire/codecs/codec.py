@@ -5,7 +5,7 @@ Laws
 2. It speaks every version of its range. What a request says and some version cannot is left out there,
    unless that would change the meaning: then `needs` excludes the version.
 3. A partition that was asked for and is not in the response has the error UNKNOWN_SERVER_ERROR, never a
-   value that could be taken for a response. What was not asked for is ignored.
+   value that could be taken for a response. What the request did not name is ignored.
 """
 
 from __future__ import annotations

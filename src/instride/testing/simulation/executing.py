@@ -65,7 +65,7 @@ class QueuedWork:
         return end
 
     def hold(self, to_be_revoked: Collection[TopicPartition]) -> set[TopicPartition]:
-        """What is not delayed is released: what is queued of it will not be begun."""
+        """A partition that is not delayed is released: none of its queued records will be begun."""
         delayed = self.queues.hold(to_be_revoked)
         self._drop(sorted(set(to_be_revoked) - delayed))
         return delayed

@@ -29,7 +29,7 @@ def l3(end: EndOf, state: HistoryState) -> str | None:
         return None
     at = stored.get(end.partition)
     if at is None and state.judged_by.reset == "latest":
-        return None  # whoever begins at the end, and to whom nothing comes, has nothing to commit
+        return None  # a member that begins at the end and receives nothing has nothing to commit
     if state.has_records(end.partition, state.start_of(end.partition) if at is None else at):
         return f"{end.partition}: {at} of {end.end} is committed"
     return None
