@@ -26,8 +26,8 @@ def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
 def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for jobs in ("1", "2"):
-        assert main(["--histories", "60", "--jobs", jobs]) == 0
-        said_so_far = re.compile(r"\d+ of 60 histories")  # which of these lines come depends on the time it takes
+        assert main(["--histories", "24", "--jobs", jobs]) == 0
+        said_so_far = re.compile(r"\d+ of 24 histories")  # which of these lines come depends on the time it takes
         first, *rows = [line for line in capsys.readouterr().out.splitlines() if not said_so_far.match(line)]
         said.append([re.sub(r"in [0-9.]+ s of processor time, \d+", "", first), *rows])
     assert said[0] == said[1]
@@ -64,11 +64,11 @@ def test_a_long_run_goes_on_and_names_every_wrong_history(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
-    assert main(["--histories", "200", "--go-on"]) == 1
+    assert main(["--histories", "40", "--go-on"]) == 1
     said = capsys.readouterr().out
     named = re.findall(r"^seed \d+: .*", said, re.MULTILINE)
     assert len(named) > 1
-    assert f"200 histories, {len(named)} wrong" in said
+    assert f"40 histories, {len(named)} wrong" in said
 
 
 def test_a_transcript_on_request(capsys: pytest.CaptureFixture[str]) -> None:
