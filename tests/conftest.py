@@ -6,7 +6,8 @@ So a plain mistake is reported within seconds, and the tests that share a kind o
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ import pytest_instride
 
 if TYPE_CHECKING:
     from instride.testing.local_kafka import LocalKafka
+    from postgres_server import PostgresServer
 
 # No test is judged by the clock: a busy machine would fail it.
 settings.register_profile("instride", deadline=None)
@@ -45,6 +47,30 @@ def kafka_cluster(instride_kafka_cluster: LocalKafka) -> LocalKafka:
 @pytest.fixture
 def kafka_topic(instride_kafka_topic: Callable[..., str]) -> Callable[..., str]:
     return instride_kafka_topic
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One real PostgreSQL for the whole run, started on first use (a second). Skips where there is none."""
+    from postgres_server import MISSING, PostgresServer
+
+    if MISSING:
+        pytest.skip(f"needs {MISSING}")
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_database(postgres: PostgresServer) -> Iterator[str]:
+    """The URI of an empty database of this test's own."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres.uri, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield postgres.uri.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres.uri, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
