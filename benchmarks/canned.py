@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import socket
 import statistics
 import struct
@@ -23,6 +22,7 @@ from dataclasses import asdict
 
 from benchmarks.batches import Log, batch
 from benchmarks.canned_broker import TOPIC, canned_broker
+from benchmarks.meter import Meter
 
 PARTITION_BYTES = 4 << 20
 FETCH_BYTES = 64 << 20
@@ -105,28 +105,6 @@ def _show(runs: dict[str, list[dict[str, float]]]) -> None:
 
 
 # -- the client's process
-
-
-class Meter:
-    """Of this process, from `start` on."""
-
-    def __init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
-        self._wall = time.perf_counter()
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
-
-    def read(self, rows: int) -> dict[str, float]:
-        wall, usage, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF), self._usage
-        cpu = usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime
-        return {
-            "rows": rows,
-            "seconds": wall - self._wall,
-            "cpu": cpu,
-            "faults": usage.ru_minflt - before.ru_minflt,
-            "peak_mb": usage.ru_maxrss / 1024,
-        }
 
 
 def _read(polls: Iterator[int], rows: int) -> dict[str, float]:

@@ -1,149 +1,190 @@
-"""One client reads a topic once, in a process of its own: `python -m benchmarks.clients NAME SERVERS TOPIC ROWS`.
+"""One client reads a topic, in a process of its own: `python -m benchmarks.clients NAME 'JSON of a Task'`.
 
-Prints one line of JSON: rows, seconds from the first row to the last, CPU seconds of the process, peak memory.
-Every client has the same fetch sizes; librdkafka has the queue settings without which its queue would be measured.
+Prints one line of JSON: rows, and the seconds and CPU seconds that they took, all three without start-up and warm-up;
+peak memory. Every client reads each record's key and value, and drops it.
+
+The tuned forms have the fetch sizes of `Task`; librdkafka has the queue settings without which its queue would be
+measured. The forms "at defaults" have no setting that is not needed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
+import os
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 
-PARTITIONS = 12
-PARTITION_BYTES = 4 << 20
-FETCH_BYTES = 64 << 20
-PATIENCE = 60.0
+from benchmarks.meter import Meter
 
 
-def instride_rows(servers: str, topic: str, form: str) -> Iterator[int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is read, and which part of it counts: from `warm_rows` rows or `warm_seconds` seconds after the first record
+    on, whichever is first, until `most_rows` rows have come in all, or `most_seconds` seconds have passed."""
+
+    servers: str
+    topic: str
+    warm_rows: int
+    warm_seconds: float
+    most_rows: int
+    most_seconds: float
+    partitions: int = 12
+    partition_bytes: int = 4 << 20
+    fetch_bytes: int = 64 << 20
+
+
+def _instride(task: Task, form: str, **settings: int) -> Iterator[int]:
     from instride import Consumer, TopicPartition
 
-    with Consumer(
-        bootstrap_servers=servers,
-        auto_offset_reset="earliest",
-        max_poll_records=-1,
-        max_partition_fetch_bytes=PARTITION_BYTES,
-        fetch_max_bytes=FETCH_BYTES,
-    ) as consumer:
-        consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
-        while True:
-            records = consumer.poll(timeout=1.0)
-            if form == "arrow":
-                yield sum(batch.num_rows for batch in records.to_arrow())
-            elif form == "records":
-                yield sum(1 for record in records if record.value is not None)
-            else:
-                yield len(records)
+    consumer = Consumer(bootstrap_servers=task.servers, auto_offset_reset="earliest", **settings)  # type: ignore[arg-type]
+    consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
+    while True:
+        records = consumer.poll(timeout=1.0)
+        if form == "arrow":
+            yield sum(batch.num_rows for batch in records.to_arrow())
+        else:
+            yield sum(1 for record in records if (record.key, record.value))
 
 
-def confluent_rows(servers: str, topic: str, form: str) -> Iterator[int]:
+def _tuned(task: Task) -> dict[str, int]:
+    return {
+        "max_poll_records": -1,
+        "max_partition_fetch_bytes": task.partition_bytes,
+        "fetch_max_bytes": task.fetch_bytes,
+    }
+
+
+def _confluent(task: Task, *, tuned: bool, crc: bool = False) -> Iterator[int]:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "bench",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
+    settings: dict[str, object] = {
+        "bootstrap.servers": task.servers,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "check.crcs": crc,
+    }
+    if tuned:
+        settings |= {
             "queued.min.messages": 2_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
-            "max.partition.fetch.bytes": PARTITION_BYTES,
-            "fetch.max.bytes": FETCH_BYTES,
-            "log_level": 0,
+            "max.partition.fetch.bytes": task.partition_bytes,
+            "fetch.max.bytes": task.fetch_bytes,
         }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(task.topic, number, 0) for number in range(task.partitions)])
     while True:
-        if form == "consume":
-            yield sum(1 for message in consumer.consume(10_000, 1.0) if message.value() is not None)
-        else:
-            message = consumer.poll(1.0)
-            yield int(message is not None and message.value() is not None)
+        yield sum(1 for message in consumer.consume(10_000, 1.0) if (message.key(), message.value()))
 
 
-def kafka_python_rows(servers: str, topic: str, form: str) -> Iterator[int]:
+def _kafka_python(task: Task) -> Iterator[int]:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
-        bootstrap_servers=servers,
+        bootstrap_servers=task.servers,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        max_partition_fetch_bytes=PARTITION_BYTES,
-        fetch_max_bytes=FETCH_BYTES,
+        max_partition_fetch_bytes=task.partition_bytes,
+        fetch_max_bytes=task.fetch_bytes,
         max_poll_records=10_000,
     )
-    consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+    consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
     while True:
         yield sum(len(records) for records in consumer.poll(timeout_ms=1000).values())
 
 
-async def aiokafka_read(servers: str, topic: str, rows: int) -> tuple[int, float]:
+async def _aiokafka(task: Task) -> AsyncIterator[int]:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=servers,
+        bootstrap_servers=task.servers,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        max_partition_fetch_bytes=PARTITION_BYTES,
-        fetch_max_bytes=FETCH_BYTES,
+        max_partition_fetch_bytes=task.partition_bytes,
+        fetch_max_bytes=task.fetch_bytes,
     )
     await consumer.start()
-    consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
-    seen, first = 0, 0.0
-    while seen < rows:
-        got = sum(len(records) for records in (await consumer.getmany(timeout_ms=1000)).values())
-        first = first or (time.monotonic() if got else 0.0)
-        seen += got
-    took = time.monotonic() - first
-    await consumer.stop()
-    return seen, took
+    consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
+    while True:
+        yield sum(len(records) for records in (await consumer.getmany(timeout_ms=1000)).values())
 
 
-CLIENTS = {
-    "instride-columns": lambda servers, topic: instride_rows(servers, topic, "columns"),
-    "instride-arrow": lambda servers, topic: instride_rows(servers, topic, "arrow"),
-    "instride-records": lambda servers, topic: instride_rows(servers, topic, "records"),
-    "confluent-consume": lambda servers, topic: confluent_rows(servers, topic, "consume"),
-    "confluent-poll": lambda servers, topic: confluent_rows(servers, topic, "poll"),
-    "kafka-python": lambda servers, topic: kafka_python_rows(servers, topic, "poll"),
+def _raw(task: Task, connections: int, outstanding: int) -> Iterator[int]:
+    from benchmarks.raw_drain import drain
+
+    return drain(
+        task.servers,
+        task.topic,
+        partitions=task.partitions,
+        partition_bytes=task.partition_bytes,
+        fetch_bytes=task.fetch_bytes,
+        connections=connections,
+        outstanding=outstanding,
+    )
+
+
+CLIENTS: dict[str, Callable[[Task], Iterator[int]]] = {
+    "raw drain, 1 fetch": lambda task: _raw(task, 1, 1),
+    "raw drain, 3 fetches": lambda task: _raw(task, 1, 3),
+    "raw drain, 2 connections": lambda task: _raw(task, 2, 1),
+    "instride, Arrow": lambda task: _instride(task, "arrow", **_tuned(task)),
+    "instride, Arrow, at defaults": lambda task: _instride(task, "arrow"),
+    "instride, records": lambda task: _instride(task, "records", **_tuned(task)),
+    "instride, records, at defaults": lambda task: _instride(task, "records"),
+    "confluent-kafka": lambda task: _confluent(task, tuned=True),
+    "confluent-kafka, CRC too": lambda task: _confluent(task, tuned=True, crc=True),
+    "confluent-kafka, at defaults": lambda task: _confluent(task, tuned=False),
+    "kafka-python": _kafka_python,
 }
+"""The blocking ones. Beside them there are "aiokafka", and in processes that are not Python "Java" and "franz-go"."""
 
 
-def read(name: str, servers: str, topic: str, rows: int) -> tuple[int, float]:
-    if name == "aiokafka":
-        return asyncio.run(aiokafka_read(servers, topic, rows))
-    seen, first, limit = 0, 0.0, time.monotonic() + PATIENCE
-    for got in CLIENTS[name](servers, topic):
-        now = time.monotonic()
-        first = first or (now if got else 0.0)
-        seen += got
-        if seen >= rows or now > limit:
-            return seen, now - first
+class Window:
+    """What of a client's reading counts; see `Task`."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._meter: Meter | None = None
+        self._warming: Meter | None = None
+        self._rows = 0
+        self._rows_before = 0
+
+    def read(self, rows: int) -> dict[str, float] | None:
+        """These rows have come; the result, when all that counts has."""
+        self._rows += rows
+        if self._meter is not None:
+            found = self._meter.read(self._rows - self._rows_before)
+            done = self._rows >= self._task.most_rows or found["seconds"] >= self._task.most_seconds
+            return found if done else None
+        if self._rows and self._warming is None:
+            self._warming = Meter()
+        if self._warming is not None:
+            warm = self._warming.read(0)["seconds"] >= self._task.warm_seconds
+            if warm or self._rows >= self._task.warm_rows:
+                self._meter, self._rows_before = Meter(), self._rows
+        return None
+
+
+async def _read_awaiting(task: Task) -> dict[str, float]:
+    window = Window(task)
+    async for rows in _aiokafka(task):
+        if found := window.read(rows):
+            return found
     raise AssertionError("the client ended by itself")
 
 
-def main() -> None:
-    name, servers, topic, rows = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-    seen, took = read(name, servers, topic, rows)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    print(
-        json.dumps(
-            {
-                "client": name,
-                "rows": seen,
-                "seconds": took,
-                "cpu": usage.ru_utime + usage.ru_stime,
-                "peak_mb": usage.ru_maxrss / 1024,
-            }
-        )
-    )
-    sys.stdout.flush()
+def read(name: str, task: Task) -> dict[str, float]:
+    if name == "aiokafka":
+        return asyncio.run(_read_awaiting(task))
+    window = Window(task)
+    for rows in CLIENTS[name](task):
+        if found := window.read(rows):
+            return found
+    raise AssertionError("the client ended by itself")
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(read(sys.argv[1], Task(**json.loads(sys.argv[2])))), flush=True)
+    os._exit(0)  # without waiting for what is under way

@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 2)
     chosen = parser.parse_args(arguments)
-    from benchmarks.throughput import produce
+    from benchmarks.batches import Log
+    from benchmarks.filler import fill
     from instride.testing import LocalKafka
 
     results: dict[str, object] = {}
@@ -43,8 +44,9 @@ def main(arguments: list[str]) -> dict[str, object]:
     with LocalKafka() as kafka:
         for size, rows in ((100, chosen.rows), (1000, chosen.rows // 4)):
             topic = f"bytes-{size}"
-            kafka.create_topic(topic, partitions=12)
-            produce(kafka.bootstrap_servers, topic, rows, size)
+            kafka.create_topic(topic, partitions=12, configs={"retention.ms": "-1"})
+            log = Log(size=size, rows=800_000 // size, random=True)
+            rows = fill(kafka.bootstrap_servers, topic, log, rows)  # noqa: PLW2901
             ways = readers(spark, kafka.bootstrap_servers, topic, chosen.cores)
             results[topic] = show(size, rows, measure(ways, chosen.rounds))
     spark.stop()

@@ -1,9 +1,13 @@
-"""Rows a second from a live broker, first row to last: ours and the peers', in turn, several rounds.
+"""Rows a second from a live broker: ours and the peers', in turn, several rounds.
 
-    python -m benchmarks throughput [--rows N] [--rounds N] [--clients NAME ...]
+    python -m benchmarks throughput [--gigabytes N] [--seconds N] [--rounds N] [--case NAME ...] [--clients NAME ...]
 
-The clients take turns, so that a machine whose speed drifts is the same for all. Figures are medians; the last
-column is the ratio to confluent-kafka's consume(10000) in the same run.
+Each client is a process of its own that reads each record's key and value. Start-up and the first quarter of the rows
+(or the first 3 s) count for nothing; then at most `--seconds` seconds count, and none of the topic's last tenth, where
+partitions end. The order is another in each round. Tables show medians, and the spread as least and most.
+
+A round beside which other work took more than 5 % of the machine is void; the table says so. The raw drain is the best
+of three ways to fetch.
 """
 
 from __future__ import annotations
@@ -11,122 +15,148 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 
-from benchmarks.clients import CLIENTS, FETCH_BYTES, PARTITION_BYTES, PARTITIONS
+from benchmarks.batches import Log
+from benchmarks.clients import CLIENTS, Task
+from benchmarks.filler import fill
+from benchmarks.load import ForeignLoad
 
-NAMES = ["java", *CLIENTS, "aiokafka"]
-BASE = "confluent-consume"
+HERE = Path(__file__).parent
+HEAP = "1g"
+FOREIGN_MOST = 0.05
+RAW = [name for name in CLIENTS if name.startswith("raw")]
+NAMES = [*CLIENTS, "aiokafka", "Java", "franz-go"]
+CASES = {
+    "100 B": Log(rows=8192, random=True),
+    "1 KB": Log(size=1000, rows=1000, random=True),
+    "100 B, 140 a batch": Log(random=True),
+    "100 B, keys": Log(rows=8192, random=True, key=True),
+    "100 B, zstd": Log(rows=8192, codec="zstd"),
+    "100 B, lz4": Log(rows=8192, codec="lz4"),
+}
+QUICK = ("100 B", "1 KB")
+
+Run = dict[str, float]
+Reader = Callable[[Task], list[str]]
 
 
 def main(arguments: list[str]) -> dict[str, object]:
-    parser = argparse.ArgumentParser(prog="benchmarks throughput")
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of 100 bytes; a quarter as many of 1 KB")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = argparse.ArgumentParser(prog="benchmarks throughput", description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=5.0, help="of values in each topic")
+    parser.add_argument("--seconds", type=float, default=10.0, help="that count, at most, of each run")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--case", nargs="*", default=list(QUICK), choices=list(CASES))
     parser.add_argument("--clients", nargs="*", default=NAMES, choices=NAMES)
+    parser.add_argument("--quick", action="store_true", help="two minutes: less of everything")
     chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        chosen.gigabytes, chosen.seconds, chosen.rounds = 1.0, 2.0, 1
     from instride.testing import LocalKafka
 
-    results: dict[str, object] = {}
-    with LocalKafka() as kafka:
-        for size, rows in ((100, chosen.rows), (1000, chosen.rows // 4)):
-            topic = f"bytes-{size}"
-            kafka.create_topic(topic, partitions=PARTITIONS)
-            produce(kafka.bootstrap_servers, topic, rows, size)
-            runs = list(rounds(kafka.bootstrap_servers, topic, rows, chosen.clients, chosen.rounds))
-            results[topic] = show(size, runs)
+    results: dict[str, object] = {"heap": HEAP, "cores": os.cpu_count(), "settings": vars(chosen)}
+    with tempfile.TemporaryDirectory() as folder:
+        commands = readers(chosen.clients, Path(folder))
+        for case in chosen.case:
+            with LocalKafka(heap=HEAP, jvm_options=()) as kafka:  # the JVM's own defaults: all of its compilers
+                task = prepare(kafka, CASES[case], chosen)
+                runs = {name: [] for name in commands}
+                for name, run in rounds(commands, task, chosen.rounds):
+                    runs[name].append(run)
+            show(case, runs)
+            results[case] = runs
     return results
 
 
-def produce(servers: str, topic: str, rows: int, size: int) -> None:
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {
-            "bootstrap.servers": servers,
-            "linger.ms": 50,
-            "batch.size": 1 << 20,
-            "queue.buffering.max.messages": 1_000_000,
-            "log_level": 0,
-        }
+def prepare(kafka: object, log: Log, chosen: argparse.Namespace) -> Task:
+    kafka.create_topic("rows", partitions=log.partitions, configs={"retention.ms": "-1"})  # type: ignore[attr-defined]
+    servers: str = kafka.bootstrap_servers  # type: ignore[attr-defined]
+    rows = fill(servers, "rows", log, int(chosen.gigabytes * 1e9 / log.size))
+    return Task(
+        servers=servers,
+        topic="rows",
+        warm_rows=rows // 4,
+        warm_seconds=3.0,
+        most_rows=rows * 9 // 10,
+        most_seconds=chosen.seconds,
     )
-    value = os.urandom(size)
-    for number in range(rows):
-        while True:
-            try:
-                producer.produce(topic, value=value, partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    producer.flush()
 
 
-def rounds(servers: str, topic: str, rows: int, names: list[str], count: int) -> Iterator[dict[str, float | str]]:
-    for number in range(count):
-        for name in names:
-            print(f"round {number + 1} of {count}: {name}", file=sys.stderr, flush=True)
-            yield java(servers, topic, rows) if name == "java" else python(name, servers, topic, rows)
+# -- the clients' processes
 
 
-def python(name: str, servers: str, topic: str, rows: int) -> dict[str, float | str]:
-    command = [sys.executable, "-m", "benchmarks.clients", name, servers, topic, str(rows)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    found: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
-    if found["rows"] != rows:
-        raise SystemExit(f"{name} read {found['rows']} rows of {rows}")
+def readers(names: list[str], folder: Path) -> dict[str, Reader]:
+    """The command of each client; a client without its language is left out, by name."""
+    found: dict[str, Reader] = {}
+    for name in names:
+        if name == "Java":
+            found[name] = _java
+        elif name != "franz-go":
+            found[name] = lambda task, name=name: [  # type: ignore[misc]
+                *(sys.executable, "-m", "benchmarks.clients", name, json.dumps(asdict(task)))
+            ]
+        elif go := shutil.which("go"):
+            binary = folder / "franz-reader"
+            subprocess.run([go, "build", "-o", str(binary), "."], cwd=HERE / "peers" / "franz", check=True)
+            found[name] = lambda task, binary=binary: [str(binary), *_told(task)]  # type: ignore[misc]
+        else:
+            print("franz-go is not measured: there is no go on the PATH", file=sys.stderr)
     return found
 
 
-def java(servers: str, topic: str, rows: int) -> dict[str, float | str]:
-    """Kafka's own ConsumerPerformance; its fetch time is from the first assignment to the last row."""
+def _java(task: Task) -> list[str]:
     from instride.testing import find_java, find_kafka
 
-    command = [
-        str(find_java().path),
-        "-Xmx1g",
-        "-cp",
-        find_kafka().class_path,
-        "org.apache.kafka.tools.ConsumerPerformance",
-        *("--bootstrap-server", servers, "--topic", topic, "--messages", str(rows)),
-        *("--fetch-size", str(PARTITION_BYTES), "--timeout", "60000", "--group", f"java-{os.urandom(4).hex()}"),
-    ]
-    before = os.times()
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    after = os.times()
-    header, values = ([each.strip() for each in line.split(",")] for line in done.stdout.splitlines()[-2:])
-    row = dict(zip(header, values, strict=False))
-    return {
-        "client": "java",
-        "rows": float(row["data.consumed.in.nMsg"]),
-        "seconds": float(row["fetch.time.ms"]) / 1000,
-        "cpu": after.children_user + after.children_system - before.children_user - before.children_system,
-        "peak_mb": float("nan"),
-    }
+    source = str(HERE / "peers" / "Reader.java")
+    return [str(find_java().path), "-Xmx1g", "-cp", find_kafka().class_path, source, *_told(task)]
 
 
-def show(size: int, runs: list[dict[str, float | str]]) -> dict[str, dict[str, float]]:
-    table: dict[str, dict[str, float]] = {}
-    for name in dict.fromkeys(str(run["client"]) for run in runs):
-        mine = [run for run in runs if run["client"] == name]
-        rate = statistics.median(float(run["rows"]) / float(run["seconds"]) for run in mine)
-        cpu = statistics.median(float(run["cpu"]) / float(run["rows"]) for run in mine)
-        memory = statistics.median(float(run["peak_mb"]) for run in mine)
-        table[name] = {"rows_per_second": rate, "cpu_per_million": cpu * 1e6, "peak_mb": memory}
-    base = table.get(BASE, {"rows_per_second": float("nan")})["rows_per_second"]
-    print(
-        f"\n{size} bytes a row, {PARTITIONS} partitions, fetches of {PARTITION_BYTES >> 20} and {FETCH_BYTES >> 20} MiB"
-    )
-    print(f"{'client':20} {'M rows/s':>9} {'MB/s':>7} {'CPU s/M':>8} {'peak MB':>8} {'ratio':>6}")
-    for name, row in sorted(table.items(), key=lambda each: -each[1]["rows_per_second"]):
-        million = row["rows_per_second"] / 1e6
-        ratio = row["rows_per_second"] / base
+def _told(task: Task) -> list[str]:
+    window = (task.warm_rows, task.warm_seconds, task.most_rows, task.most_seconds)
+    sizes = (task.partitions, task.partition_bytes, task.fetch_bytes)
+    return [task.servers, task.topic, *map(str, window), *map(str, sizes)]
+
+
+def rounds(commands: dict[str, Reader], task: Task, count: int) -> Iterator[tuple[str, Run]]:
+    names = list(commands)
+    for number in range(count):
+        for place in range(len(names)):
+            name = names[(place + number) % len(names)]
+            load = ForeignLoad()
+            done = subprocess.run(commands[name](task), capture_output=True, text=True, timeout=600, check=False)
+            if done.returncode:
+                raise SystemExit(f"{name}: {done.stderr}")
+            run: Run = json.loads(done.stdout.splitlines()[-1])
+            run["foreign"] = load.share()
+            print(f"round {number + 1} of {count}: {name}: {_rate(run):.2f} M rows/s", file=sys.stderr, flush=True)
+            yield name, run
+
+
+# -- the tables
+
+
+def _rate(run: Run) -> float:
+    return run["rows"] / run["seconds"] / 1e6
+
+
+def show(case: str, runs: dict[str, list[Run]]) -> None:
+    rates = {name: [_rate(each) for each in mine] for name, mine in runs.items()}
+    raw = max((statistics.median(rates[name]) for name in RAW if name in rates), default=float("nan"))
+    base = statistics.median(rates.get("confluent-kafka", [float("nan")]))
+    void = sorted({name for name, mine in runs.items() for each in mine if each["foreign"] > FOREIGN_MOST})
+    print(f"\n{case}, M rows a second; of 12 partitions")
+    print(f"{'client':32}{'median':>8}{'least':>8}{'most':>8}{'CPU s/M':>9}{'of raw':>8}{'of confluent':>14}")
+    for name, mine in sorted(rates.items(), key=lambda each: -statistics.median(each[1])):
+        rate = statistics.median(mine)
+        cpu = statistics.median(each["cpu"] / each["rows"] * 1e6 for each in runs[name])
         print(
-            f"{name:20} {million:9.2f} {million * size:7.0f} {row['cpu_per_million']:8.2f} "
-            f"{row['peak_mb']:8.0f} {ratio:6.2f}"
+            f"{name:32}{rate:8.2f}{min(mine):8.2f}{max(mine):8.2f}{cpu:9.3f}{rate / raw:8.2f}{rate / base:14.2f}"
+            f"{'  void: other work' if name in void else ''}"
         )
-    return table

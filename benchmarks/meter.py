@@ -1,0 +1,28 @@
+"""What a stretch of this process's time cost."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+
+class Meter:
+    """Of this process, from `start` on."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self._wall = time.perf_counter()
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+
+    def read(self, rows: int) -> dict[str, float]:
+        wall, usage, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF), self._usage
+        cpu = usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime
+        return {
+            "rows": rows,
+            "seconds": wall - self._wall,
+            "cpu": cpu,
+            "faults": usage.ru_minflt - before.ru_minflt,
+            "peak_mb": usage.ru_maxrss / 1024,
+        }
