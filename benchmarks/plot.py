@@ -1,0 +1,51 @@
+"""The picture of a run: `python -m benchmarks.plot bench-output/....json PICTURE.png`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+SHOWN = {
+    "instride, Arrow": "instride, to Arrow",
+    "instride, records": "instride, records",
+    "instride, records, at defaults": "instride, records, default settings",
+    "franz-go": "franz-go (Go)",
+    "Java": "Java",
+    "confluent-kafka": "confluent-kafka, tuned",
+    "confluent-kafka, at defaults": "confluent-kafka, default settings",
+    "aiokafka": "aiokafka",
+    "kafka-python": "kafka-python",
+}
+
+
+def main(source: str, target: str) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    found = json.loads(Path(source).read_text(encoding="utf-8"))["throughput"]
+    cases = [case for case in ("100 B", "1 KB") if case in found]
+    figure, axes = plt.subplots(1, len(cases), figsize=(10, 3.4), sharey=True, layout="constrained")
+    for axis, case in zip(axes, cases, strict=True):
+        rates = [_middle(found[case][name]) for name in SHOWN]
+        places = range(len(SHOWN))[::-1]
+        bars = axis.barh(
+            places, rates, color=["#1f6f54" if name.startswith("instride") else "#b8b8b0" for name in SHOWN]
+        )
+        axis.bar_label(bars, labels=[f"{rate:.2f}" for rate in rates], padding=3, fontsize=8)
+        axis.set_yticks(places, SHOWN.values(), fontsize=8)
+        axis.set_title(f"records of {case}: millions a second", fontsize=9, loc="left")
+        axis.margins(x=0.12)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(target, dpi=130)
+
+
+def _middle(runs: list[dict[str, float]]) -> float:
+    return statistics.median(run["rows"] / run["seconds"] / 1e6 for run in runs)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
