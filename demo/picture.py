@@ -3,8 +3,8 @@
 Laws
 1. All columns have the same axes, so that what looks longer was longer.
 2. Nothing is smoothed: every record stands in the second in which it was written.
-3. A lane's ground is its owner's colour, or that of its state where that is not just owned. The strong ridge on it is
-   its own throughput, cut at the lane's height: a lane without a ridge is owned and stands still.
+3. A lane's ground is its owner's colour, or that of its state where that is not just owned. The bars on it are its
+   own throughput, cut at the lane's height: a lane without bars is owned and stands still.
 4. A colour means one thing in the whole picture: blue is A's, orange B's, yellow waits, green stays.
 """
 
@@ -23,7 +23,7 @@ from matplotlib.patches import Patch
 from demo.history import History, State, Work
 from demo.report import Result
 
-__all__ = ["draw", "rate", "save"]
+__all__ = ["clipped_peaks", "draw", "rate", "save"]
 
 BIN: Final = 1.0
 TOP_FACTOR: Final = 3.0
@@ -99,7 +99,7 @@ def rate(run: History, chosen: Callable[[Work], bool]) -> np.ndarray:
 
 
 def _usual_top(totals: Sequence[np.ndarray]) -> float:
-    """The upper end of the scale: three times what usually flows. Where more came, the number stands at the top."""
+    """The upper end of the scale: three times what usually flows. What is above it has its number at the top."""
     flowing = np.concatenate([total[total > 0] for total in totals])
     return min(float(np.median(flowing)) * TOP_FACTOR, float(flowing.max()) * 1.1) if len(flowing) else 1.0
 
@@ -138,9 +138,15 @@ def _frame(axes: Axes, values: np.ndarray, top: float) -> None:
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    for at, value in zip(_times(values), values, strict=True):
-        if value > top:
-            axes.text(at + BIN / 2, top, f" ↑ {value:,.0f}", va="top", fontsize=8.5, color=INK)
+    for n in clipped_peaks(values, top):
+        axes.text(_times(values)[n] + BIN / 2, top, f" ↑ {values[n]:,.0f}", va="top", fontsize=8.5, color=INK)
+
+
+def clipped_peaks(values: np.ndarray, top: float) -> list[int]:
+    """The bins that stand above the scale; of those whose labels would overlap, the highest."""
+    near = len(values) // 8 + 1
+    windows = [range(max(0, n - near), min(len(values), n + near + 1)) for n in range(len(values))]
+    return [n for n, near_it in enumerate(windows) if values[n] > top and n == max(near_it, key=values.__getitem__)]
 
 
 def _clean(axes: Axes) -> None:
@@ -162,7 +168,7 @@ def _lanes(axes: Axes, result: Result) -> None:
         colour = STATES.get(span.state) or GROUNDS[span.app]
         bottom = span.partition - HEIGHT / 2
         axes.broken_barh([(span.start - run.start, width)], (bottom, HEIGHT), facecolor=colour, linewidth=0)
-    _ridges(axes, run)
+    _bars(axes, run)
     _marks(axes, run)
     _notes(axes, result)
     axes.set_yticks(run.partitions)
@@ -174,7 +180,7 @@ def _lanes(axes: Axes, result: Result) -> None:
     _clean(axes)
 
 
-def _ridges(axes: Axes, run: History) -> None:
+def _bars(axes: Axes, run: History) -> None:
     """All lanes have one scale. What was held back comes as a peak."""
     lanes = {
         (app, partition): rate(run, lambda each, lane=(app, partition): (each.app, each.partition) == lane)  # type: ignore[misc]

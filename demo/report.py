@@ -30,8 +30,8 @@ body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2.5rem auto; max-width: 15
 p {{ max-width: 60rem; }} img {{ width: 100%; }} pre {{ line-height: 1.2; overflow-x: auto; }}
 </style></head><body><h1>336,776 flights, two applications, one rebalance each way</h1>
 <p>Each lane is a partition. Its ground is the colour of the application that owns it, yellow while its revocation is
-requested and it is kept because work on it is under way; the strong ridge is what flows through it. A lane without a
-ridge stands still. Application B joins while A is at work on one flight that takes long, and leaves again.</p>
+requested and it is kept because work on it is under way; the bars are the records that were finished. A lane without
+bars stands still. Application B joins while A is at work on one flight that takes long, and leaves again.</p>
 <p>All runs have the same flights at the same pace, and the same work. A client with a revoke callback must wait there
 until all work on the partitions that move has ended; while it waits there, nobody polls.</p>
 <img alt="Timeline of ownership and throughput" src="data:image/svg+xml;base64,{picture}">

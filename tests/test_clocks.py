@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from instride import OAuthToken
-from instride._net.authentication import authenticator
+from instride._net.credentials import authenticator
 from instride.config import ConsumerConfig
 
 PACKAGE = Path(__file__).parents[1] / "src" / "instride"
@@ -94,7 +94,7 @@ class Waiting:
 def test_a_token_is_used_for_its_life_by_the_clock_that_is_never_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """An identity provider says how long a token is good, not until when."""
     at = 1000.0
-    monkeypatch.setattr("instride._net.authentication.now", lambda: at)
+    monkeypatch.setattr("instride._net.credentials.now", lambda: at)
     asked: list[float] = []
 
     def token() -> OAuthToken:

@@ -16,11 +16,11 @@ from instride.processing.attempts import Attempt, current_attempt
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.engine import Tally
+from instride.processing.failures import DeadLetterRecord, Retry, RetryRecord, SkipRecord
 from instride.processing.health import Health, StuckRecord
 from instride.processing.kit import ProcessorKit
 from instride.processing.outputs import OutputRecord
 from instride.processing.partition_executor import PartitionExecutor
-from instride.processing.policy import DeadLetterRecord, Retry, RetryRecord, SkipRecord
 from instride.processing.processor import Processor
 from instride.processing.running import RunningProcessor
 from instride.records import (

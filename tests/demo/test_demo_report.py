@@ -3,12 +3,13 @@
 import io
 import re
 
+import numpy as np
 import pytest
 from demo_stories import began, change, delay, done, mark, note
 from rich.console import Console
 
 from demo.history import History, Note
-from demo.picture import draw, rate, save
+from demo.picture import clipped_peaks, draw, rate, save
 from demo.report import Result, figures, handover_rows, page, print_report
 from demo.verdict import Fault, Verdict
 from instride.records import TopicPartition
@@ -98,6 +99,15 @@ def test_every_record_is_in_one_bin() -> None:
     values = rate(run, lambda each: each.app == "A") + rate(run, lambda each: each.app == "B")
     assert values.sum() == sum(each.rows for each in run.done)
     assert rate(run, lambda each: (each.app, each.partition) == ("B", 2))[5] == 900
+
+
+def test_of_peaks_beside_each_other_only_the_highest_has_its_number() -> None:
+    """In a picture of 60 seconds two numbers stood on each other."""
+    values = np.zeros(60)
+    values[[27, 28, 45]] = 40_000, 53_000, 20_000
+    assert clipped_peaks(values, 16_000) == [28, 45]
+    assert clipped_peaks(values, 60_000) == []
+    assert clipped_peaks(np.full(60, 5.0), 1.0) == [0]
 
 
 @pytest.mark.requirement("surface/timeline")

@@ -16,8 +16,8 @@ import pytest
 
 from attack.broker import Broker
 from instride import Consumer, TopicPartition
-from instride._net.authentication import authenticator
 from instride._net.clock import now
+from instride._net.credentials import authenticator
 from instride._net.mailbox import Mailbox
 from instride._net.transport import Transport
 from instride._wire.connection import Connection

@@ -11,7 +11,7 @@ from processing_help import commit
 from instride import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from instride.consumer_records import Stretch
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
-from instride.processing.policy import Failures, Retry
+from instride.processing.failures import Failures, Retry
 from instride.processing.remembered import decode
 
 __all__ = ["TOPIC_ID", "Bench", "keyed"]

@@ -15,7 +15,7 @@ from instride._wire.decoder import replaced
 from instride.consumer_records import ConsumerRecords, Stretch
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
-from instride.processing.policy import Failures, Retry
+from instride.processing.failures import Failures, Retry
 from instride.processing.rounds import Pace, Rounds, Verb
 from instride.testing.simulation import Member, UserLoop
 from instride.testing.simulation.process import Sleep

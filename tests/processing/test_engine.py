@@ -12,7 +12,7 @@ from instride import DeadLetterRecord, OffsetAndMetadata, Retry, RetryRecord, Sk
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError
 from instride.processing.engine import Task
-from instride.processing.policy import Step
+from instride.processing.failures import Step
 
 
 def offsets(tasks: list[Task]) -> list[int]:

@@ -12,7 +12,7 @@ from processing_help import P0, P1, commit
 from instride import Retry
 from instride.errors import DeserializationError
 from instride.processing.engine import Batch
-from instride.processing.policy import Step
+from instride.processing.failures import Step
 
 
 def offsets(batch: Batch) -> list[int]:

@@ -18,7 +18,7 @@ from instride.deserializers import RecordReader
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
 from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan, Job, Verdict
-from instride.processing.policy import Failures
+from instride.processing.failures import Failures
 from instride.processing.process_child import Spec
 from instride.processing.process_workers import ProcessWorkers, pickled
 

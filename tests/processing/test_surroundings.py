@@ -19,8 +19,8 @@ from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor,
 from instride.errors import ConfigError, IllegalStateError
 from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan
+from instride.processing.failures import Failures
 from instride.processing.lifespan import SyncLifespan
-from instride.processing.policy import Failures
 from instride.processing.workers import ThreadWorkers
 
 PATIENCE = 60.0

@@ -14,7 +14,7 @@ import pytest
 from security_help import PATIENCE
 
 from instride import Consumer, ConsumerConfig
-from instride._net.authentication import authenticator
+from instride._net.credentials import authenticator
 from instride._wire.sasl.gssapi import Gssapi
 from instride.errors import AuthenticationError, ConfigError
 

@@ -34,8 +34,8 @@ from instride._core.network.actions import (
     Transmit,
 )
 from instride._core.network.machine import NetworkMachine
-from instride._net.authentication import authenticator
 from instride._net.clock import now
+from instride._net.credentials import authenticator
 from instride._net.mailbox import Mailbox
 from instride._net.resolver import Resolver, SocketAddress, rotated
 from instride._net.tls import Tls, tls_context

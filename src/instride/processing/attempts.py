@@ -19,8 +19,8 @@ from instride.deserializers import RecordReader
 from instride.errors import IllegalStateError
 from instride.processing.dead_letters import DeadLetter, dead_letter
 from instride.processing.engine import Batch, Engine, Job, Task, Verdict
+from instride.processing.failures import Step
 from instride.processing.outputs import OutputRecord, outputs_of
-from instride.processing.policy import Step
 
 __all__ = ["Attempt", "Desk", "current_attempt", "enter_attempt"]
 

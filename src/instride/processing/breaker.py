@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instride import arguments
-from instride.processing.policy import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
+from instride.processing.failures import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
 
 __all__ = ["Breaker", "CircuitBreaker"]
 

@@ -13,8 +13,8 @@ from instride.errors import ConfigError
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import Produce
 from instride.processing.engine import EnginePlan, Order
+from instride.processing.failures import NO_RETRY, AfterFailure, Failures, Retry
 from instride.processing.lifespan import Lifespan, Middleware, wrapped
-from instride.processing.policy import NO_RETRY, AfterFailure, Failures, Retry
 from instride.processing.rounds import Pace
 
 __all__ = ["BatchOptions", "Definition", "ProcessorOptions", "definition"]

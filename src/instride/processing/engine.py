@@ -47,7 +47,7 @@ from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import DeserializationError
 from instride.processing.breaker import Breaker, CircuitBreaker
-from instride.processing.policy import Failures, Step
+from instride.processing.failures import Failures, Step
 from instride.processing.remembered import Remembered, decode, encode
 from instride.records import OffsetAndMetadata, TopicPartition
 
