@@ -32,7 +32,7 @@ help:
 	@echo "make attack-kafka damages what a real Kafka sends (ATTACK_SECONDS=3600, an hour)"
 	@echo "make sink-attack kills and stops drivers of each sink, 50 times, on a real Spark and Kafka (an hour; SINK_FAULTS=50)"
 	@echo "make fuzz    mutated bytes for every decoder, by hand, by coverage and with sanitizers (FUZZ_SECONDS=60 each)"
-	@echo "make bench   the benchmarks (BENCH_ARGS=\"gap --hold 20\": only that one)"
+	@echo "make bench   the benchmarks (BENCH_ARGS=\"groups --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
 	@echo "make clean   remove what was built and written (distclean: the virtual environment too)"
 

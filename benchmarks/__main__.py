@@ -1,4 +1,7 @@
-"""`python -m benchmarks [throughput|gap|processor|decoder|canned|spark]`: one, or all. Results go to bench-output/."""
+"""`python -m benchmarks [throughput|groups|processor|decoder|canned|spark]`: one, or all.
+
+Results go to bench-output/.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import canned, gap, processor, spark_source, throughput
+from benchmarks import canned, groups, processor, spark_source, throughput
 
 OUTPUT = Path("bench-output")
 
@@ -19,8 +22,8 @@ def main() -> None:
     results: dict[str, object] = {"machine": platform.machine(), "python": platform.python_version()}
     if not chosen or chosen == ["throughput"]:
         results["throughput"] = throughput.main(options)
-    if not chosen or chosen == ["gap"]:
-        results["gap"] = gap.main(options)
+    if not chosen or chosen == ["groups"]:
+        results["groups"] = groups.main(options)
     if not chosen or chosen == ["canned"]:
         results["canned"] = canned.main(options)
     if not chosen or chosen == ["processor"]:

@@ -1,0 +1,183 @@
+"""What a group's members feel: latency, a hold, and a storm of rebalances.
+
+    python -m benchmarks groups [--seconds N] [--hold N] [--rounds N] [--parts latency hold storm]
+
+The feeder and each member are processes of their own; one Kafka; 12 partitions; a record carries the time at which it
+was made. Every figure stands beside the same for confluent-kafka, in turn.
+
+latency   one member, 1,000 records a second: seconds from the producer to the poll that returns the record.
+hold      1,200 records a second; a second member joins; the first needs HOLD seconds before it can let go of what
+          moves. Gaps of the partitions that the first keeps, beside the same without a second member.
+storm     1,200 records a second; a second member, which runs already, joins and leaves every 2 seconds. Gaps of the
+          partitions that the first keeps all the time, and which share of the records has been returned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from benchmarks.load import ForeignLoad
+from benchmarks.members import Seen
+
+PARTITIONS = 12
+SETTLE = 5.0
+STORM = 2.0
+PARTS = ("latency", "hold", "storm")
+CLIENTS = {
+    "latency": ("instride", "confluent-kafka", "kafka-python"),
+    "hold": ("instride", "confluent-kafka"),
+    "storm": ("instride", "confluent-kafka"),
+}
+
+Row = dict[str, float]
+
+
+def main(arguments: list[str]) -> dict[str, object]:
+    parser = argparse.ArgumentParser(prog="benchmarks groups", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--hold", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    chosen = parser.parse_args(arguments)
+    from instride.testing import LocalKafka
+
+    results: dict[str, dict[str, list[Row]]] = {part: {name: [] for name in CLIENTS[part]} for part in chosen.parts}
+    with LocalKafka(heap="1g", jvm_options=()) as kafka:
+        for number in range(chosen.rounds):
+            for part, rows in results.items():
+                for name in sorted(rows, reverse=bool(number % 2)):
+                    load = ForeignLoad()
+                    row = _PARTS[part](kafka, name, chosen)
+                    rows[name].append({**row, "foreign": load.share()})
+                    print(f"round {number + 1}: {part}, {name}: {row}", file=sys.stderr, flush=True)
+    show(results)
+    return dict(results)
+
+
+# -- the processes
+
+
+class Member:
+    def __init__(self, name: str, servers: str, topic: str, hold: float = 0.0) -> None:
+        command = [sys.executable, "-m", "benchmarks.members", name, servers, topic, str(hold)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, verb: str) -> str:
+        """One line to it; the line that it answers with."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{verb}\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline()
+
+    def report(self) -> Seen:
+        """Since the last one."""
+        return Seen(**json.loads(self.tell("report")))
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def feeding(servers: str, topic: str, rate: float) -> Iterator[None]:
+    command = [sys.executable, "-m", "benchmarks.feeder", servers, topic, str(PARTITIONS), str(rate)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as feeder:
+        try:
+            yield
+        finally:
+            with suppress(BrokenPipeError):
+                feeder.communicate()
+
+
+@contextmanager
+def group(kafka: object, name: str, rate: float, *holds: float) -> Iterator[list[Member]]:
+    """The first member has joined and settled."""
+    topic = f"{name}-{os.urandom(4).hex()}"
+    kafka.create_topic(topic, partitions=PARTITIONS)  # type: ignore[attr-defined]
+    servers: str = kafka.bootstrap_servers  # type: ignore[attr-defined]
+    members = [Member(name, servers, topic, hold) for hold in holds]
+    try:
+        with feeding(servers, topic, rate):
+            members[0].tell("join")
+            time.sleep(SETTLE)
+            yield members
+    finally:
+        for member in members:
+            member.kill()
+
+
+# -- what is measured
+
+
+def latency(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
+    with group(kafka, name, 1000, 0.0) as (member,):
+        member.report()
+        time.sleep(chosen.seconds)
+        seen = member.report()
+    times = sorted(seen.latencies)
+    row = {f"p{share}": 1000 * _share(times, share) for share in (50, 99, 99.9)}
+    return {**row, "CPU %": 100 * seen.cpu / seen.seconds}
+
+
+def hold(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
+    with group(kafka, name, 1200, chosen.hold, 0.0) as (first, second):
+        first.report()
+        time.sleep(chosen.hold + SETTLE)
+        steady = _gaps(first.report())
+        second.tell("join")
+        time.sleep(chosen.hold + SETTLE)
+        found = _gaps(first.report())
+    return {
+        "steady p99.9": _share(steady, 99.9),
+        "steady longest": steady[-1],
+        "p99.9": _share(found, 99.9),
+        "longest": found[-1],
+    }
+
+
+def storm(kafka: object, name: str, chosen: argparse.Namespace) -> Row:
+    with group(kafka, name, 1200, 0.0, 0.0) as (first, second):
+        second.tell("join")
+        time.sleep(SETTLE)
+        first.report(), second.report()
+        began = time.monotonic()
+        for number in range(int(chosen.seconds / STORM)):
+            time.sleep(max(0.0, began + STORM * (number + 1) - time.monotonic()))
+            second.tell("join" if number % 2 else "leave")
+        one, other = first.report(), second.report()
+    times = sorted([*one.latencies, *other.latencies])
+    return {
+        "returned %": 100 * len(times) / (1200 * one.seconds),
+        "p99 s": _share(times, 99),
+        "longest s": _gaps(one)[-1],
+    }
+
+
+_PARTS = {"latency": latency, "hold": hold, "storm": storm}
+
+
+def _gaps(seen: Seen) -> list[float]:
+    """Of the partitions that stayed, in order."""
+    return sorted(gap for gaps in seen.gaps.values() for gap in gaps)
+
+
+def _share(ordered: list[float], percent: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def show(results: dict[str, dict[str, list[Row]]]) -> None:
+    for part, rows in results.items():
+        columns = list(next(iter(rows.values()))[0])
+        print(f"\n{part}")
+        print(f"{'client':24}" + "".join(f"{column:>14}" for column in columns))
+        for name, runs in rows.items():
+            print(f"{name:24}" + "".join(f"{statistics.median(run[each] for run in runs):14.3f}" for each in columns))

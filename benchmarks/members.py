@@ -1,0 +1,184 @@
+"""A member of a group in a process of its own: `python -m benchmarks.members CLIENT SERVERS TOPIC HOLD`.
+
+Lines of its standard input: "join", "leave" and "report". It answers each with a line: a report is `Seen` since the
+last report, as JSON. It holds for HOLD seconds what is to be revoked: instride delays those partitions,
+confluent-kafka waits in its revoke callback, which is the one way that it
+has. Each commits by its own means (auto-commit).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+from benchmarks.feeder import TIME
+from benchmarks.meter import Meter
+
+
+@dataclass(slots=True)
+class Seen:
+    """latencies: seconds from the feeder to the poll that returned the record. gaps: by partition,
+    of those that stayed all the time, the seconds between two polls that returned records of it. cpu: seconds."""
+
+    latencies: list[float] = field(default_factory=list)
+    gaps: dict[int, list[float]] = field(default_factory=dict)
+    cpu: float = 0.0
+    seconds: float = 0.0
+
+
+class Instride:
+    def __init__(self, servers: str, topic: str, hold: float) -> None:
+        from instride import Consumer
+
+        self._consumer = Consumer(
+            bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest", enable_auto_commit=True
+        )
+        self._topic, self._hold = topic, hold
+        self._until = 0.0
+
+    def join(self) -> None:
+        self._consumer.subscribe([self._topic])
+
+    def leave(self) -> None:
+        self._consumer.unsubscribe()
+
+    def turn(self) -> Iterator[tuple[int, bytes]]:
+        if not self._consumer.subscription():
+            time.sleep(0.01)
+            return
+        for record in self._consumer.poll(timeout=0.1):
+            yield record.partition, record.value or b""
+        moving = self._consumer.to_be_revoked_partitions() if self._hold else ()
+        now = time.monotonic()
+        self._until = self._until or (now + self._hold if moving else 0.0)
+        if moving and now < self._until:
+            self._consumer.delay_revoke(moving)
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+
+class Confluent:
+    def __init__(self, servers: str, topic: str, hold: float) -> None:
+        from confluent_kafka import Consumer
+
+        settings = {
+            "bootstrap.servers": servers,
+            "group.id": topic,
+            "auto.offset.reset": "latest",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "log_level": 0,
+        }
+        self._consumer = Consumer(settings)
+        self._topic, self._hold, self._member = topic, hold, False
+
+    def join(self) -> None:
+        self._consumer.subscribe([self._topic], on_revoke=lambda _consumer, _partitions: time.sleep(self._hold))
+        self._member = True
+
+    def leave(self) -> None:
+        self._consumer.unsubscribe()
+        self._member = False
+
+    def turn(self) -> Iterator[tuple[int, bytes]]:
+        if not self._member:
+            time.sleep(0.01)
+            return
+        for message in self._consumer.consume(1000, 0.1) if self._hold else _one(self._consumer.poll(0.1)):
+            yield message.partition(), message.value()
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+
+def _one(message: object) -> Iterator[object]:
+    if message is not None:
+        yield message
+
+
+class KafkaPython:
+    def __init__(self, servers: str, topic: str, hold: float) -> None:
+        from kafka import KafkaConsumer
+
+        assert not hold, "it cannot hold"
+        self._consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest")
+        self._topic, self._member = topic, False
+
+    def join(self) -> None:
+        self._consumer.subscribe([self._topic])
+        self._member = True
+
+    def leave(self) -> None:
+        self._consumer.unsubscribe()
+        self._member = False
+
+    def turn(self) -> Iterator[tuple[int, bytes]]:
+        if not self._member:
+            time.sleep(0.01)
+            return
+        for records in self._consumer.poll(timeout_ms=100).values():
+            for record in records:
+                yield record.partition, record.value
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+
+CLIENTS = {"instride": Instride, "confluent-kafka": Confluent, "kafka-python": KafkaPython}
+
+
+class Watch:
+    """What the polls return, since the last report."""
+
+    def __init__(self, owned: set[int]) -> None:
+        self._seen, self._meter = Seen(), Meter()
+        self._last = dict.fromkeys(owned, time.monotonic())
+        self._stayed = owned
+
+    def see(self, records: list[tuple[int, bytes]], owned: set[int]) -> None:
+        now, wall = time.monotonic(), time.time_ns()
+        self._stayed &= owned
+        for partition in {each for each, _ in records}:
+            self._gap(partition, now)
+        self._seen.latencies.extend((wall - TIME.unpack(value)[0]) / 1e9 for _, value in records)
+
+    def _gap(self, partition: int, now: float) -> None:
+        if partition in self._last:
+            self._seen.gaps.setdefault(partition, []).append(now - self._last[partition])
+        self._last[partition] = now
+
+    def report(self) -> Seen:
+        for partition in self._stayed:
+            self._gap(partition, time.monotonic())
+        used, seen = self._meter.read(0), self._seen
+        seen.cpu, seen.seconds = used["cpu"], used["seconds"]
+        seen.gaps = {partition: gaps for partition, gaps in seen.gaps.items() if partition in self._stayed}
+        return seen
+
+
+def main(name: str, servers: str, topic: str, hold: float) -> None:
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=lambda: [told.put(line.strip()) for line in sys.stdin], daemon=True).start()
+    client = CLIENTS[name](servers, topic, hold)
+    watch = Watch(set())
+    while True:
+        records = list(client.turn())
+        watch.see(records, client.owned())
+        with suppress(queue.Empty):
+            verb = told.get_nowait()
+            if verb == "report":
+                print(json.dumps(asdict(watch.report())), flush=True)
+                watch = Watch(client.owned())
+            else:
+                getattr(client, verb)()
+                print(verb, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))
