@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from table_help import MAKERS, place
+from table_help import MAKERS, place, ready
 from test_sinks_attacked import Apps, apps, attack
 
 from instride.spark.contract import killed_drivers
@@ -25,17 +25,26 @@ kinds = pytest.mark.parametrize("kind", MAKERS)
 
 @kinds
 @pytest.mark.timeout(7200)
-def test_many_killed_drivers(kind: str, tmp_path: Path) -> None:
+def test_many_killed_drivers(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    ready(kind, request, tmp_path)
     killed_drivers(place(kind, tmp_path / "out"), kills=FAULTS)
 
 
 @kinds
 @pytest.mark.timeout(7200)
-def test_many_faults(apps: Apps, kafka: LocalKafka, kafka_topic: Callable[..., str], tmp_path: Path, kind: str) -> None:
+def test_many_faults(
+    apps: Apps,
+    kafka: LocalKafka,
+    kafka_topic: Callable[..., str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+) -> None:
     for seed in range(FAULTS):
         chance = random.Random(seed)
         folder = tmp_path / str(seed)
         folder.mkdir()
+        ready(kind, request, folder)
         fault, commit = chance.choice(["SIGKILL", "SIGSTOP"]), chance.randint(1, 6)
         print(f"{kind} seed {seed}: {fault} at commit {commit}", flush=True)
         attack(apps, kafka, kafka_topic(4), folder / "out", kind, fault, commit)

@@ -3,10 +3,10 @@
     python pipeline_app.py SETTINGS    (JSON: name, master, events, conf)
 
 It makes its Spark, then reads from stdin what to run, one line of JSON for each pipeline: topic, group, servers, out,
-slow (a record's value that takes long), gate (the file whose appearing ends that); and, where wanted, sink ("parquet",
-"delta", "iceberg"), bad (a record's value at which the function raises, once), fault ("SIGKILL" or "SIGSTOP": what the
-process does to itself between the data and the commit) and commit (at which one, from 1). SIGTERM stops the pipeline
-cleanly. What happens goes to `events`, one line of JSON each.
+slow (a record's value that takes long), gate (the file whose appearing ends that); and, where wanted, sink (a name in
+`table_help.MAKERS`), bad (a record's value at which the function raises, once), fault ("SIGKILL" or "SIGSTOP": what
+the process does to itself between the data and the commit) and commit (at which one, from 1). SIGTERM stops the
+pipeline cleanly. What happens goes to `events`, one line of JSON each.
 """
 
 from __future__ import annotations

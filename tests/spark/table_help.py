@@ -1,24 +1,37 @@
-"""Places for the sinks' tests: each sink as a driver that starts anew makes it, and what a reader finds there."""
+"""Places for the sinks' tests: each sink as a driver that starts anew makes it, and what a reader finds there.
+
+What is slow to import is imported where it is used: some tests start processes that import this.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 
-from instride.spark import DeltaSink, IcebergSink, ParquetSink
+from instride.spark import DatabaseSink, DeltaSink, IcebergSink, ParquetSink
 from instride.spark.contract import SCHEMA, SinkUnderTest
 from instride.spark.parquet import read_table
 from instride.spark.sink import Sink
 
-__all__ = ["MAKERS", "READERS", "catalog", "delta", "iceberg", "parquet", "place"]
+if TYPE_CHECKING:
+    import pytest
+    from pyiceberg.catalog.sql import SqlCatalog
+
+__all__ = ["MAKERS", "READERS", "catalog", "database_of", "delta", "iceberg", "parquet", "place", "ready", "table_in"]
+
+URI = "postgres.uri"
 
 
 def catalog(folder: Path) -> SqlCatalog:
+    from pyiceberg.catalog.sql import SqlCatalog
+
     folder.mkdir(exist_ok=True)
     return SqlCatalog("test", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
 
@@ -40,18 +53,75 @@ def _iceberg_table(folder: Path) -> pa.Table:
 
 
 def _delta_table(folder: Path) -> pa.Table:
+    from deltalake import DeltaTable
+
     return DeltaTable(str(folder)).to_pyarrow_table()
+
+
+def ready(kind: str, request: pytest.FixtureRequest, folder: Path) -> None:
+    """What the place below the folder needs: the database whose URI it finds there."""
+    if kind == "postgresql":
+        (folder / URI).write_text(request.getfixturevalue("postgres_database"), encoding="utf-8")
+
+
+def database_of(kind: str, folder: Path) -> Callable[[], Any]:
+    """Opens connections, in any process."""
+    if kind == "postgresql":
+        import psycopg
+
+        return partial(psycopg.connect, (folder.parent / URI).read_text(encoding="utf-8"))
+    folder.mkdir(exist_ok=True)
+    return partial(sqlite, str(folder / "flights.db"))
+
+
+def sqlite(path: str, kind: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
+    """Without a sync to the disk: nothing here crashes the machine."""
+    connection = sqlite3.connect(path, check_same_thread=False, timeout=30, factory=kind)
+    sqlite3.Connection.execute(connection, "PRAGMA synchronous = OFF")
+    return connection
+
+
+def table_in(folder: Path) -> str:
+    """Its name: one database serves many places."""
+    return f"flights_{sha256(str(folder).encode()).hexdigest()[:12]}"
+
+
+def _database_sink(kind: str, folder: Path, schema: pa.Schema) -> Sink:
+    connect, table = database_of(kind, folder), table_in(folder)
+    names = {pa.int64(): "bigint", pa.int32(): "integer", pa.string(): "text"}
+    names[pa.binary()] = "bytea" if kind == "postgresql" else "blob"
+    columns = ", ".join(f'"{field.name}" {names[field.type]}' for field in schema)
+    with closing(connect()) as connection:
+        try:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+            connection.commit()
+        except Exception:
+            # Another driver made it meanwhile: then it is there.
+            connection.rollback()
+            connection.execute(f"SELECT 1 FROM {table}")
+    return DatabaseSink(connect, table, columns=schema.names, transaction_timeout=5.0)
+
+
+def _database_table(kind: str, folder: Path) -> pa.Table:
+    with closing(database_of(kind, folder)()) as connection:
+        found = connection.execute(f"SELECT * FROM {table_in(folder)}")
+        names = [each[0] for each in found.description]
+        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in found.fetchall()])
 
 
 MAKERS: dict[str, Callable[[Path, pa.Schema], Sink]] = {
     "parquet": _parquet_sink,
     "delta": _delta_sink,
     "iceberg": _iceberg_sink,
+    "sqlite": partial(_database_sink, "sqlite"),
+    "postgresql": partial(_database_sink, "postgresql"),
 }
 READERS: dict[str, Callable[[Path], pa.Table]] = {
     "parquet": read_table,
     "delta": _delta_table,
     "iceberg": _iceberg_table,
+    "sqlite": partial(_database_table, "sqlite"),
+    "postgresql": partial(_database_table, "postgresql"),
 }
 
 

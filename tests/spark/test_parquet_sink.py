@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,6 +42,15 @@ def test_is_a_sink(sink: ParquetSink) -> None:
 def test_building_one_touches_nothing(tmp_path: Path) -> None:
     ParquetSink(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_uri_is_served_where_it_is_local_and_else_refused(tmp_path: Path) -> None:
+    """It was a folder called "s3:"."""
+    assert ParquetSink(tmp_path.as_uri()).folder == tmp_path
+    calls: list[Callable[[str], object]] = [ParquetSink, read_table, vacuum]
+    for call in calls:
+        with pytest.raises(NotASinkError, match="s3://bucket/out is not on a local file system"):
+            call("s3://bucket/out")
 
 
 def test_a_new_sink_holds_nothing(sink: ParquetSink) -> None:

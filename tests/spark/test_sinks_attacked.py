@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from app_help import App
 from pipeline_help import fill, wait_for
-from table_help import READERS
+from table_help import READERS, ready
 
 from instride.testing import LocalKafka
 
@@ -81,8 +81,15 @@ def attack(apps: Apps, kafka: LocalKafka, topic: str, out: Path, kind: str, faul
 
 # The one that is killed comes last: else its Spark would have to be started again. A driver that is stopped within a
 # transaction of SQLite, Iceberg's catalogue here, locks the catalogue for the others: there the driver is killed.
-@pytest.mark.parametrize(("kind", "fault"), [("delta", "SIGSTOP"), ("iceberg", "SIGKILL")])
+@pytest.mark.parametrize(("kind", "fault"), [("postgresql", "SIGSTOP"), ("iceberg", "SIGKILL")])
 def test_two_drivers_one_of_which_is_gone_between_data_and_commit(
-    apps: Apps, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, kind: str, fault: str
+    apps: Apps,
+    kafka: LocalKafka,
+    kafka_topic: Topic,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+    fault: str,
 ) -> None:
+    ready(kind, request, tmp_path)
     attack(apps, kafka, kafka_topic(4), tmp_path / "out", kind, fault, commit=3)

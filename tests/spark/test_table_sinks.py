@@ -295,12 +295,14 @@ def test_places_that_are_no_iceberg_sink_are_refused(tmp_path: Path) -> None:
 
 def test_the_examples_of_the_page(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "table-sinks.md").read_text(encoding="utf-8")
-    made, checked = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    made, database, checked = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "lake").mkdir()
     names: dict[str, Any] = {}
     exec(compile(made.replace("/data/", f"{tmp_path}/"), "example", "exec"), names)
     at = TopicPartition("flights", 0)
     assert [names[each].begin(at, 7) for each in ("delta", "iceberg")] == [7, 7]
+    exec(compile(database, "example", "exec"), names)
+    assert repr(names["database"]) == "DatabaseSink('made.sizes')"
     names = {"MySink": partial(DeltaSink, schema=SCHEMA), "rows_in": lambda folder: delta(folder).rows()}
     exec(compile(checked, "example", "exec"), names)
     names["test_my_sink_keeps_the_contract"](CHECKS[1], tmp_path / "mine")

@@ -6,6 +6,7 @@ Pipeline  ->  run (the loop)  ->  membership, planning, jobs, committing      in
 
 from instride.spark.conf import recommended_conf
 from instride.spark.data_source.readers import source
+from instride.spark.database import DatabaseSink
 from instride.spark.events import (
     JobFinished,
     JobStarted,
@@ -27,6 +28,7 @@ __all__ = [
     "ParquetSink",
     "DeltaSink",
     "IcebergSink",
+    "DatabaseSink",
     "Sink",
     "recommended_conf",
     "source",

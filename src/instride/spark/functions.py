@@ -45,10 +45,10 @@ def cast_to(batch: pa.RecordBatch, schema: pa.Schema | None) -> Iterator[pa.Reco
     yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
 
 
-_functions: dict[bytes, Callable[[Any], Any]] = {}
+_functions: dict[bytes, Callable[..., Any]] = {}
 
 
-def pickle_function(function: Callable[[Any], Any]) -> bytes:
+def pickle_function(function: Callable[..., Any]) -> bytes:
     """The function by value, as Spark pickles functions. Raises pickle.PicklingError and its kin."""
     from pyspark import cloudpickle  # noqa: PLC0415 - in the driver only
 
@@ -56,7 +56,7 @@ def pickle_function(function: Callable[[Any], Any]) -> bytes:
     return payload
 
 
-def unpickled(payload: bytes) -> Callable[[Any], Any]:
+def unpickled(payload: bytes) -> Callable[..., Any]:
     """Once a process: what the function keeps in globals stays."""
     key = hashlib.sha256(payload).digest()
     if key not in _functions:

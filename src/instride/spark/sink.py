@@ -23,11 +23,7 @@ The contract, by numbered laws
 A job's id is unique among all applications and all runs (`new_job_id`). A job that is tried again may keep
 its id or take a new one; both are safe.
 
-How a database does it: a table ``(topic_id, partition, reached, job)``, into which `begin` inserts if absent; a
-writer puts rows into a staging table under the job's id and its attempt (`FileInfo.path` may be any name for them);
-`commit` runs per partition one transaction: update the row where ``reached = start``, move the staged rows of the
-named attempts into the target, commit. No row updated means ALREADY where its job and offset are this range's, and
-CONFLICT otherwise.
+How a database does it: see `instride.spark.database`, or the page on tables as sinks.
 """
 
 from __future__ import annotations

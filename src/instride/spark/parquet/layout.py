@@ -31,6 +31,7 @@ __all__ = [
     "create_sink",
     "data_folder",
     "file_name",
+    "local_folder",
     "name_prefix",
     "open_sink",
     "start_of",
@@ -42,6 +43,17 @@ _MARKER: Final = "sink.json"
 _JOB = re.compile(r"[A-Za-z0-9_]{1,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAME = re.compile(r"\.?(\d{20})-\d{20}-")
+
+
+def local_folder(place: str | Path) -> Path:
+    """The folder of a local path or a file: URI. Raises NotASinkError for any other URI: it would be a folder "s3:"."""
+    text = str(place)
+    scheme, found, path = text.partition(":/")
+    if found and scheme == "file":
+        return Path("/" + path.lstrip("/"))
+    if found and scheme.isalnum():
+        raise NotASinkError(f"{text} is not on a local file system, and its data files would be: give a folder")
+    return Path(text).absolute()
 
 
 def check_job_id(job: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from instride.errors import MissingDataError
 from instride.records import TopicPartition
 from instride.spark.parquet.chain import Chain
-from instride.spark.parquet.layout import open_sink
+from instride.spark.parquet.layout import local_folder, open_sink
 from instride.spark.parquet.manifest import Manifest, partition_of, topic_of
 from instride.spark.parquet.store import ManifestStore
 
@@ -30,13 +30,13 @@ __all__ = ["chains_in", "read_dataframe", "read_files", "read_manifests", "read_
 
 def read_manifests(path: str | Path, *, store: ManifestStore | None = None) -> dict[TopicPartition, list[Manifest]]:
     """Every partition's chain, in order. Raises NotASinkError, CorruptManifestError."""
-    chains = chains_in(open_sink(Path(path), store))
+    chains = chains_in(open_sink(local_folder(path), store))
     return {TopicPartition(chain.topic, chain.partition): chain.all() for chain in chains}
 
 
 def read_files(path: str | Path, *, store: ManifestStore | None = None) -> list[Path]:
     """The data files that are in the sink, by topic, partition and offset. Raises as `read_manifests`."""
-    root = Path(path).absolute()
+    root = local_folder(path)
     chains = read_manifests(path, store=store).values()
     return [root / file.path for chain in chains for manifest in chain for file in manifest.files]
 

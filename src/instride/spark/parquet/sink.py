@@ -29,7 +29,7 @@ from instride.records import TopicPartition
 from instride.spark.parquet import files
 from instride.spark.parquet.chain import Chain
 from instride.spark.parquet.data import ParquetWriter
-from instride.spark.parquet.layout import check_job_id, check_topic, create_sink, data_folder, name_prefix
+from instride.spark.parquet.layout import check_job_id, check_topic, create_sink, data_folder, local_folder, name_prefix
 from instride.spark.parquet.manifest import Manifest
 from instride.spark.parquet.store import ManifestStore
 from instride.spark.sink import CommitOutcome, CommitStatus, JobResult, OutputRange, WrittenRange
@@ -42,9 +42,10 @@ _log = logging.getLogger(__name__)
 class ParquetSink:
     """A folder of Parquet files to which any number of drivers commit, each offset exactly once.
 
-    folder: absent, empty, or a sink already; shared by all drivers and executors (a local disk for one
-    machine). Nothing is read or made before the first call. compression: of the data files. store: keeps the
-    manifests; by default they are in the folder itself, which needs a POSIX file system with hard links.
+    folder: a path or file: URI; absent, empty, or a sink already; shared by all drivers and executors (a local disk for
+    one machine). Any other URI is NotASinkError, at once. Nothing is read or made before the first call. compression:
+    of the data files. store: keeps the manifests; by default they are in the folder itself, which needs a POSIX file
+    system with hard links.
 
     Implements `instride.spark.sink.Sink`. Thread-safe. Every method raises NotASinkError for a folder that
     holds something else, CorruptManifestError for a damaged chain, WrongTopicError for a topic made anew
@@ -52,7 +53,7 @@ class ParquetSink:
     """
 
     def __init__(self, folder: str | Path, *, compression: str = "zstd", store: ManifestStore | None = None) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder = local_folder(folder)
         self._compression = compression
         self._given_store = store
         self._lock = threading.Lock()

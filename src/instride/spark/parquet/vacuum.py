@@ -17,7 +17,7 @@ from pathlib import Path
 
 from instride.spark.parquet import files
 from instride.spark.parquet.chain import Chain
-from instride.spark.parquet.layout import data_folder, open_sink, start_of
+from instride.spark.parquet.layout import data_folder, local_folder, open_sink, start_of
 from instride.spark.parquet.read import chains_in
 from instride.spark.parquet.store import LocalManifestStore, ManifestStore
 
@@ -29,7 +29,7 @@ def vacuum(path: str | Path, *, store: ManifestStore | None = None) -> list[Path
 
     Raises NotASinkError, CorruptManifestError; a file that cannot be deleted is left.
     """
-    root = Path(path).absolute()
+    root = local_folder(path)
     opened = open_sink(root, store)
     doomed: list[Path] = []
     if isinstance(opened, LocalManifestStore):

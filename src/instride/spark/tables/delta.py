@@ -22,9 +22,10 @@ import pyarrow as pa
 from instride.errors import NotASinkError, SinkWriteError
 from instride.records import TopicPartition
 from instride.spark.parquet.files import make_folders
+from instride.spark.parquet.layout import local_folder
 from instride.spark.sink import FileInfo
 from instride.spark.tables.table_sink import Reached, TableSink
-from instride.spark.tables.writer import TableWriter, local_folder
+from instride.spark.tables.writer import TableWriter
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

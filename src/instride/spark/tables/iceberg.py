@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from instride.errors import KafkaError, NotASinkError, SinkWriteError
 from instride.records import TopicPartition
+from instride.spark.parquet.layout import local_folder
 from instride.spark.sink import FileInfo
 from instride.spark.tables.table_sink import Reached, TableSink
-from instride.spark.tables.writer import TableWriter, local_folder
+from instride.spark.tables.writer import TableWriter
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from instride.errors import NotASinkError, SinkError
+from instride.errors import SinkError
 from instride.spark.functions import cast_to
 from instride.spark.parquet.data import write_data_file
 from instride.spark.sink import OutputRange, WrittenRange
 
-__all__ = ["DATA", "TableWriter", "local_folder"]
+__all__ = ["DATA", "TableWriter"]
 
 DATA: Final = "instride"
 """Where in the table's folder its data files are. Not hidden: a vacuum is to delete those that no commit names."""
@@ -51,14 +50,3 @@ class TableWriter:
             except (KeyError, pa.ArrowException) as error:
                 raise SinkError(f"what the function returned does not fit the table's columns: {error}") from error
             yield from fitted
-
-
-def local_folder(place: str | Path) -> Path:
-    """The folder of a local path or a file: URI. Raises NotASinkError for any other URI."""
-    text = str(place)
-    scheme, found, path = text.partition(":/")
-    if found and scheme == "file":
-        return Path("/" + path.lstrip("/"))
-    if found and scheme.isalnum():
-        raise NotASinkError(f"{text} is not on a local file system, and its data files would be: give a folder")
-    return Path(text).absolute()
