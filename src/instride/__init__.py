@@ -23,6 +23,7 @@ from instride.processing.outputs import OutputRecord
 from instride.processing.partition_executor import PartitionExecutor
 from instride.processing.processor import Processor
 from instride.processing.running import RunningProcessor
+from instride.processing.store import DatabaseStore
 from instride.records import (
     ConsumerRecord,
     GroupMetadata,
@@ -65,6 +66,7 @@ __all__ = [
     "OutputRecord",
     "PartitionExecutor",
     "PartitionInfo",
+    "DatabaseStore",
     "Processor",
     "ProcessorKit",
     "RangeConsumer",

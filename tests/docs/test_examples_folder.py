@@ -208,9 +208,40 @@ def test_a_web_service_serves_while_it_consumes_and_ends_in_order(
     all_committed(kafka, topic, group, 2 * EACH)
 
 
+@pytest.mark.kafka
+def test_what_is_in_the_database_is_there_once_also_when_it_is_killed(
+    kafka: LocalKafka, topic: str, start: Callable[..., Program], postgres_database: str
+) -> None:
+    """Killed in the middle, wherever that is, and started again: it goes on from the database."""
+    import psycopg
+
+    expected = fill(kafka, topic, range(EACH * 5))
+    group = f"postgres-{uuid.uuid4().hex[:8]}"
+    arguments = ("--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group, "--instance", "one")
+    with psycopg.connect(postgres_database, autocommit=True) as database:
+        database.execute("CREATE TABLE handled (part INTEGER, record BIGINT, value BYTEA)")
+        first = start("postgres", *arguments, "--database", postgres_database)
+        wait_for_rows(database, 1, first)
+        first.release()
+        second = start("postgres", *arguments, "--database", postgres_database)
+        wait_for_rows(database, expected.total(), second)
+        second.end()
+        found = database.execute("SELECT part, convert_from(value, 'UTF8') FROM handled").fetchall()
+    assert Counter(f"{part} {value}" for part, value in found) == expected
+    all_committed(kafka, topic, group, EACH * 5)
+
+
+def wait_for_rows(database: Any, count: int, program: Program) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while database.execute("SELECT count(*) FROM handled").fetchone()[0] < count:
+        assert time.monotonic() < deadline, program.complaints
+        assert program.process.poll() is None, program.complaints
+        time.sleep(0.05)
+
+
 def test_every_example_is_run_and_told_of() -> None:
     programs = {path.stem for path in FOLDER.glob("*.py")}
-    assert programs == {*MEMBERS, "read_partitions", "web_service"}
+    assert programs == {*MEMBERS, "read_partitions", "web_service", "postgres"}
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(programs) if f"[{name}.py]({name}.py)" not in page] == []
 

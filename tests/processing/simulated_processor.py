@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
-from instride import ConsumerRecord, TopicPartition
+from instride import ConsumerRecord, DatabaseStore, TopicPartition
 from instride._wire.decoder import replaced
 from instride.consumer_records import ConsumerRecords, Stretch
+from instride.processing.attempts import enter_attempt
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
 from instride.processing.failures import Failures, Retry
 from instride.processing.rounds import Pace, Rounds, Verb
+from instride.processing.store import Transactions
 from instride.testing.simulation import Member, UserLoop
 from instride.testing.simulation.process import Sleep
 
-__all__ = ["ATTEMPTS", "KEYS", "Course", "processor_loop"]
+__all__ = ["ATTEMPTS", "KEYS", "Bank", "Course", "processor_loop"]
+
+_numbers = count()
 
 KEYS, ATTEMPTS = 3, 3
 FAILS, FAILS_ALWAYS, LETTER_FAILS = 0.1, 0.01, 0.2
@@ -38,6 +45,39 @@ class SimulatedEngine(Engine):
         super()._was_finished_before(lane, task)
         self._course.remembered += 1
         self._member.did("done", lane.partition, task.offset, lane.epoch)
+
+
+class Bank:
+    """A database of all members of a history, in memory. written: each record that a transaction left there.
+
+    What a member does with it is done when its handler ends: also that of one which was suspended until then, and whose
+    partitions are another's, as it does not know yet.
+    """
+
+    def __init__(self) -> None:
+        name = f"file:bank-{next(_numbers)}?mode=memory&cache=shared"
+        self._keeper = sqlite3.connect(name, uri=True)  # while one connection is open it lives
+        self._keeper.execute("CREATE TABLE bills (topic TEXT, part INTEGER, offset INTEGER)")
+        self.store = DatabaseStore(lambda: sqlite3.connect(name, uri=True))
+        self.store.database.prepare()
+
+    def bill(self, records: list[ConsumerRecord]) -> None:
+        bills = [(each.topic, each.partition, each.offset) for each in records]
+        self.store.connection.executemany("INSERT INTO bills VALUES (?, ?, ?)", bills)
+
+    def written(self) -> Counter[tuple[TopicPartition, int]]:
+        found = self._keeper.execute("SELECT topic, part, offset FROM bills").fetchall()
+        return Counter((TopicPartition(topic, part), offset) for topic, part, offset in found)
+
+    def below_positions(self) -> set[tuple[TopicPartition, int]]:
+        """Every offset up to which a partition was written."""
+        found = self._keeper.execute("SELECT topic, part, next_offset FROM instride_offsets").fetchall()
+        return {(TopicPartition(topic, part), at) for topic, part, end in found for at in range(end)}
+
+    def close(self) -> None:
+        with self.store.database.thread():
+            pass
+        self._keeper.close()
 
 
 class KeyedRecords:
@@ -59,11 +99,13 @@ class Course:
 
     late: partition and offset of what was started, and the offset before that was not finished. A record that another
     member began may be gone meanwhile: the log was compacted.
+    bank: a database; then each attempt that ends well is a transaction of it, with its offset.
     has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
     """
 
     order: Order
     max_batch: int = 0
+    bank: Bank | None = None
     has_outages: bool = False
     started: list[tuple[TopicPartition, int]] = field(default_factory=list)
     finished: set[tuple[TopicPartition, int]] = field(default_factory=set)
@@ -99,6 +141,8 @@ class Workers:
         self._engine = engine
         self._course = course
         self._running = 0
+        bank = course.bank
+        self._transactions = None if bank is None else bank.store.database.transactions(bank.bill, "g")
         self.to_be_revoked: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -142,6 +186,8 @@ class Workers:
         error: Exception | None = ValueError("by chance") if fails else None
         if self._course.has_outages and self.now % 10 < 3:
             error = ConnectionError("away")
+        if error is None and self._transactions is not None:
+            error = copy_context().run(self._write, self._transactions, task)
         verdict = self._engine.end(task, error, self.now, chance.random())
         for each in tasks:
             counts = verdict is None or verdict.counts
@@ -154,12 +200,22 @@ class Workers:
         else:
             self._running -= 1
 
+    def _write(self, transactions: Transactions, job: Job) -> Exception | None:
+        enter_attempt(job)
+        try:
+            transactions([task.record for task in _tasks(job)])
+        except Exception as error:
+            return error
+        return None
+
     def _acknowledged(self, task: Task) -> None:
         chance = self._member.process.scheduler.random
         if task.over:
             self._running -= 1
             return
         error = ConnectionError() if chance.random() < LETTER_FAILS else None
+        if error is None and self._transactions is not None:
+            self._transactions.pass_over(task)
         self._engine.wrote(task, error, self.now, chance.random())
         if error is None:
             self._finished(task)
@@ -192,6 +248,7 @@ def processor_loop(course: Course) -> Any:
             max_records=30,
             max_batch=course.max_batch,
             max_wait=0.2,
+            has_store=course.bank is not None,
             breaker=CircuitBreaker(on=OSError, attempts=5, pause=0.2, pause_max=1.0) if course.has_outages else None,
         )
         engine = SimulatedEngine(plan, member, course)
@@ -202,6 +259,7 @@ def processor_loop(course: Course) -> Any:
             pace=Pace(commit_interval=0.3, drain_timeout=5.0, close_timeout=5.0),
             guard=nullcontext(),
             clock=lambda: member.process.scheduler.now,
+            has_store=course.bank is not None,
         )
         verbs = rounds.run(member.topics)
         result: Any = None
@@ -215,7 +273,11 @@ def processor_loop(course: Course) -> Any:
                 return
             result = error = None
             try:
-                result = yield from _call(member, verb, workers)
+                if verb.name == "stored":
+                    assert course.bank is not None
+                    result = course.bank.store.database.positions("g", *verb.args)
+                else:
+                    result = yield from _call(member, verb, workers)
             except Exception as caught:
                 error = caught
 

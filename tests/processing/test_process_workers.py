@@ -111,7 +111,7 @@ def test_a_process_answers_for_each_record_as_a_thread_does() -> None:
 
 
 def wrapped() -> Any:
-    return Processor(handlers.handle, topics=["t"], middleware=[handlers.middleware])._definition.handler
+    return Processor(handlers.handle, topics=["t"], middleware=[handlers.middleware])._definition.bound("g").handler
 
 
 def test_batches() -> None:

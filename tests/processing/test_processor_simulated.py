@@ -3,14 +3,18 @@ order of a key holds across hand-overs, attempts are bounded, what is remembered
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from typing import get_args
 
 import pytest
-from simulated_processor import ATTEMPTS, Course, processor_loop
+from simulated_processor import ATTEMPTS, Bank, Course, processor_loop
 
+from instride import TopicPartition
 from instride.processing.engine import Order
 from instride.testing import SimulatedCluster
 from instride.testing.simulation import check, plan_for, transcript
+from instride.testing.simulation.history import Event
 
 
 @pytest.mark.rule("16")
@@ -21,14 +25,16 @@ def test_histories_of_a_processor_are_good(seed: int, max_batch: int, order: Ord
     history = SimulatedCluster(plan_for(seed), loop=processor_loop(course)).run()
     found = [each for each in check(history) if each.number != "S1" or course.was_handled_again(each.text)]
     assert not found, transcript(history, found)
-    holes = {(each.detail[0], at) for each in history if each.what == "hole" for at in range(*_range(each.detail))}
-    assert not [late for late in course.late if (late[0], late[2]) not in holes]
+    gone = holes(history)
+    assert not [late for late in course.late if (late[0], late[2]) not in gone]
     if not any(event.what in ("lost", "crashed", "evicted") for event in history):
         assert max(course.attempts.values(), default=0) <= ATTEMPTS
 
 
-def _range(detail: tuple[object, int, int]) -> tuple[int, int]:
-    return detail[1], detail[2] + 1
+def holes(history: Iterable[Event]) -> set[tuple[TopicPartition, int]]:
+    """Offsets that no log has any more."""
+    found = [each.detail for each in history if each.what == "hole"]
+    return {(partition, at) for partition, first, last in found for at in range(first, last + 1)}
 
 
 def test_they_remember_and_retry_and_dead_letter_at_all() -> None:
@@ -39,3 +45,17 @@ def test_they_remember_and_retry_and_dead_letter_at_all() -> None:
     assert course.remembered > 0
     assert course.spared > 0
     assert course.attempts.total() > len(course.attempts), "some were tried again"
+
+
+@pytest.mark.parametrize("seed", [*range(6), 44, 246, 333, 514, 697])
+def test_what_is_in_the_database_is_there_once_whoever_crashed_was_suspended_or_lost_it(seed: int) -> None:
+    """And nothing below its offsets is missing, but what was dead-lettered. 246: what is dead-lettered last is told."""
+    bank = Bank()
+    with closing(bank):
+        course = Course(order="partition", max_batch=4, bank=bank, has_outages=seed % 4 == 1)
+        history = SimulatedCluster(plan_for(seed), loop=processor_loop(course)).run()
+        found = [each for each in check(history) if each.number != "S1" or course.was_handled_again(each.text)]
+        assert not found, transcript(history, found)
+        written = bank.written()
+        assert {each: times for each, times in written.items() if times > 1} == {}
+        assert bank.below_positions() - set(written) - course.finished - holes(history) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instride.errors.base import KafkaError
 
-__all__ = ["HandlerDiedError"]
+__all__ = ["HandlerDiedError", "StorePositionError"]
 
 
 class HandlerDiedError(KafkaError):
@@ -15,3 +15,11 @@ class HandlerDiedError(KafkaError):
     """
 
     retriable = True
+
+
+class StorePositionError(KafkaError):
+    """A partition's row in the database of a `DatabaseStore` was set back while the processor ran.
+
+    The processor stops, whatever `on_failure` says: going on would leave out the records between. Started again, it
+    begins at the row.
+    """

@@ -22,7 +22,7 @@ from instride.processing.engine import Batch, Engine, Job, Task, Verdict
 from instride.processing.failures import Step
 from instride.processing.outputs import OutputRecord, outputs_of
 
-__all__ = ["Attempt", "Desk", "current_attempt", "enter_attempt"]
+__all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
 
 _logger = logging.getLogger("instride.processing")
 _current: Final[ContextVar[Attempt]] = ContextVar("instride_attempt")
@@ -67,6 +67,13 @@ def current_attempt() -> Attempt:
     return found
 
 
+def current_job() -> Job:
+    """In a handler: what the engine knows of its call. Not in a process of `processes=`."""
+    job = current_attempt()._task
+    assert isinstance(job, Task | Batch)
+    return job
+
+
 def enter_attempt(call: Call) -> None:
     """From here on `current_attempt` tells of it, in this context."""
     _current.set(Attempt(call))
@@ -77,6 +84,7 @@ class Desk:
     """What the executors of one run share. attention: makes the loop's poll return; called without the lock.
 
     clock: seconds. chance: in [0, 1). group: for dead letters. wants_attention: see `Rounds`; called under the lock.
+    pass_over: tells a database, if there is one, that a record is dealt with; may raise what the database raises.
     """
 
     engine: Engine
@@ -89,6 +97,7 @@ class Desk:
     dead_letters: str | None
     output: str | None
     group: str
+    pass_over: Callable[[Task], object] = lambda _: None
 
     def next_task(self) -> Job | None:
         """Under the lock."""
@@ -107,7 +116,7 @@ class Desk:
         name = f"{task.lane.partition} at offset {task.offset}"
         if after is not None:
             _logger.error("the dead letter of %s was not written, tried again in %.1f s: %s", name, after, error)
-        elif not task.over:
+        elif not (task.over or task.is_skipped):
             _logger.warning("%s: dead letter written after %d attempts: %s", name, task.attempts, _told(task.error))
         return attention
 

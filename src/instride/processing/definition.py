@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Required, TypeAlias, TypedDict, get_args
 
 from instride import arguments
@@ -12,10 +14,11 @@ from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import Produce
-from instride.processing.engine import EnginePlan, Order
+from instride.processing.engine import EnginePlan, Order, Task
 from instride.processing.failures import NO_RETRY, AfterFailure, Failures, Retry
 from instride.processing.lifespan import Lifespan, Middleware, wrapped
 from instride.processing.rounds import Pace
+from instride.processing.store import DatabaseStore
 
 __all__ = ["BatchOptions", "Definition", "ProcessorOptions", "definition"]
 
@@ -32,6 +35,7 @@ class ProcessorOptions(TypedDict, total=False):
     dead_letters: str
     produce: Produce
     output: str
+    store: DatabaseStore[Any]
     breaker: CircuitBreaker
     lifespan: Lifespan
     worker_lifespan: Lifespan
@@ -57,7 +61,7 @@ AnyOptions: TypeAlias = ProcessorOptions | BatchOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """name: the handler's, for threads and logs. handler: within its middleware. is_async: whether it is a coroutine
+    """name: the handler's, for threads and logs. handler: the user's. is_async: whether it is a coroutine
     function. reader: of the deserializers. output: the topic of what it returns.
     processes: 0 for threads, or an event loop."""
 
@@ -76,6 +80,23 @@ class Definition:
     timeout: float | None
     lifespan: Lifespan | None
     worker_lifespan: Lifespan | None
+    middleware: Sequence[Middleware]
+    store: DatabaseStore[Any] | None
+
+    def bound(self, group: str) -> Bound:
+        """For a run in this group."""
+        if self.store is None:
+            return Bound(wrapped(self.handler, self.middleware))
+        transactions = self.store.database.transactions(self.handler, group)
+        return Bound(wrapped(transactions, self.middleware), transactions.pass_over)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """handler: within its middleware; with a store, in transactions. pass_over: see `Desk`."""
+
+    handler: Callable[[Any], Any]
+    pass_over: Callable[[Task], object] = lambda _: None
 
 
 def definition(
@@ -91,7 +112,7 @@ def definition(
     is_async = _is_async(handler)
     return Definition(
         name=getattr(handler, "__qualname__", type(handler).__name__),
-        handler=wrapped(handler, _middleware(verb, options, is_async=is_async)),
+        handler=handler,
         is_async=is_async,
         topics=_topics(verb, topics),
         reader=reader,
@@ -104,6 +125,7 @@ def definition(
             metadata_limit=_positive(verb, options, "max_metadata", 4_000),
             max_batch=_max_batch(verb, options),
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
+            has_store=options.get("store") is not None,
             breaker=_breaker(verb, options),
         ),
         pace=Pace(
@@ -119,6 +141,8 @@ def definition(
         timeout=_timeout(verb, options, is_async=is_async),
         lifespan=_lifespan(verb, options, "lifespan"),
         worker_lifespan=_worker_lifespan(verb, options, is_async=is_async),
+        middleware=_middleware(verb, options, is_async=is_async),
+        store=_store(verb, options, is_async=is_async),
     )
 
 
@@ -137,7 +161,7 @@ def _topics(verb: str, topics: Any) -> tuple[str, ...]:
 
 
 def _order(verb: str, options: AnyOptions) -> Order:
-    order = options.get("order", "key")
+    order = options.get("order", "key" if options.get("store") is None else "partition")
     if order not in get_args(Order):
         raise ConfigError(f"{verb}: order must be one of {', '.join(get_args(Order))}; it is {order!r}")
     return order
@@ -208,10 +232,35 @@ def _lifespan(verb: str, options: AnyOptions, name: Literal["lifespan", "worker_
 
 
 def _worker_lifespan(verb: str, options: AnyOptions, *, is_async: bool) -> Lifespan | None:
-    found = _lifespan(verb, options, "worker_lifespan")
+    found, store = _lifespan(verb, options, "worker_lifespan"), options.get("store")
     if found is not None and is_async:
         raise ConfigError(f"{verb}: worker_lifespan is for threads; coroutines share an event loop, and a lifespan")
+    if isinstance(store, DatabaseStore):
+        return store.database.thread if found is None else partial(_both, store.database.thread, found)
     return found
+
+
+@contextmanager
+def _both(outer: Callable[[], Any], inner: Callable[[], Any]) -> Iterator[None]:
+    with outer(), inner():
+        yield
+
+
+def _store(verb: str, options: AnyOptions, *, is_async: bool) -> DatabaseStore[Any] | None:
+    store = options.get("store")
+    if store is None:
+        return None
+    if not isinstance(store, DatabaseStore):
+        raise TypeError(f"{verb}: store must be a DatabaseStore, such as DatabaseStore(connect), not {store!r}")
+    if is_async or "processes" in options:
+        raise ConfigError(f"{verb}: store is for plain functions in threads, which have a connection each")
+    if _order(verb, options) != "partition":
+        raise ConfigError(f'{verb}: store needs order="partition": one offset stands for all records before it')
+    if options.get("output") is not None:
+        raise ConfigError(
+            f"{verb}: output cannot be in the transaction of a store; write it to a table of the database"
+        )
+    return store
 
 
 def _middleware(verb: str, options: AnyOptions, *, is_async: bool) -> list[Middleware]:

@@ -24,7 +24,9 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    it fails, or one of its records cannot be deserialized, each of its records is tried alone, since one is to blame.
 9. A record is known by partition, epoch, seek number and offset. What ends under an older one, or of a lost partition,
    is ignored; what was started of it is given up, so that its owner can cancel it.
-10. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
+10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
+   its offset is there too; then `wrote` is told.
+11. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
    whose attempt does not count, is queued again as it was.
 """
 
@@ -68,7 +70,7 @@ class EnginePlan:
     """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
 
     max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
-    breaker: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
+    breaker: see law 11. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
     metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
     """
 
@@ -80,6 +82,7 @@ class EnginePlan:
     metadata_limit: int = 4_000
     max_batch: int = 0
     max_wait: float = 0.0
+    has_store: bool = False
     breaker: CircuitBreaker | None = None
 
 
@@ -104,9 +107,9 @@ class Tally:
 class Task:
     """One record on its way. attempts: how often it was handled before. error: of the last attempt.
 
-    writes_dead_letter: not its handler is due but its dead letter. over: its result is ignored. canceller: set by the
-    executor, called when it is given up. since: when it came; from its start on, when it was started. alone: it is in
-    no batch with others. spared_at: the circuit breaker's.
+    writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
+    over: its result is ignored. canceller: set by the executor, called when it is given up. since: when it came; from
+    its start on, when it was started. alone: it is in no batch with others. spared_at: the circuit breaker's.
     """
 
     __slots__ = (
@@ -114,6 +117,7 @@ class Task:
         "attempts",
         "canceller",
         "error",
+        "is_skipped",
         "key",
         "lane",
         "offset",
@@ -134,6 +138,7 @@ class Task:
         self.attempts = 0
         self.error: BaseException | None = None
         self.writes_dead_letter = False
+        self.is_skipped = False
         self.alone = False
         self.over = False
         self.since = 0.0
@@ -529,6 +534,11 @@ class Engine:
         lane.remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
         self._begin(lane)
 
+    def relocate(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> None:
+        """It is read from another offset, where its owner seeks to: what came before that is dropped, and pending."""
+        self._drop(partition)
+        self._located[partition] = start, topic_id
+
     def has_lane(self, partition: tuple[str, int]) -> bool:
         """Whether records of it have come."""
         return partition in self._lanes
@@ -695,14 +705,14 @@ class Engine:
         if step is Step.RETRY:
             self.tally.retried += 1
             self._again(task, now + after)
-        elif step is Step.SKIP:
+        elif step is Step.STOP:
+            self._fail(task, error)
+        elif step is Step.SKIP and not self.plan.has_store:
             self.tally.skipped += 1
             self._end_started(task)
             self._finish(task)
-        elif step is Step.STOP:
-            self._fail(task, error)
         else:
-            task.writes_dead_letter = True
+            task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
         return Verdict(step=step, after=after)
 
     def put_back(self, job: Job) -> None:
@@ -714,7 +724,7 @@ class Engine:
         self._put_back(job, self._now)
 
     def _spare(self, job: Job, error: BaseException | None, chance: float) -> Verdict:
-        """Law 10. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
+        """Law 11. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
         blame."""
         assert self.breaker is not None
         after, due = self.plan.failures.retry.delay(max(1, job.attempts), chance), inf
@@ -787,12 +797,12 @@ class Engine:
             self._again(task, self._now + verdict.after, jobs=0)
             return
         self._end_started(task, jobs=0)
-        if verdict.step is Step.SKIP:
+        if verdict.step is Step.SKIP and not self.plan.has_store:
             self.tally.skipped += 1
             self._finish(task, releases=is_first)
             return
         self.tally.retried += verdict.step is Step.RETRY
-        task.writes_dead_letter = verdict.step is Step.DEAD_LETTER
+        task.writes_dead_letter, task.is_skipped = verdict.step is not Step.RETRY, verdict.step is Step.SKIP
         task.lane.attempts[task.offset] = task.attempts
         self._queue_again(task, is_first=is_first)
         self._touch(task.lane)
@@ -814,11 +824,12 @@ class Engine:
         tally.longest = max(tally.longest, seconds)
 
     def wrote(self, task: Task, error: BaseException | None, now: float, chance: float) -> float | None:
-        """A dead letter was acknowledged, or could not be written: then the seconds until it is tried again."""
+        """A dead letter (or a skip, law 10) was written, or could not be: then the seconds until it is tried again."""
         if task.over:
             return None
         if error is None:
-            self.tally.dead_lettered += 1
+            self.tally.skipped += task.is_skipped
+            self.tally.dead_lettered += not task.is_skipped
             self._end_started(task)
             self._finish(task)
             return None

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final, Literal, TypeAlias
 
 from instride import arguments
-from instride.errors import DeserializationError, HandlerDiedError
+from instride.errors import DeserializationError, HandlerDiedError, StorePositionError
 
 __all__ = [
     "AfterFailure",
@@ -137,7 +137,7 @@ class Failures:
 
     def decide(self, error: BaseException, attempts: int, chance: float) -> tuple[Step, float]:
         """What to do with a record after so many attempts, and for a retry the seconds until then."""
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, StorePositionError):
             return Step.STOP, 0.0
         if isinstance(error, SkipRecord):
             return Step.SKIP, 0.0

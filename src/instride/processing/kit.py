@@ -30,7 +30,7 @@ from instride.processing.engine import Engine, Job, Tally, Task
 from instride.processing.lifespan import AsyncLifespan, SyncLifespan
 from instride.processing.outputs import OutputRecord
 from instride.processing.rounds import Rounds, Verb
-from instride.processing.workers import LoopWorkers
+from instride.processing.workers import LoopWorkers, write_letter
 from instride.records import OffsetAndMetadata, TopicPartition
 
 __all__ = ["ProcessorKit"]
@@ -39,6 +39,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _TOPIC_ID: Final = UUID(int=1)
+_GROUP: Final = "kit"
 _STILL: Final = 3
 """Rounds without any news after which nothing more happens by itself."""
 
@@ -160,6 +161,9 @@ class _Double:
     def topic_ids(self, *topics: str) -> dict[str, UUID]:
         return dict.fromkeys(topics, _TOPIC_ID)
 
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._positions[partition] = offset
+
     def position(self, partition: TopicPartition, *, timeout: float) -> int:
         return self._positions[partition]
 
@@ -252,8 +256,7 @@ class _Inline:
                 error = self._lifespan.context.copy().run(self._error_of, task)
                 self._desk.end(task, error)
             if isinstance(task, Task) and task.writes_dead_letter:
-                self._produce(self._desk.letter(task))
-                self._desk.wrote(task, None)
+                write_letter(self._desk, self._produce, task)
 
     def _error_of(self, task: Job) -> BaseException | None:
         try:
@@ -344,6 +347,10 @@ class ProcessorKit(Generic[K, V]):
 
     def _begin(self) -> None:
         what, lock = self._what, threading.RLock()
+        bound = what.bound(_GROUP)
+        self._handler = bound.handler
+        if what.store is not None:
+            what.store.database.prepare()
         self._engine = engine = Engine(what.plan, lambda record: len(record.key or b"") + len(record.value or b""))
         desk = Desk(
             engine=engine,
@@ -355,7 +362,8 @@ class ProcessorKit(Generic[K, V]):
             wants_attention=lambda: False,
             dead_letters=what.dead_letters,
             output=what.output,
-            group="kit",
+            group=_GROUP,
+            pass_over=bound.pass_over,
         )
         self._workers: LoopWorkers | _Inline
         self._set_up: _SetUp | _AsyncSetUp
@@ -367,17 +375,24 @@ class ProcessorKit(Generic[K, V]):
             self._workers = LoopWorkers(
                 desk, self._handle_async, self._produce, what.concurrency, self._loop, what.timeout, self._set_up.inner
             )
-        self._rounds = Rounds(engine, self._workers, pace=what.pace, guard=lock, clock=lambda: self._now)
+        self._rounds = Rounds(
+            engine,
+            self._workers,
+            pace=what.pace,
+            guard=lock,
+            clock=lambda: self._now,
+            has_store=what.store is not None,
+        )
         self._verbs = self._rounds.run(what.topics)
         self._verb = next(self._verbs)
 
     def _handle(self, what: Any) -> Any:
-        returned = self._what.handler(what)
+        returned = self._handler(what)
         self.handled += what if isinstance(what, list) else [what]
         return returned
 
     async def _handle_async(self, what: Any) -> Any:
-        returned = await self._what.handler(what)
+        returned = await self._handler(what)
         self.handled += what if isinstance(what, list) else [what]
         return returned
 
@@ -506,12 +521,22 @@ class ProcessorKit(Generic[K, V]):
         while not (polled and self._verb.name == "poll"):
             polled = polled or self._verb.name == "poll"
             try:
-                self._verb = self._verbs.send(self._call(self._verb))
+                self._verb = self._next_verb()
             except StopIteration:
                 self._ended = True
                 return
 
+    def _next_verb(self) -> Verb:
+        try:
+            result = self._call(self._verb)
+        except Exception as error:  # noqa: BLE001 - the database's: the rounds decide
+            return self._verbs.throw(error)
+        return self._verbs.send(result)
+
     def _call(self, verb: Verb) -> Any:
+        if verb.name == "stored":
+            assert self._what.store is not None
+            return self._what.store.database.positions(_GROUP, *verb.args)
         return getattr(self._double, verb.name)(*verb.args, **verb.kwargs)
 
     def _state(self) -> tuple[object, ...]:

@@ -40,12 +40,12 @@ _logger = logging.getLogger("instride.processing")
 _HASTE: Final = 0.02
 """Seconds of a poll while a hand-over or the end waits for something of ours."""
 _PATIENCE: Final = 1.0
-"""Seconds that a question to the coordinator may hold the loop up."""
+"""Seconds that a question to the coordinator may hold the loop up; and between two to a database that fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A call of the consumer's that the driver is to make. "sleep" and "topic_ids" are the driver's own."""
+    """A call of the consumer's that the driver is to make. "sleep", "topic_ids" and "stored" are the driver's own."""
 
     name: str
     args: tuple[Any, ...] = ()
@@ -84,6 +84,7 @@ class Rounds(RebalanceListener):
     """One run of a processor. `stop` and `cancel` may come from any thread; the rest is the driver's.
 
     guard: held around every call of the engine. clock: the seconds by which the engine is told the time.
+    has_store: whether a database says where partitions begin, and not the group.
     error: what ended it (law 3), once it has ended. polled_at: when the newest poll returned.
     """
 
@@ -95,6 +96,7 @@ class Rounds(RebalanceListener):
         pace: Pace,
         guard: AbstractContextManager[object],
         clock: Callable[[], float],
+        has_store: bool = False,
     ) -> None:
         self.error: BaseException | None = None
         self.polled_at = clock()
@@ -105,6 +107,8 @@ class Rounds(RebalanceListener):
         self._pace = pace
         self._guard = guard
         self._clock = clock
+        self._has_store = has_store
+        self._ask_store_at = clock()
         self._fresh: set[TopicPartition] = set()
         self._next_commit = clock() + pace.commit_interval
         self._in_flight: Any = None
@@ -218,7 +222,7 @@ class Rounds(RebalanceListener):
     def _locate(self) -> Verbs:
         with self._guard:
             wanted = sorted({*self._fresh, *self._engine.unlocated()})
-        if not wanted or self._drain_until is not None:
+        if not wanted or self._drain_until is not None or self._clock() < self._ask_store_at:
             return
         try:
             committed = yield Verb("committed", tuple(wanted), {"timeout": _PATIENCE})
@@ -227,8 +231,16 @@ class Rounds(RebalanceListener):
             if not isinstance(error, WakeupError):
                 _logger.info("committed offsets are not known yet: %s", error)
             return
+        stored = yield from self._stored(wanted, ids)
+        if stored is None:
+            return
         for partition in wanted:
             found: OffsetAndMetadata | None = committed.get(partition)
+            if partition in stored and (found is None or found.offset != stored[partition]):
+                found = OffsetAndMetadata(offset=stored[partition])
+                if partition in self._fresh:
+                    yield from self._seek(partition, found, ids.get(partition.topic))
+                    continue
             with self._guard:
                 self._engine.locate(partition, found, ids.get(partition.topic))
                 has_lane = self._engine.has_lane(partition)
@@ -237,6 +249,34 @@ class Rounds(RebalanceListener):
             else:
                 self._fresh.discard(partition)
         self._executor.wake()
+
+    def _stored(
+        self, wanted: Iterable[TopicPartition], ids: Mapping[str, UUID | None]
+    ) -> Generator[Verb, Any, Mapping[TopicPartition, int] | None]:
+        """None: the database does not say now, and is asked again; the records of these partitions wait."""
+        if not self._has_store:
+            return {}
+        try:
+            found: Mapping[TopicPartition, int] = yield Verb(
+                "stored", ({each: ids.get(each.topic) for each in wanted},)
+            )
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
+            _logger.warning("the database does not say where partitions begin: %s: %s", type(error).__name__, error)
+            self._ask_store_at = self._clock() + _PATIENCE
+            return None
+        return found
+
+    def _seek(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> Verbs:
+        """To where the database says, from where the group says. Nothing was started. Tools look at the group's."""
+        try:
+            yield Verb("seek", (partition, start.offset))
+            yield Verb("commit_async", ({partition: start},))
+        except (KafkaError, ValueError) as error:  # it was revoked in this moment
+            _logger.debug("%s cannot be read from %d: %s", partition, start.offset, error)
+            return
+        with self._guard:
+            self._engine.relocate(partition, start, topic_id)
+        self._fresh.discard(partition)
 
     def _commit_start(self, partition: TopicPartition) -> Verbs:
         """Of one without records so far (rule 18)."""

@@ -68,7 +68,9 @@ class RunningProcessor:
         if not settings.get("group_id"):
             raise ConfigError('a Processor needs a group: group_id="billing"')
         self._what = what
-        self._spec = _spec(what) if what.processes else None
+        bound = what.bound(settings["group_id"])
+        self._handler = bound.handler
+        self._spec = _spec(what, self._handler) if what.processes else None
         self._produce: Produce | None = what.produce
         if what.produce is None and (what.dead_letters is not None or what.output is not None):
             self._produce = ConfluentProduce(settings)
@@ -79,7 +81,14 @@ class RunningProcessor:
         self._workers = _Workers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: threading.Thread | None = None
-        self._rounds = Rounds(self._engine, self._workers, pace=what.pace, guard=self._lock, clock=time.monotonic)
+        self._rounds = Rounds(
+            self._engine,
+            self._workers,
+            pace=what.pace,
+            guard=self._lock,
+            clock=time.monotonic,
+            has_store=what.store is not None,
+        )
         self._desk = Desk(
             engine=self._engine,
             lock=self._lock,
@@ -91,6 +100,7 @@ class RunningProcessor:
             dead_letters=what.dead_letters,
             output=what.output,
             group=settings["group_id"],
+            pass_over=bound.pass_over,
         )
         self._thread = threading.Thread(target=self._run, name=f"instride-processor-{what.name}", daemon=True)
         self._ended = threading.Event()
@@ -212,6 +222,8 @@ class RunningProcessor:
     def _set_up(self) -> Callable[[], None]:
         """Of the run; then its workers may begin. What tears it down. Raises what the set-up raises."""
         what, loop = self._what, self._loop
+        if what.store is not None:
+            what.store.database.prepare()
         if not what.is_async:
             lifespan = SyncLifespan()
             lifespan.enter(what.lifespan)
@@ -221,7 +233,7 @@ class RunningProcessor:
         around = AsyncLifespan(self._desk.fail)
         asyncio.run_coroutine_threadsafe(around.enter(what.lifespan), loop).result()
         self._workers.made = LoopWorkers(
-            self._desk, what.handler, self._produce, what.concurrency, loop, what.timeout, around
+            self._desk, self._handler, self._produce, what.concurrency, loop, what.timeout, around
         )
         return lambda: asyncio.run_coroutine_threadsafe(around.leave(), loop).result(what.pace.close_timeout)
 
@@ -230,7 +242,7 @@ class RunningProcessor:
         if self._spec is not None:
             at_once = what.concurrency // what.processes
             return ProcessWorkers(self._desk, self._spec, self._produce, what.processes, at_once, what.timeout)
-        return ThreadWorkers(self._desk, what.handler, self._produce, what.concurrency, lifespan, what.worker_lifespan)
+        return ThreadWorkers(self._desk, self._handler, self._produce, what.concurrency, lifespan, what.worker_lifespan)
 
     def _tear_down(self, leave: Callable[[], None]) -> None:
         """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""
@@ -264,7 +276,7 @@ class RunningProcessor:
         leave: Callable[[], None] | None = None
         try:
             leave = self._set_up()
-            _drive(self._rounds.run(self._what.topics), self._consumer)
+            _drive(self._rounds.run(self._what.topics), self._call)
             self._error = self._rounds.error
         except BaseException as error:  # `wait` raises it
             _logger.exception("the processor ended by an error of its own")
@@ -277,6 +289,12 @@ class RunningProcessor:
                 self._ended.set()
                 for tell in self._on_ended:
                     tell()
+
+    def _call(self, verb: Verb) -> Any:
+        if verb.name == "stored":
+            assert self._what.store is not None
+            return self._what.store.database.positions(self._desk.group, *verb.args)
+        return _call(self._consumer, verb)
 
     def _finish(self) -> None:
         """After the end: nothing of ours is left."""
@@ -314,8 +332,8 @@ class _Workers:
             self.made.close(patience)
 
 
-def _spec(what: Definition) -> bytes:
-    return pickled(Spec(handler=what.handler, reader=what.reader, around=what.worker_lifespan, output=what.output))
+def _spec(what: Definition, handler: Callable[[Any], Any]) -> bytes:
+    return pickled(Spec(handler=handler, reader=what.reader, around=what.worker_lifespan, output=what.output))
 
 
 def run_with_signals(running: RunningProcessor) -> None:
@@ -346,7 +364,7 @@ def _handling(heard: Callable[[int, FrameType | None], object]) -> Iterator[None
             signal.signal(number, handler)
 
 
-def _drive(verbs: Verbs, consumer: Consumer) -> None:
+def _drive(verbs: Verbs, call: Callable[[Verb], Any]) -> None:
     """Law 1 of the rounds."""
     result: Any = None
     error: Exception | None = None
@@ -357,7 +375,7 @@ def _drive(verbs: Verbs, consumer: Consumer) -> None:
             return
         result = error = None
         try:
-            result = _call(consumer, verb)
+            result = call(verb)
         except Exception as caught:  # noqa: BLE001 - the rounds decide
             error = caught
 

@@ -51,10 +51,12 @@ def produce_all(
 
 
 def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
-    """For plain handlers. An attempt with an output that is not acknowledged is tried again."""
+    """For plain handlers. Of a record that is skipped, only a database is told. What fails is tried again."""
     error: BaseException | None = None
     try:
-        produce_all(produce, [desk.letter(task)], _ACKNOWLEDGED)
+        if not task.is_skipped:
+            produce_all(produce, [desk.letter(task)], _ACKNOWLEDGED)
+        desk.pass_over(task)
     except Exception as caught:  # noqa: BLE001 - it is tried again
         error = caught
     if desk.wrote(task, error):
