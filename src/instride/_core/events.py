@@ -26,6 +26,7 @@ from instride.records import TopicPartition
 from instride.telemetry import Blocker, TelemetryEvent
 
 __all__ = [
+    "CALLER_WAITS",
     "EARLIEST",
     "LATEST",
     "CallCompleted",
@@ -78,6 +79,10 @@ COMMITTED: Final = -3
 BY_DURATION: Final = -100
 """Positions that only the network side can find: the ends of the log, the group's committed offset, or what was written
 since the duration that auto_offset_reset names."""
+
+CALLER_WAITS: Final = 0.5
+"""Seconds. The network side responds to a call at its deadline at the latest; whoever called waits so much longer for
+the response, and then goes on without it."""
 
 Epochs = Mapping[TopicPartition, int]
 """Partitions, each with its assignment epoch."""

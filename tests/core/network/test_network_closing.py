@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Assign, CallCompleted, Close, Subscribe, Unsubscribe
+from instride._core.events import CALLER_WAITS, Assign, CallCompleted, Close, Subscribe, Unsubscribe
 from instride._core.network.actions import CloseConnection, Role
 from instride._wire import api
 from instride.errors import ErrorCode, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
@@ -230,6 +230,30 @@ def test_what_was_sent_when_the_time_ends_is_not_taken_back(script: NetworkScrip
     assert any(isinstance(getattr(each, "request", None), api.LeaveGroup) for each in actions)
     closed = {each.key.role: each.abort for each in actions if isinstance(each, CloseConnection)}
     assert closed[Role.COORDINATOR] is False
+
+
+@pytest.mark.rule("12")
+@pytest.mark.parametrize("gone", [False, True], ids=["the caller waits", "the caller has gone"])
+@pytest.mark.parametrize("heard", ["late", "in time"])
+def test_once_the_caller_has_gone_nothing_is_sent_but_the_leaving(
+    script: NetworkScript, gone: bool, heard: str
+) -> None:
+    """A listener's work, or a busy machine, may take all of the time: what waits to be committed goes only while the
+    caller still waits."""
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    late = CALLER_WAITS + 1.0 if gone else CALLER_WAITS - 0.1
+    event = Unsubscribe(call=1, deadline=script.now + 0.001)
+    if heard == "in time":
+        script.do(event)
+    script.now += late
+    script.do(*([event] if heard == "late" else []))
+    assert script.waits().count("LeaveGroup") == 1
+    assert script.waits().count("OffsetCommit") == (not gone)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    (error,) = answers(script)
+    assert isinstance(error, KafkaTimeoutError)
 
 
 @pytest.mark.rule("12")

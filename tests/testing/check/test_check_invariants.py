@@ -48,6 +48,16 @@ def refused(code: int) -> list[Say | float]:
     return [*READS, *ASKED, *sent, *again]
 
 
+TIMED_OUT: Say = ("A", "timed out", "unsubscribe")
+TRIES: list[Say] = [("A", "sends commit", 7, ((P, 5, 5),)), ("A", "commit answered", 7, ((P, 5, 7),))]
+
+
+def unsubscribes(*said: Say | float) -> list[Say | float]:
+    """A has not committed what it has finished, and leaves for a while; B is returned what A was."""
+    goes: list[Say | float] = [*READS, ("A", "unsubscribes", "resubscribe"), *said, ("A", "unsubscribed")]
+    return [*goes, TO_B[1], ("B", "looked up", P, None, 0), ("B", "positioned", P, 7, 0), poll("B", 0, 4, epoch=7)]
+
+
 def refused_at_once() -> list[Say | float]:
     """The same, by the brokers that are asked who coordinates the group."""
     again: list[Say] = [*TO_B, ("B", "looked up", P, None, 0), ("B", "positioned", P, 7, 0), poll("B", 0, 4, epoch=7)]
@@ -67,6 +77,8 @@ CLIENTS: dict[str, Any] = {"view": "clients", "gap": None, "delay": None, "rebal
 Broken = tuple[str, str, list[Say | float], dict[str, Any]]
 BROKEN: list[Broken] = [
     ("S1", "exactly once", refused(3), {"kind": "faults"}),
+    ("S1", "exactly once", unsubscribes(*TRIES), {"kind": "faults"}),
+    ("S1", "exactly once", unsubscribes(TIMED_OUT), {"kind": "faults"}),
     (
         "S1",
         "exactly once",
@@ -343,6 +355,14 @@ def test_each_rule_says_what_it_means() -> None:
 
 
 KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
+    "commits are refused for longer than an unsubscribe may take": (
+        unsubscribes(*TRIES, TIMED_OUT),
+        {"kind": "faults"},
+    ),
+    "a commit has no response for as long as an unsubscribe may take": (
+        unsubscribes(TRIES[0], TIMED_OUT),
+        {"kind": "faults"},
+    ),
     "a user who sought back a moment before the end has not been returned it yet": (
         [
             *READS,

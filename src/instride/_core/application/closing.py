@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from instride._core.application.calls import Call, Wait, Write
-from instride._core.application.committing import GRACE, commit_before_release
+from instride._core.application.committing import commit_before_release
 from instride._core.application.drain import drain
 from instride._core.application.polling import completed, finish_callback, run_callbacks
 from instride._core.application.state import ApplicationState, Callback
-from instride._core.events import CallCompleted, Close, CompleteRevoke, Lost, Unsubscribe
+from instride._core.events import CALLER_WAITS, CallCompleted, Close, CompleteRevoke, Lost, Unsubscribe
 from instride.errors import ConsumerClosedError
 
 __all__ = ["close", "leave_group", "stop", "unsubscribe"]
@@ -135,10 +135,10 @@ def _await_quietly(state: ApplicationState, call: int, now: float, deadline: flo
     while True:
         drain(state)
         completion = state.answers.pop(call, None)
-        if completion is not None or now >= deadline + GRACE:
+        if completion is not None or now >= deadline + CALLER_WAITS:
             state.awaited.discard(call)
             return completion
-        now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
+        now = state.ownership_view.now = yield Wait(until=deadline + CALLER_WAITS)
 
 
 def _settle_the_rest(state: ApplicationState) -> None:

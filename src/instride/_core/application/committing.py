@@ -18,7 +18,7 @@ from instride._core.application.calls import Call, Wait
 from instride._core.application.drain import drain
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.state import ApplicationState
-from instride._core.events import CallCompleted, Commit
+from instride._core.events import CALLER_WAITS, CallCompleted, Commit
 from instride._core.ownership import Ownership
 from instride.commits import CommitEntry, CommitResult, CommitSnapshot
 from instride.errors import (
@@ -44,9 +44,6 @@ __all__ = [
 ]
 
 Offsets = CommitSnapshot | Mapping[TopicPartition, OffsetAndMetadata | int]
-
-# The network side answers at the deadline itself; this is how much later the caller gives up on it.
-GRACE = 0.5
 
 
 def commit(
@@ -122,9 +119,9 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
             if state.inbox.woken:
                 state.inbox.woken = False
                 raise WakeupError(f"wakeup() was called during {what}")
-            if now >= deadline + GRACE:
+            if now >= deadline + CALLER_WAITS:
                 raise KafkaTimeoutError(f"{what} had no response within its timeout")
-            now = state.ownership_view.now = yield Wait(until=deadline + GRACE)
+            now = state.ownership_view.now = yield Wait(until=deadline + CALLER_WAITS)
     finally:
         state.awaited.discard(call)  # a later response is kept by nobody
 

@@ -11,7 +11,9 @@ C1. Commits are awaited first, those that are kept back too (a pending sync is a
 C2. Then the member leaves the group, where it is to leave. The response is awaited, until the deadline, through a move
     of the coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still
     arrives; and the caller and the log hear that the group was not left.
-C3. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
+C3. Once the caller has gone on (`CALLER_WAITS`), nothing is sent for the group any more but the LeaveGroup: a commit then
+    would be one after the end.
+C4. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import assert_never
 
 from instride._core.assignors.selection import common_protocol, pick_assignors
 from instride._core.events import (
+    CALLER_WAITS,
     ApplicationEvent,
     Assign,
     CallCompleted,
@@ -113,6 +116,12 @@ class Closing:
         self._event = event
         self._stage = _Stage.COMMITTING
         self._assignment.leaving = True
+
+    def give_up(self, now: float) -> None:
+        """Law C3; before any other part sends something."""
+        event = self._event
+        if self._stage is _Stage.COMMITTING and event is not None and now >= event.deadline + CALLER_WAITS:
+            self._leave(event, now)
 
     def poll(self, now: float) -> float:
         event = self._event
@@ -316,6 +325,7 @@ class NetworkMachine:
 
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
+        self._closing.give_up(now)
         self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.active)
         times = [
             self._assignment.poll(now),

@@ -151,6 +151,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     "closed": _kind(clean=_flag),
     "unsubscribes": _kind(how=_text),
     "unsubscribed": _kind(),
+    "timed out": _kind(verb=_text),
     "interrupted": _kind(verb=_text, until=_LIMIT),
     # what is assigned to it
     "assigned": _kind(generation=_or_null(_whole), partitions=_EPOCHS),

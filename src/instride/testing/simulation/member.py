@@ -39,6 +39,8 @@ __all__ = ["LOOPS", "Loop", "Member"]
 _POLL_ERRORS = (WakeupError, TransportError)
 _COMMIT_ERRORS = (CommitFailedError, KafkaTimeoutError, RebalanceInProgressError)
 Verb = Generator[Wait | Sleep, float, None]
+_UNSUBSCRIBE = 5.0
+"""Seconds that it may take."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +54,8 @@ class Member:
     whims: what its user does of his own will.
 
     For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
-    hold: seconds that its next breath takes longer.
+    hold: seconds that its next breath takes longer. owes: its last commit failed: it commits again, whether records come or
+    not.
     """
 
     plan: MemberPlan
@@ -65,6 +68,7 @@ class Member:
     subscribed: tuple[str, ...] = ()
     resubscribes: str = ""
     hold: float = 0.0
+    owes: bool = False
     stopping: bool = False
     futures: dict[tuple[TopicPartition, int, int], SimulatedFuture] = field(default_factory=dict)
 
@@ -257,7 +261,10 @@ def _resubscribe(member: Member, ledger: OffsetLedger | None = None) -> Verb:
         member.did("pauses", tuple(sorted(member.consumer.assignment())))  # it polls no more
         yield from _finish(member, ledger)
     member.did("unsubscribes", how)
-    yield from member.consumer.unsubscribe(timeout=5.0)
+    until = member.process.scheduler.now + _UNSUBSCRIBE
+    yield from member.consumer.unsubscribe(timeout=_UNSUBSCRIBE)
+    if member.process.scheduler.now >= until:
+        member.did("timed out", "unsubscribe")
     member.did("unsubscribed")
     member.subscribed = ()
 
@@ -269,9 +276,9 @@ def _handle(member: Member, records: Iterable[ConsumerRecord]) -> Verb:
 
 def _commit_round(member: Member, records: ConsumerRecords) -> Verb:
     """What the poll returned; where that fails, back to what is committed, if the user is one of those."""
-    if records:
-        failed = yield from _commit(member, None)
-        if failed:
+    if records or member.owes:
+        member.owes = yield from _commit(member, None)
+        if member.owes:
             yield from member.behaviour.rewind({record.topic_partition for record in records})
     member.behaviour.after_a_round(records)
 

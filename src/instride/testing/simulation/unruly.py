@@ -169,7 +169,8 @@ class _User(RebalanceListener):
         for _ in range(count):
             if self._may(0.3):
                 yield Sleep(self._random.choice((0.001, 0.02, 0.3)))
-            name = self._random.choice(_RARE if self._may(self._plan.ends) else _VERBS)
+            often = 8 if self._rare() else 1
+            name = self._random.choice(_RARE if self._may(min(0.3, often * self._plan.ends)) else _VERBS)
             yield from self._call(name)
 
     def _call(self, name: str) -> Verb:
@@ -206,8 +207,10 @@ class _User(RebalanceListener):
             self._member.did("unsubscribed")
 
     def _close(self) -> Verb:
-        """Law 4. What he has finished is handed over before."""
+        """Law 4. What he has finished is committed before; other verbs may come between."""
         self._consumer.commit_async()
+        if self._may(0.7):
+            self._at_once(self._random.choice(_VERBS))
         while True:
             try:
                 yield from self._interrupted(self._consumer.close(timeout=5.0))

@@ -96,6 +96,14 @@ def _unsubscribed(state: HistoryState, event: Event) -> None:
     _gone(state, event)
 
 
+def _timed_out(state: HistoryState, event: Event) -> None:
+    """It leaves without the commits that were tried, and refused or not answered, for as long as it might wait: what
+    they spoke of may come again. What it did not try to commit may not."""
+    unanswered = {partition for offsets in state.in_flight[event.who].values() for partition in offsets}
+    for each in state.live[event.who].values():
+        each.excused |= each.failed_at is not None or each.partition in unanswered
+
+
 def _interrupted(state: HistoryState, event: Event) -> None:
     """An exception left a call. Of one that was to end the membership nothing is left to the application."""
     verb, until = event.detail
@@ -163,6 +171,7 @@ FOLDS: Folds = {
     "closed": _closed,
     "unsubscribes": _unsubscribes,
     "unsubscribed": _unsubscribed,
+    "timed out": _timed_out,
     "interrupted": _interrupted,
     "evicted": _evicted,
     "blind": _blind,
