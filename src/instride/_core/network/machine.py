@@ -11,8 +11,8 @@ C1. Commits are awaited first, those that are kept back too (a pending sync is a
 C2. Then the member leaves the group, where it is to leave. The response is awaited, until the deadline, through a move
     of the coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still
     arrives; and the caller and the log hear that the group was not left.
-C3. Once the caller has gone on (`CALLER_WAITS`), nothing is sent for the group any more but the LeaveGroup: a commit then
-    would be one after the end.
+C3. Once the caller has gone on (`CALLER_WAITS`), nothing is sent for the group any more but the LeaveGroup: a
+    commit then would be one after the end.
 C4. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
 """
 

@@ -57,7 +57,7 @@ def simulate_batch(seeds: range, means: frozenset[str] = frozenset()) -> Batch:
             if check(history):
                 wrong.append(seed)
     spent = time.process_time() - began
-    rows = {**counts.rows(), **({"verbs": pairs.rows()} if means - set(GROUPS) else {})}
+    rows = {**counts.rows(), **({"verbs": pairs.rows()} if "pairs" in means else {})}
     return Batch(histories=len(seeds), virtual=virtual, processor=spent, rows=rows, wrong=tuple(wrong))
 
 

@@ -54,8 +54,8 @@ class Member:
     whims: what its user does of his own will.
 
     For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
-    hold: seconds that its next breath takes longer. owes: its last commit failed: it commits again, whether records come or
-    not.
+    hold: seconds that its next breath takes longer. owes: its last commit failed: it commits again, also where no
+    record comes.
     """
 
     plan: MemberPlan

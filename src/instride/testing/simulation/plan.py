@@ -59,8 +59,9 @@ class MemberPlan:
     instance: of a static member. One that comes later with the same is its restart, or a twin that takes its place.
 
     Of an unruly user: verbs: how likely he calls some after a poll, and in a listener; listens: whether he has one;
-    ends: how likely a verb is unsubscribe or close. interrupts, line_interrupts: how likely a call ends in an exception
-    at one of its waits, in a listener or in a deserializer; at one of the lines of a poll.
+    ends: how likely a verb is unsubscribe or close. pairs: how likely he does something after a poll for a pair of
+    verbs in a state of partitions that he has in mind. interrupts, line_interrupts: how likely a call ends in an
+    exception at one of its waits, in a listener or in a deserializer; at one of the lines of a poll.
     """
 
     name: str
@@ -81,6 +82,7 @@ class MemberPlan:
     verbs: float = 0.0
     listens: bool = False
     ends: float = 0.0
+    pairs: float = 0.0
     interrupts: float = 0.0
     line_interrupts: float = 0.0
 

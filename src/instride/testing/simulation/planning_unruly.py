@@ -15,9 +15,14 @@ from instride.testing.simulation.plan import MemberPlan, Plan
 
 __all__ = ["MEANS", "with_unruly_users"]
 
-MEANS: Final = ("verbs", "listeners", "ends", "interrupts", "lines")
+MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines")
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
+pairs: two certain verbs in a certain state of partitions, which he brings about.
 interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of a poll."""
+_SHORT: Final = 3.0
+"""Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""
+_MORE: Final = 20.0
+"""Seconds."""
 
 
 def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(MEANS)) -> Plan:
@@ -29,7 +34,27 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
         _unruly(rng, each, means) if place in chosen and each.instance is None else each
         for place, each in enumerate(plan.members)
     )
-    return replace(plan, kind=kind, members=members)
+    plan = replace(plan, kind=kind, members=members)
+    return _with_room_for_pairs(plan) if any(each.pairs for each in members) else plan
+
+
+def _with_room_for_pairs(plan: Plan) -> Plan:
+    """Everybody has something of two topics, more often than not, and time; and may close, but the first."""
+    end = plan.quiet_after + _MORE
+    members = tuple(
+        replace(each, leaves_at=min(each.leaves_at + _MORE, end)) if each.pairs and place else each
+        for place, each in enumerate(plan.members)
+    )
+    return replace(
+        plan,
+        kind="faults",
+        members=members,
+        topics=2,
+        partitions=max(plan.partitions, 2 * len(members)),
+        max_poll_interval=min(plan.max_poll_interval, _SHORT),
+        quiet_after=end,
+        ends_at=plan.ends_at + _MORE,
+    )
 
 
 def _unruly(rng: random.Random, member: MemberPlan, means: frozenset[str]) -> MemberPlan:
@@ -38,6 +63,7 @@ def _unruly(rng: random.Random, member: MemberPlan, means: frozenset[str]) -> Me
         verbs=rng.choice((0.3, 0.7, 1.0)),
         listens=rng.random() < 0.7,
         ends=rng.choice((0.0, 0.0, 0.05)),
+        pairs=rng.choice((0.0, 1.0, 1.0)),
         interrupts=rng.choice((0.0, 0.02, 0.1)),
         line_interrupts=rng.choice((0.0, 0.05, 0.2)),
     )
@@ -49,6 +75,7 @@ def _unruly(rng: random.Random, member: MemberPlan, means: frozenset[str]) -> Me
         verbs=drawn.verbs if "verbs" in means else 0.0,
         listens=drawn.listens and "listeners" in means,
         ends=drawn.ends if "ends" in means else 0.0,
+        pairs=drawn.pairs if "pairs" in means else 0.0,
         interrupts=drawn.interrupts if "interrupts" in means else 0.0,
         line_interrupts=drawn.line_interrupts if "lines" in means else 0.0,
     )

@@ -6,6 +6,8 @@ Laws
 2. Between two verbs no time passes, or some: then the background queue fills. In a listener time passes for all others.
 3. From the quiet time on he calls nothing but poll and commit, resumes what he paused, and is not interrupted.
 4. An interrupted close ends his loop, or he closes again; after any other interrupt he goes on.
+5. Chance alone hardly ever finds two certain verbs in a state that passes with the next poll. So he also has a pair of
+   verbs and a state in mind, brings that state about, calls the two, and then thinks of others.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
 from instride.testing.simulation.interrupts import at_line, at_wait
 from instride.testing.simulation.process import Sleep, UserLoop
+from instride.testing.simulation.verb_pairs import FIRST, SECOND, STATES
 
 if TYPE_CHECKING:
     from instride.records import ConsumerRecord
@@ -34,7 +37,7 @@ Verb = Generator[Wait | Sleep, float, None]
 _LINES: Final = 400
 """Of a poll, so many at most; one that has something to do has some hundred."""
 _VERBS: Final = ("pause", "resume", "seek", "commit", "delay", "subscribe")
-_RARE: Final = ("unsubscribe", "close")
+_ENDS: Final = ("unsubscribe", "close")
 
 
 class _EndedError(Exception):
@@ -50,6 +53,10 @@ class _User(RebalanceListener):
         self._ledger = OffsetLedger()
         self._first: dict[TopicPartition, int] = {}
         self._subscribed = False
+        self._only: frozenset[TopicPartition] = frozenset()  # of these he speaks now
+        self._pair = self._any_pair()
+        self._topics = member.topics
+        self._narrowed_at = 0.0
 
     # -- chance
 
@@ -63,7 +70,8 @@ class _User(RebalanceListener):
     def _some(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
         """Some of them, one at least where there is one; often all, or of those in a rare state."""
         found = sorted(partitions)
-        if (rare := sorted(self._rare().intersection(found))) and self._random.random() < 0.5:
+        rare = sorted((self._only or self._rare()).intersection(found))
+        if rare and (self._only or self._random.random() < 0.5):
             found = rare
         if self._random.random() < 0.4:
             return found
@@ -71,8 +79,7 @@ class _User(RebalanceListener):
 
     def _rare(self) -> frozenset[TopicPartition]:
         """Those in a state that lasts for a moment: their revocation is requested, or their loss is not told yet."""
-        lost = (tp for tp in self._consumer.held() if self._member.process.has_lost(tp))
-        return self._consumer.revoking().union(lost)
+        return frozenset(tp for tp, state in self._consumer.states().items() if state != "OWNED")
 
     # -- his loop
 
@@ -88,6 +95,8 @@ class _User(RebalanceListener):
         self._follow()
         records = yield from self._poll()
         self._finish(records)
+        if self._may(self._plan.pairs):
+            yield from self._pursue_a_pair()
         yield from self._calls(self._how_many())
         if self._consumer.revoking():
             self._consumer.commit_async()
@@ -101,6 +110,8 @@ class _User(RebalanceListener):
 
     def _settle(self) -> Verb:
         """Law 3."""
+        if self._plan.pairs:
+            self._member.topics = self._topics
         self._consumer.resume(*sorted(self._consumer.paused()))
         self._consumer.commit_async()
         yield Sleep(0.01)
@@ -169,19 +180,49 @@ class _User(RebalanceListener):
         for _ in range(count):
             if self._may(0.3):
                 yield Sleep(self._random.choice((0.001, 0.02, 0.3)))
-            often = 8 if self._rare() else 1
-            name = self._random.choice(_RARE if self._may(min(0.3, often * self._plan.ends)) else _VERBS)
-            yield from self._call(name)
+            yield from self._call(self._random.choice(_ENDS if self._may(self._plan.ends) else _VERBS))
+
+    # -- a pair of verbs in a state (law 5)
+
+    def _any_pair(self) -> tuple[str, str, str]:
+        ends = SECOND if self._leaves else SECOND[:-1]
+        return self._random.choice(FIRST), self._random.choice(ends), self._random.choice(STATES)
+
+    def _pursue_a_pair(self) -> Verb:
+        first, second, state = self._pair
+        yield from self._bring_about(state)
+        self._only = frozenset(tp for tp, each in self._consumer.states().items() if each == state)
+        if not self._only:
+            return
+        self._pair = self._any_pair()
+        self._consumer.commit_async()
+        yield from self._call(first)
+        yield from self._call(second) if second != "close" else self._close_now()
+        self._only = frozenset()
+
+    def _bring_about(self, state: str) -> Verb:
+        """Now or soon: he is away for longer than he may, or subscribes to less than he reads, and delays."""
+        states = self._consumer.states()
+        asked = [tp for tp, each in states.items() if each == "REVOKE_NEXT"]
+        if state == "LOST" and states:
+            yield Sleep(self._consumer.max_poll_interval * self._random.uniform(1.0, 1.2))
+        elif state == "REVOKE_THEREAFTER" and asked:
+            self._consumer.delay_revoke(asked)
+        elif state not in ("OWNED", *states.values()) and not asked and self._now > self._narrowed_at + 0.5:
+            self._narrowed_at = self._now
+            held = sorted({tp.topic for tp in states})
+            dropped = self._random.choice(held) if held else ""
+            self._member.topics = tuple(each for each in self._topics if each != dropped)
 
     def _call(self, name: str) -> Verb:
-        if not self._subscribed and self._random.random() < 0.5:
+        if not self._subscribed and not self._only and self._random.random() < 0.5:
             self._follow()
         match name:
             case "commit" if self._may(0.3):
                 yield from self._commit_and_wait()
             case "unsubscribe":
                 yield from self._unsubscribe()
-            case "close" if self._plan.leaves_at < float("inf"):
+            case "close" if self._leaves:
                 yield from self._close()
             case _:
                 self._at_once(name)
@@ -207,10 +248,13 @@ class _User(RebalanceListener):
             self._member.did("unsubscribed")
 
     def _close(self) -> Verb:
-        """Law 4. What he has finished is committed before; other verbs may come between."""
+        """Law 4. What he has finished is committed before; another verb may come between."""
         self._consumer.commit_async()
-        if self._may(0.7):
-            self._at_once(self._random.choice(_VERBS))
+        if self._may(0.8):
+            yield from self._call(self._random.choice((*_VERBS, "unsubscribe")))
+        yield from self._close_now()
+
+    def _close_now(self) -> Verb:
         while True:
             try:
                 yield from self._interrupted(self._consumer.close(timeout=5.0))
@@ -219,6 +263,11 @@ class _User(RebalanceListener):
                 if self._may(0.5):
                     continue
             raise _EndedError
+
+    @property
+    def _leaves(self) -> bool:
+        """Before the others do."""
+        return self._plan.leaves_at < float("inf")
 
     @property
     def _now(self) -> float:
@@ -239,18 +288,24 @@ class _User(RebalanceListener):
                 self._commit()
             case "delay":
                 with suppress(ValueError):  # what completes was not asked for, where it is he who goes
-                    consumer.delay_revoke(self._some(consumer.held() if self._may(0.1) else consumer.revoking()))
-            case "subscribe" if self._subscribed:
-                consumer.subscribe(self._member.subscribed, listener=self if self._plan.listens else None)
+                    consumer.delay_revoke(self._some(consumer.held() if self._only or self._may(0.1) else self._rare()))
+            case "subscribe":
+                self._subscribed = False
+                self._follow()
 
     def _seek(self) -> None:
-        """To where a poll has begun to return records, or behind the last of them."""
-        held = self._consumer.held()
-        for partition in self._some(held.keys() & self._first.keys())[:1]:
+        """To where a poll has begun to return records, or behind the last of them; or to where it is. Where he has
+        nothing he is told so."""
+        held = {tp: at for tp, at in self._consumer.held().items() if at is not None}
+        for partition in self._some(held)[:1]:
             last = held[partition]
-            low = self._first[partition]
-            if last is not None and low <= last:
+            low = self._first.get(partition, last)
+            if low <= last:
                 self._consumer.seek(partition, self._random.randint(max(low, last - 4), last))
+        if not self._consumer.held():
+            for partition in self._some(self._first)[:1]:
+                with suppress(ValueError):
+                    self._consumer.seek(partition, self._first[partition])
 
     def _commit(self) -> None:
         with suppress(KafkaError, ValueError):  # by numbers of his own, of what is not his any more, or back

@@ -4,6 +4,8 @@ Laws
 1. A pair is two calls of one consumer, one after the other; polls between them end it.
 2. It counts for each state that a partition of the member was in at the first: an ownership state, or LOST where the
    application has not heard of the loss yet.
+3. Each pair can be called in each of these states, also one that is refused there, and one whose second verb finds
+   nothing any more: it must change nothing then. REVOKED is no such state, since no verb finds the partition in it.
 """
 
 from __future__ import annotations

@@ -44,10 +44,9 @@ class SimulatedConsumer:
         """For `verb_pairs`. partitions: those that it names; None: it is of all that are held."""
         if self._before is not None:
             verb_pairs.count(self._before[0], verb, self._before[1])
-        held = self._application._state.lists.owned
-        named = held if partitions is None else held.keys() & set(partitions)
-        states = {"LOST" if self._process.has_lost(tp) else held[tp].state.name for tp in named}
-        self._before = verb, frozenset(states)
+        states = self.states()
+        named = states if partitions is None else states.keys() & set(partitions)
+        self._before = verb, frozenset(states[tp] for tp in named)
 
     @property
     def _now(self) -> float:
@@ -133,6 +132,15 @@ class SimulatedConsumer:
     def held(self) -> dict[TopicPartition, int | None]:
         """Where each partition is that a verb may name, revoked in a moment or not."""
         return {tp: each.position for tp, each in self._application._state.lists.owned.items()}
+
+    @property
+    def max_poll_interval(self) -> float:
+        return self._config.max_poll_interval
+
+    def states(self) -> dict[TopicPartition, str]:
+        """Of `verb_pairs.STATES`, by partition that a verb may name."""
+        held = self._application._state.lists.owned
+        return {tp: "LOST" if self._process.has_lost(tp) else each.state.name for tp, each in held.items()}
 
     def revoking(self) -> frozenset[TopicPartition]:
         """Those that a delay may name."""
