@@ -279,11 +279,13 @@ class FakeRunner:
     def __init__(self, consumer: FakeConsumer, inbox: queue.SimpleQueue[Message]) -> None:
         self.cores = 2
         self.started: list[tuple[str, list[OutputRange]]] = []
+        self.last_tries: list[bool] = []
         self.cancelled: list[str] = []
         self.closed = False
         self._tell = inbox_dispatcher(inbox, cast(Any, consumer))
 
     def start(self, task: RangeTask, tasks: list[list[OutputRange]]) -> None:
+        self.last_tries.append(task.last_try)
         self.started.append((task.job, [each for ranges in tasks for each in ranges]))
 
     def cancel(self, job: str) -> None:
@@ -292,14 +294,15 @@ class FakeRunner:
     def close(self) -> None:
         self.closed = True
 
-    def succeed(self, number: int, *partitions: int) -> None:
+    def succeed(self, number: int, *partitions: int, letters: int = 0) -> None:
         """Tasks of the job with this number have written their ranges (all, where none is named)."""
         job, ranges = self.started[number]
         for each in ranges:
             if not partitions or each.partition in partitions:
                 file = FileInfo(path=f"{job}-{each}", rows=each.end - each.start, bytes=1, attempt=0)
                 written = WrittenRange(range=each, files=(file,))
-                self._tell(Reported(report=RangeReport(job=job, range=each, written=written, records=1, nbytes=1)))
+                report = RangeReport(job=job, range=each, written=written, records=1, nbytes=1, dead_letters=letters)
+                self._tell(Reported(report=report))
 
     def fail(self, number: int, partition: int, *, fatal: bool = False) -> None:
         job, ranges = self.started[number]
@@ -319,7 +322,12 @@ class Stage:
     """A run and all that plays around it."""
 
     def __init__(
-        self, *, positions: Mapping[int, int] | None = None, retries: int = 2, stop_timeout: float = 5.0
+        self,
+        *,
+        positions: Mapping[int, int] | None = None,
+        retries: int = 2,
+        stop_timeout: float = 5.0,
+        targets: Mapping[int, int] | None = None,
     ) -> None:
         self.consumer = FakeConsumer()
         self.sink = MemorySink({tp(each): offset for each, offset in (positions or {}).items()})
@@ -337,6 +345,7 @@ class Stage:
             task=_task(),
             topic_id=self.consumer.find_topic_id,
             on_event=self._tell,
+            targets=None if targets is None else {tp(each): offset for each, offset in targets.items()},
         )
 
     def _tell(self, event: PipelineEvent) -> None:

@@ -56,7 +56,7 @@ def test_it_tells_of_its_jobs_and_of_what_became_of_their_ranges() -> None:
         PartitionsChanged(change=OwnershipChange.ASSIGNED, partitions=tuple(TopicPartition("t", n) for n in range(3))),
         PartitionsChanged(change=OwnershipChange.LOST, partitions=(TopicPartition("t", 2),)),
         JobStarted(job="one", ranges=ranges),
-        RangeCommitted(job="one", range=ranges[0], rows=4, behind=9),
+        RangeCommitted(job="one", range=ranges[0], rows=4, behind=9, delay=0.25, dead_letters=1),
         RangeFailed(job="one", range=ranges[1], reason="ValueError: no flight", again=True),
         RangeDropped(job="one", range=ranges[2]),
         JobFinished(job="one"),
@@ -72,9 +72,10 @@ def test_it_tells_of_its_jobs_and_of_what_became_of_their_ranges() -> None:
     (progress,) = query.recentProgress
     assert query.lastProgress == progress
     assert (progress["id"], progress["numOutputRows"]) == ("one", 4)
+    counts = {"numOutputRows": 4, "numDeadLetters": 1, "offsetsBehindLatest": 9, "delayMs": 250}
     where = {"topic": "t", "startOffset": 0, "endOffset": 5}
     assert progress["ranges"] == [
-        {**where, "partition": 0, "outcome": "committed", "numOutputRows": 4, "offsetsBehindLatest": 9},
+        {**where, "partition": 0, "outcome": "committed", **counts},
         {**where, "partition": 1, "outcome": "failed", "reason": "ValueError: no flight"},
         {**where, "partition": 2, "outcome": "dropped"},
     ]

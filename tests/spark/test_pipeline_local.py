@@ -16,18 +16,20 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
-from pipeline_help import QUICK_JVM, Runner, each_once, fill, keep, seen, wait_for
+from pipeline_help import PATIENCE, QUICK_JVM, Runner, each_once, fill, keep, seen, wait_for
 from pyspark.sql import SparkSession
 
 from instride import Consumer, TopicPartition
 from instride._net import transport
 from instride._wire.connection import Connection, Received
 from instride.errors import ConfigError, IllegalStateError, PipelineError, RangeFailedError, WrongTopicError
+from instride.processing.origin import DeadLetterOrigin
 from instride.spark import (
     JobStarted,
     ParquetSink,
     PartitionsChanged,
     Pipeline,
+    RangeCommitted,
     RangeDropped,
     RangeFailed,
     recommended_conf,
@@ -172,7 +174,7 @@ def _fails_at_7(batch: pa.RecordBatch, marker: str) -> pa.RecordBatch:
     return keep(batch)
 
 
-def test_a_failing_function_is_retried_then_stops_the_pipeline_with_nothing_skipped(
+def test_a_failing_function_stops_the_pipeline_with_nothing_skipped_or_with_dead_letters_what_is_available_is_done(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(3)
@@ -188,10 +190,19 @@ def test_a_failing_function_is_retried_then_stops_the_pipeline_with_nothing_skip
     assert [event.again for event in failures] == [True, True, False]
     assert sorted(seen(tmp_path / "out")) == sorted(value for value in values if not value.startswith("0"))
     assert committed(kafka, topic, 3) == [None, 20, 20]
-    (tmp_path / "mended").touch()
-    with runner(topic, function=function) as running:
-        running.until_rows(20)
-    each_once(tmp_path / "out", values)
+    letters = kafka_topic(1)
+    with runner(topic, function=function, retries=1, dead_letters=letters, available_now=True) as running:
+        running.join()
+    each_once(tmp_path / "out", [value for value in values if value != "0:7"])
+    assert [event.dead_letters for event in running.of(RangeCommitted)] == [1]
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as reader:
+        reader.assign([TopicPartition(letters, 0)])
+        (letter,) = reader.poll(timeout=PATIENCE)
+    origin = DeadLetterOrigin.of(letter)
+    assert origin is not None
+    assert (letter.value, origin.topic, origin.partition, origin.offset) == (b"0:7", topic, 0, 7)
+    assert (origin.group, origin.attempts, origin.error) == (topic, 2, "builtins.ValueError")
+    assert committed(kafka, topic, 3) == [20, 20, 20]
 
 
 def test_what_came_after_latest_is_not_lost_with_a_first_job_that_fails(
@@ -423,6 +434,9 @@ def test_wrong_settings_are_refused_when_the_pipeline_is_built(spark: SparkSessi
         ("called_per", "record", "called_per"),
         ("columns", ["value", "body"], "columns must be a list of some of"),
         ("retries", -1, "retries"),
+        ("dead_letters", "t", "a topic that the pipeline does not read"),
+        ("produce", print, "name their topic with dead_letters"),
+        ("max_dead_letters", 0, "max_dead_letters"),
         ("max_range_records", 0, "max_range_records"),
         ("heartbeat_interval", 100.0, "heartbeat_interval"),
     ]:

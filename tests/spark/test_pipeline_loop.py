@@ -463,6 +463,65 @@ def test_a_failing_functions_traceback_is_raised_once_and_logged_by_nobody(caplo
     assert caplog.text.count("ValueError: no flight") == 4  # three tries, and the end
 
 
+def test_the_last_try_of_a_range_is_told_to_its_task_and_its_dead_letters_are_told_with_the_commit() -> None:
+    stage = Stage(retries=2)
+
+    def script() -> Script:
+        yield from stage.working(0)
+        for number in range(2):
+            stage.runner.fail(number, 0)
+            stage.runner.end(number)
+            yield from stage.until_started(number + 2)
+        stage.runner.succeed(2, letters=3)
+        stage.runner.end(2)
+        stage.consumer.offer(0, 1)
+        yield from stage.until_started(4)
+        stage.runner.finish(3)
+
+    stage.play(script())
+    assert stage.runner.last_tries == [False, False, True, False]
+    assert [event.dead_letters for event in stage.of(RangeCommitted)] == [3, 0]
+
+
+def test_what_is_available_now_is_read_and_then_the_run_ends_by_itself() -> None:
+    """Partition 1 has nothing, 2 was begun beyond its target, 3 is new since; each has more by now."""
+    stage = Stage(positions={2: 9}, targets={0: 8, 1: 0, 2: 4})
+
+    def script() -> Script:
+        yield from stage.assigned(0, 1, 2, 3)
+        stage.consumer.offer(0, 5)
+        yield from stage.until_started(1)
+        stage.runner.finish(0)
+        stage.consumer.offer(0, 5)
+        yield from stage.until_started(2)
+        assert tp(0) in stage.consumer.paused
+        stage.runner.finish(1)
+        yield from until(lambda: False)
+
+    stage.play(script())
+    assert stage.sink.reached == {tp(0): 10, tp(1): 0, tp(2): 9, tp(3): 0}
+    assert stage.consumer.committed == {tp(0): 10}
+    nothing = Stage(targets={})
+    nothing.play(until(lambda: False))
+
+
+def test_what_others_did_of_the_available_is_not_awaited_and_what_they_left_is_read() -> None:
+    stage = Stage(targets={0: 5})
+
+    def script() -> Script:
+        yield from stage.working(0)
+        stage.sink.reached[tp(0)] = 3  # another member's commit
+        stage.runner.finish(0)
+        yield from until(lambda: stage.of(RangeDropped))
+        stage.consumer.offer(0, 2)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+        yield from until(lambda: False)
+
+    stage.play(script())
+    assert started(stage) == [[(0, 0, 5)], [(0, 3, 5)]]
+
+
 def test_a_fatal_failure_is_not_tried_again() -> None:
     stage = Stage()
 

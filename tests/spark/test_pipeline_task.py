@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +14,10 @@ import pyarrow as pa
 import pytest
 
 from instride.errors import CorruptRecordError, OffsetsGoneError
-from instride.spark import ParquetSink, Pipeline, task
+from instride.processing.dead_letters import DeadLetter
+from instride.processing.origin import DeadLetterOrigin
+from instride.spark import ParquetSink, Pipeline, dead_letters, task
+from instride.spark.dead_letters import DeadLetters
 from instride.spark.functions import pickle_function
 from instride.spark.jobs import _Reports
 from instride.spark.parquet import read_table
@@ -31,11 +36,18 @@ class Reader:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.forgotten = 0
+        self.whole = False
 
     def read(self, wanted: OutputRange) -> Iterator[pa.RecordBatch]:
         for start in range(wanted.start, wanted.end, 2):
-            values = [b"%d" % offset for offset in (start, start + 1)]
-            yield pa.record_batch({"offset": [start, start + 1], "value": values})
+            offsets = [start, start + 1]
+            columns = {"offset": offsets, "value": [b"%d" % offset for offset in offsets]}
+            if self.whole:
+                at = pa.array([1_700_000_000_123, None], pa.timestamp("ms", tz="UTC"))
+                headers = [[{"key": "h", "value": b"1"}], None]
+                columns |= {"topic": [wanted.topic] * 2, "partition": [wanted.partition] * 2, "key": [b"k", None]}
+                columns |= {"timestamp": at, "headers": headers}
+            yield pa.record_batch(columns)
         if self.error is not None:
             raise self.error
 
@@ -211,6 +223,96 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
     assert first.problem is not None
     assert second.written is not None
     assert second.written.rows == 4
+
+
+class Letters:
+    """What a pipeline's `produce` was given."""
+
+    def __init__(self) -> None:
+        self.written: list[DeadLetter] = []
+        self.answer: Future[None] | None = None
+
+    def produce(self, letter: DeadLetter) -> Future[None] | None:
+        self.written.append(letter)
+        return self.answer
+
+
+def sifted(sink: ParquetSink, letters: Letters, function: Callable[[Any], Any], *, most: int = 2) -> RangeReport:
+    given: list[Any] = []
+
+    def seen(batch: pa.RecordBatch) -> Any:
+        given.append(batch.schema.names)
+        return function(batch)
+
+    run = RangeTask(
+        job="j",
+        writer=sink.writer(),
+        function=b"",
+        batch_format="arrow",
+        called_per="batch",
+        schema=None,
+        reader=replace(SETTINGS, columns=("value",), timeout=0.01),
+        reports=cast(Any, Reports()),
+        dead_letters=DeadLetters(topic="dlq", group="g", attempts=4, most=most, timeout=0.01, produce=b"here"),
+        last_try=True,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, "unpickled", lambda _: seen)
+        patch.setattr(dead_letters, "unpickled", lambda _: letters.produce)
+        (text,) = run([[WANTED]])
+    assert all(names == ["value"] for names in given)
+    return RangeReport.from_json(text)
+
+
+def bad(*values: bytes) -> Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]:
+    """Raises at these only once its result is asked for."""
+
+    def function(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for value in batch["value"].to_pylist():
+            if value in values:
+                raise ValueError(f"not {value!r}")
+        yield batch
+
+    return function
+
+
+def test_records_that_fail_in_the_last_try_are_dead_letters_and_the_rest_is_written(
+    reader: Reader, tmp_path: Path
+) -> None:
+    reader.whole = True
+    sink, letters = ParquetSink(tmp_path / "out"), Letters()
+    report = sifted(sink, letters, bad(b"10", b"13"))
+    assert report.problem is None, report.problem
+    assert [row["value"] for row in rows(sink, report)] == [b"11", b"12"]
+    assert (report.dead_letters, report.records) == (2, 4)
+    first, second = letters.written
+    assert (first.topic, first.key, first.value, first.attempts) == ("dlq", b"k", b"10", 4)
+    assert first.headers[0] == ("h", b"1")
+    assert DeadLetterOrigin.of(first.record) is None
+    told = dict(first.headers)
+    assert told["instride.offset"] == b"10"
+    assert told["instride.timestamp"] == b"1700000000123"
+    assert (told["instride.error"], told["instride.message"]) == (b"builtins.ValueError", b"not b'10'")
+    assert (second.key, second.record.timestamp, dict(second.headers)["instride.group"]) == (None, -1, b"g")
+
+
+def test_a_range_whose_letters_are_too_many_or_not_acknowledged_fails(reader: Reader, tmp_path: Path) -> None:
+    reader.whole = True
+    sink, letters = ParquetSink(tmp_path / "out"), Letters()
+    report = sifted(sink, letters, bad(b"10", b"11", b"12"))
+    assert report.problem is not None
+    assert report.written is None
+    assert "more than 2 records of t-0 [10, 14) cannot be worked on (max_dead_letters)" in str(report.problem)
+    assert len(letters.written) == 2
+    letters.answer = Future()
+    report = sifted(sink, letters, bad(b"10"))
+    assert report.problem is not None
+    assert report.problem.kind == "KafkaTimeoutError"
+    letters.answer.set_exception(ConnectionError("the broker did not take it"))
+    report = sifted(sink, letters, bad(b"10"))
+    assert report.problem is not None
+    assert "did not take it" in str(report.problem)
+    assert reader.forgotten == 3
 
 
 def test_reports_are_told_on_the_driver_and_gathered_on_executors() -> None:

@@ -49,13 +49,16 @@ class RangeCommitted:
     """The sink has the range's output.
 
     rows: how many were written; they need not be as many as were read. behind: how many of the partition's offsets are
-    known by now that are not in the sink.
+    known by now that are not in the sink. delay: seconds from when the first of its offsets was known until now.
+    dead_letters: how many of its records went to the topic of dead letters, which has acknowledged them.
     """
 
     job: str
     range: OffsetRange
     rows: int
     behind: int = 0
+    delay: float = 0.0
+    dead_letters: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,9 @@ class PipelineQuery:
     @property
     def recentProgress(self) -> list[Progress]:  # noqa: N802
         """Of the last 100 jobs that have ended: id, timestamp, numOutputRows, durationMs, and ranges, each with topic,
-        partition, startOffset, endOffset, outcome ("committed", "dropped" or "failed"), and numOutputRows and
-        offsetsBehindLatest, or reason.
+        partition, startOffset, endOffset, outcome ("committed", "dropped" or "failed"), and numOutputRows,
+        numDeadLetters, offsetsBehindLatest and delayMs (from when an offset was known until it was in the sink), or
+        reason.
         """
         with self._lock:
             return list(self._progress)
@@ -154,7 +155,14 @@ def _of(event: RangeCommitted | RangeDropped | RangeFailed) -> Progress:
     found = {"topic": where.topic, "partition": where.partition, "startOffset": where.start, "endOffset": where.end}
     match event:
         case RangeCommitted():
-            return {**found, "outcome": "committed", "numOutputRows": event.rows, "offsetsBehindLatest": event.behind}
+            return {
+                **found,
+                "outcome": "committed",
+                "numOutputRows": event.rows,
+                "numDeadLetters": event.dead_letters,
+                "offsetsBehindLatest": event.behind,
+                "delayMs": round(1000 * event.delay),
+            }
         case RangeDropped():
             return {**found, "outcome": "dropped"}
         case RangeFailed():

@@ -18,11 +18,12 @@ from instride.config import AutoOffsetReset, IsolationLevel
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
 from instride.observers import Observer
+from instride.spark.dead_letters import DeadLetters
 from instride.spark.events import PipelineEvent
 from instride.spark.functions import pickle_function
 from instride.spark.handle import PipelineQuery
 from instride.spark.planning import Limits
-from instride.spark.range_reader import ReaderSettings
+from instride.spark.range_reader import ReaderSettings, end_offsets
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import Sink
 from instride.spark.starting import TopicIds
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from instride.processing.dead_letters import DeadLetter
     from instride.spark.jobs import JobRunner
 
 __all__ = ["Pipeline"]
@@ -77,9 +79,13 @@ class Pipeline:
         max_concurrent_jobs: int = 8,
         ranges_per_task: int = 32,
         linger: float = 0.1,
+        available_now: bool = False,
         retries: int = 3,
         retry_backoff: float = 0.5,
         retry_backoff_max: float = 30.0,
+        dead_letters: str | None = None,
+        max_dead_letters: int = 100,
+        produce: Callable[[DeadLetter], Any] | None = None,
         stop_timeout: float = 60.0,
         read_timeout: float = 60.0,
         fail_on_data_loss: bool = True,
@@ -112,8 +118,16 @@ class Pipeline:
         ranges_per_task: how many ranges share a task, at most, where over 32 partitions have offsets: that saves some
             20 ms of Spark's time for each. Those that took long share with nobody; 1 is for when any may.
         linger: how long a partition's offsets may gather before they are worth a job.
+        available_now: `run` returns when what was in the topics at its start is in the sink, as far as the group gives
+            it to this member. One that is given no partition waits for the others.
         retries, retry_backoff(_max): how often failed work on a range is tried again, and after how long. Then the
             pipeline stops, with nothing skipped.
+        dead_letters: a topic. In a range's last try, records at which the function raises go there, as they were, with
+            headers that tell where from and why; the rest of the range is committed when they are acknowledged. The
+            function must be right for any part of a batch. With the extra instride[produce] on the executors.
+        max_dead_letters: of one range; where more would go, the range fails: that is an outage, not bad records.
+        produce: writes a `DeadLetter` instead of confluent-kafka: it returns when the letter is acknowledged, or a
+            future. It runs on the executors.
         stop_timeout: how long a stop waits for the work under way.
         read_timeout: how long a task waits for records that do not come.
         fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them.
@@ -133,6 +147,7 @@ class Pipeline:
         _check_work(function, batch_format, called_per, group_id)
         _at_least(1, max_range_records=max_range_records, max_range_bytes=max_range_bytes)
         _at_least(1, max_concurrent_jobs=max_concurrent_jobs, ranges_per_task=ranges_per_task)
+        _at_least(1, max_dead_letters=max_dead_letters)
         _at_least(0, linger=linger, stop_timeout=stop_timeout, read_timeout=read_timeout)
         _at_least(0, retries=retries, retry_backoff=retry_backoff, retry_backoff_max=retry_backoff_max)
         self._batch_format: BatchFormat = batch_format
@@ -161,6 +176,16 @@ class Pipeline:
             columns=_checked_columns(columns),
             security=_checked_security(security or {}),
         )
+        self._dead_letters = _checked_letters(
+            dead_letters,
+            produce,
+            called_per,
+            topics=self._topics,
+            group=group_id,
+            attempts=retries + 1,
+            most=max_dead_letters,
+            reader=self._reader,
+        )
         self._consumer = RangeConsumer(
             bootstrap_servers=bootstrap_servers,
             group_id=group_id,
@@ -177,6 +202,7 @@ class Pipeline:
         )
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ready: tuple[JobRunner, RangeTask] | None = None
+        self._available_now = available_now
         self._started = False
         self._stopping = False
 
@@ -188,7 +214,8 @@ class Pipeline:
         self._prepared()
 
     def run(self) -> None:
-        """Work until `stop`. Then work under way is finished and committed, and the group is left.
+        """Work until `stop`, or with available_now until all is done. Then work under way is finished and committed,
+        and the group is left.
 
         Raises what `prepare` does, before the group is joined; RangeFailedError when work on a range failed for good,
         and errors of the group, each after what else was under way has ended and is committed. What `on_event` raises,
@@ -232,6 +259,7 @@ class Pipeline:
             task=task,
             topic_id=topic_ids,
             on_event=on_event,
+            targets=end_offsets(self._reader, self._topics) if self._available_now else None,
         )
         try:
             run.run(lambda: self._stopping)
@@ -267,6 +295,7 @@ class Pipeline:
             schema=self._schema,
             reader=self._reader,
             reports=runner.reports,
+            dead_letters=self._dead_letters,
         )
 
     def __repr__(self) -> str:
@@ -287,6 +316,38 @@ def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if wrong or not columns:
         raise ConfigError(f"columns must be a list of some of {', '.join(_COLUMNS)}; it has {wrong}")
     return tuple(columns)
+
+
+def _checked_letters(
+    topic: str | None,
+    produce: Callable[[Any], Any] | None,
+    called_per: str,
+    *,
+    topics: Sequence[str],
+    group: str,
+    attempts: int,
+    most: int,
+    reader: ReaderSettings,
+) -> DeadLetters | None:
+    if topic is None:
+        if produce is not None:
+            raise ConfigError("produce writes dead letters: name their topic with dead_letters")
+        return None
+    if not isinstance(topic, str) or not topic or topic in topics:
+        raise ConfigError(f"dead_letters must be the name of a topic that the pipeline does not read; it is {topic!r}")
+    if called_per == "range":
+        raise ConfigError(
+            'dead_letters needs called_per="batch": of a whole range no record can be told to be the bad one'
+        )
+    return DeadLetters(
+        topic=topic,
+        group=group,
+        attempts=attempts,
+        most=most,
+        timeout=reader.timeout,
+        produce=None if produce is None else pickle_function(produce),
+        settings=tuple(reader.consumer_settings.items()),
+    )
 
 
 def _checked_sink(sink: Sink) -> Sink:

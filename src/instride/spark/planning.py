@@ -81,6 +81,7 @@ class _Lane:
     """One partition: what was offered and not planned, and the range in flight or to be tried again.
 
     task: that works on the range in flight; None once it has told of it. seconds: that its last range took.
+    known: up to which offset was known when.
     """
 
     pending: deque[OffsetRange] = field(default_factory=deque)
@@ -93,6 +94,7 @@ class _Lane:
     record_seconds: float = 0.0
     seconds: float = 0.0
     task: _Running | None = None
+    known: deque[tuple[int, float]] = field(default_factory=deque)
 
     @property
     def waiting(self) -> int:
@@ -120,6 +122,7 @@ class Planner:
             if not lane.pending:
                 lane.since = now
             lane.pending.append(each)
+            lane.known.append((each.end, now))
 
     def plan(self, now: float, *, jobs: int, cores: int, blocked: Container[TopicPartition] = ()) -> tuple[Task, ...]:
         """The tasks of a job to start now; none where there is nothing to do, or enough is under way.
@@ -232,6 +235,18 @@ class Planner:
         """How many of its offsets are known and in no job."""
         lane = self._lanes.get(partition)
         return lane.waiting if lane is not None else 0
+
+    def is_last_try(self, partition: TopicPartition) -> bool:
+        """Whether its range in flight is not tried again when it fails."""
+        lane = self._lanes.get(partition)
+        return lane is not None and lane.failures >= self._limits.retries
+
+    def delay(self, committed: OffsetRange, now: float) -> float:
+        """Seconds since the first of the range's offsets was offered. What ends before the range is forgotten."""
+        lane = self._lanes.get(committed.topic_partition)
+        while lane is not None and lane.known and lane.known[0][0] <= committed.start:
+            lane.known.popleft()
+        return now - lane.known[0][1] if lane is not None and lane.known else 0.0
 
     def is_waiting_to_retry(self, partition: TopicPartition) -> bool:
         lane = self._lanes.get(partition)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -38,7 +38,7 @@ from instride.telemetry import PartitionFlows, PartitionStalled, TelemetryEvent
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RangeReader", "ReaderSettings", "reader_for"]
+__all__ = ["RangeReader", "ReaderSettings", "end_offsets", "reader_for"]
 
 _log = logging.getLogger(__name__)
 
@@ -204,6 +204,14 @@ def _before(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """The records below an offset: a poll returns at most as many as are wanted, but offsets have gaps."""
     offsets = batch.column("offset").to_numpy()
     return batch if offsets[-1] < end else batch.slice(0, int(offsets.searchsorted(end)))
+
+
+def end_offsets(settings: ReaderSettings, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """Where the logs end now, for this isolation level. Topics that are not there are left out. KafkaTimeoutError."""
+    with Consumer(isolation_level=settings.isolation_level, **settings.consumer_settings) as consumer:
+        found = [each for topic in topics for each in consumer.partitions_for(topic, timeout=settings.timeout) or ()]
+        partitions = [TopicPartition(each.topic, each.partition) for each in found]
+        return dict(consumer.end_offsets(partitions, timeout=settings.timeout)) if partitions else {}
 
 
 _readers: dict[ReaderSettings, tuple[int, RangeReader]] = {}

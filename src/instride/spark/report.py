@@ -29,7 +29,9 @@ class RangeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReport:
-    """Either what was written for the range, or the problem. records, nbytes: what was read. seconds: that it took."""
+    """Either what was written for the range, or the problem. records, nbytes: what was read. seconds: that it took.
+    dead_letters: how many of the records went there.
+    """
 
     job: str
     range: OutputRange
@@ -38,6 +40,7 @@ class RangeReport:
     records: int = 0
     nbytes: int = 0
     seconds: float = 0.0
+    dead_letters: int = 0
 
     def to_json(self) -> str:
         return json.dumps(
@@ -49,6 +52,7 @@ class RangeReport:
                 "records": self.records,
                 "nbytes": self.nbytes,
                 "seconds": self.seconds,
+                "dead_letters": self.dead_letters,
             }
         )
 
@@ -63,6 +67,7 @@ class RangeReport:
             records=data["records"],
             nbytes=data["nbytes"],
             seconds=data["seconds"],
+            dead_letters=data["dead_letters"],
         )
 
 

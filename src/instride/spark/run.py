@@ -8,7 +8,9 @@ Laws
    committed to the group. Only success takes a step; the sink always comes before the group.
 3. The first failure that cannot be mended stops the run. From then on nothing new is begun; what is under way ends and
    is committed, within the stop's time-out. Then the failure is raised.
-4. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
+4. With targets (available-now) a partition gets no new offsets once it has reached its own, and the run stops when each
+   partition that is ours has, and the sink has what was read of it.
+5. Polls go on until the group is left, so that partitions are handed over and kept also while the run stops.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -61,7 +63,7 @@ class RunSettings:
 
 class PipelineRun:
     """task: a template, to be given each job's name. inbox: what the runner tells comes through it. topic_id: gives
-    Kafka's id of a topic; it is called on other threads.
+    Kafka's id of a topic; it is called on other threads. targets: see law 4; None: it goes on until it is stopped.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class PipelineRun:
         task: RangeTask,
         topic_id: Callable[[str], str],
         on_event: Callable[[PipelineEvent], None],
+        targets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self._settings = settings
         self._consumer = consumer
@@ -82,6 +85,8 @@ class PipelineRun:
         self._inbox = inbox
         self._task = task
         self._emit = on_event
+        self._targets = targets
+        self._reached: dict[TopicPartition, int] = {}
         self._ledger = OffsetLedger()
         self._planner = Planner(settings.limits)
         tell = inbox_dispatcher(inbox, consumer)
@@ -102,7 +107,7 @@ class PipelineRun:
         """Until `stopping` says so, or a failure, which is raised."""
         try:
             self._consumer.subscribe(self._settings.topics, listener=self._membership)
-            while not self._is_over(stopping()):
+            while not self._is_over(stopping() or self._have_all()):
                 self._step()
         except BaseException as error:  # noqa: BLE001 - raised below, once the run has ended
             self._fail(error)
@@ -123,8 +128,18 @@ class PipelineRun:
             )
         return now >= self._stop_at or not self._running_jobs
 
+    def _have_all(self) -> bool:
+        """Law 4. Where nothing was there to be read, nobody's assignment is awaited."""
+        if not self._targets:
+            return self._targets is not None
+        owned = self._consumer.assignment()
+        return bool(owned) and all(self._reached.get(each, -1) >= self._targets.get(each, 0) for each in owned)
+
     def _step(self) -> None:
-        self._planner.offer(self._poll(), time.monotonic())
+        ranges = self._poll()
+        self._planner.offer(ranges, time.monotonic())
+        if self._targets is not None:
+            self._consumer.pause([each.topic_partition for each in ranges if each.end >= self._target(each)])
         self._membership.look()
         self._starts.look()
         self._take_messages()
@@ -134,6 +149,9 @@ class PipelineRun:
         self._cancel_again(time.monotonic())
         if self._stop_at is None and self._failure is None:
             self._plan(time.monotonic())
+
+    def _target(self, of: OffsetRange) -> int:
+        return (self._targets or {}).get(of.topic_partition, 0)
 
     def _waits_for(self, partition: TopicPartition) -> str:
         """Why a partition that the group asks for is kept."""
@@ -184,6 +202,8 @@ class PipelineRun:
                     self._failed(message.running_job, message.problem)
                 case Started():
                     self._starts.take(message)
+                    if message.position is not None and not message.start.forgotten:
+                        self._reached[message.start.partition] = message.position
 
     # -- starting work
 
@@ -203,7 +223,8 @@ class PipelineRun:
             self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each)
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
-        task = replace(self._task, job=job.name)
+        last_try = all(self._planner.is_last_try(each.topic_partition) for each in ranges)
+        task = replace(self._task, job=job.name, last_try=last_try)
         topic_ids = self._starts.topic_ids
         self._runner.start(
             task, [[output_range(each, topic_ids.get(each.topic, "")) for each in ranges] for ranges in tasks]
@@ -252,16 +273,28 @@ class PipelineRun:
             return
         report = message.report
         rows = report.written.rows if report is not None and report.written is not None else 0
+        letters = report.dead_letters if report is not None else 0
+        delay = 0.0
+        if letters:
+            _log.warning("%d records of %s are dead letters", letters, output_range(running_job.range))
         if not running_job.cancelled:
+            delay = self._planner.delay(running_job.range, time.monotonic())
             self._ledger.done(running_job.range)
+            self._reached[running_job.partition] = running_job.range.end
             self._tracked.pop(running_job.partition, None)
             self._planner.succeeded(
                 running_job.range, records=report.records if report else 0, nbytes=report.nbytes if report else 0
             )
         behind = self._planner.behind(running_job.partition)
-        self._settle(
-            running_job, RangeCommitted(job=running_job.job.name, range=running_job.range, rows=rows, behind=behind)
+        event = RangeCommitted(
+            job=running_job.job.name,
+            range=running_job.range,
+            rows=rows,
+            behind=behind,
+            delay=delay,
+            dead_letters=letters,
         )
+        self._settle(running_job, event)
 
     def _conflict(self, running_job: RunningJob, position: int) -> None:
         """Another has moved the sink: go on from where it is."""
@@ -270,6 +303,9 @@ class PipelineRun:
             self._forget_partition(running_job.partition)
             if running_job.partition in self._consumer.assignment():
                 self._consumer.seek(running_job.partition, position)
+                self._reached[running_job.partition] = position
+                if position < self._target(running_job.range):
+                    self._consumer.resume(running_job.partition)
         self._settle(running_job, RangeDropped(job=running_job.job.name, range=running_job.range, position=position))
 
     def _failed(self, running_job: RunningJob, problem: RangeProblem) -> None:
@@ -321,6 +357,7 @@ class PipelineRun:
         """They are not ours any more."""
         for partition in partitions:
             self._forget_partition(partition)
+            self._reached.pop(partition, None)
             running_job = self._running_jobs.pop(partition, None)
             if running_job is None:
                 continue

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from instride.errors import KafkaError
+from instride.spark.dead_letters import DeadLetters, Sieve
 from instride.spark.functions import batches_of, cast_to, unpickled
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
 from instride.spark.report import RangeProblem, RangeReport
@@ -42,6 +43,7 @@ class RangeTask:
     function: the user's, as `pickle_function` gives it. called_per: what it is called for: each batch, or each range,
     with an iterator of its batches. schema: to which its results are cast, or None.
     reports: hears of a task's ranges as soon as the task has succeeded.
+    dead_letters: where records go that the function cannot take, if they may. last_try: whether this job does that.
     """
 
     job: str
@@ -52,6 +54,8 @@ class RangeTask:
     schema: pa.Schema | None
     reader: ReaderSettings
     reports: Accumulator[list[str]]
+    dead_letters: DeadLetters | None = None
+    last_try: bool = False
 
     def __call__(self, chunks: Iterable[list[OutputRange]]) -> Iterator[str]:
         for chunk in chunks:
@@ -68,27 +72,43 @@ class RangeTask:
             reader_for(self.reader)
             spare_collections()
             importlib.import_module("pyarrow")
+            if self.dead_letters is not None:
+                self.dead_letters.producer()
         except Exception:  # noqa: BLE001 - told to the driver
             yield traceback.format_exc()
 
     def _work(self, wanted: OutputRange) -> RangeReport:
         count = _Count()
+        sieve = Sieve(self.dead_letters, wanted) if self.dead_letters is not None and self.last_try else None
+        # A dead letter has all that its record had.
+        settings = self.reader if sieve is None else replace(self.reader, columns=None)
         try:
-            written = self._write(wanted, count)
+            written = self._write(wanted, count, settings, sieve)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
-            forget(self.reader)
+            forget(settings)
             return RangeReport(job=self.job, range=wanted, problem=_problem(error))
-        return RangeReport(job=self.job, range=wanted, written=written, records=count.records, nbytes=count.nbytes)
+        finally:
+            if sieve is not None:
+                sieve.close()
+        return RangeReport(
+            job=self.job,
+            range=wanted,
+            written=written,
+            records=count.records,
+            nbytes=count.nbytes,
+            dead_letters=sieve.count if sieve is not None else 0,
+        )
 
-    def _write(self, wanted: OutputRange, count: _Count) -> WrittenRange:
+    def _write(self, wanted: OutputRange, count: _Count, settings: ReaderSettings, sieve: Sieve | None) -> WrittenRange:
         from pyspark import TaskContext  # noqa: PLC0415 - only where tasks run
 
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
-        reader, function = reader_for(self.reader), unpickled(self.function)
+        reader, function = reader_for(settings), unpickled(self.function)
         if context is not None:
             spare_collections()
-        batches = self._results(function, count.of(reader.read(wanted)))
+        read = count.of(reader.read(wanted))
+        batches = self._results(function, read) if sieve is None else self._sifted(function, read, sieve)
         return self.writer.write(wanted, job=self.job, attempt=attempt, batches=batches)
 
     def _results(self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,6 +118,19 @@ class RangeTask:
                 yield from cast_to(result, self.schema)
         # What the function left is read all the same: that the range is whole is known at its end.
         deque(given, maxlen=0)
+
+    def _sifted(
+        self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch], sieve: Sieve
+    ) -> Iterator[pa.RecordBatch]:
+        """As `_results`, without the records at which the function raises: they are dead letters by the end."""
+        columns = self.reader.columns
+
+        def work(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+            return list(self._results(function, [batch if columns is None else batch.select(list(columns))]))
+
+        for batch in batches:
+            yield from sieve.passed(batch, work)
+        sieve.finish()
 
 
 class _Count:
