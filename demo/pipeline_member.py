@@ -24,7 +24,6 @@ from instride.records import TopicPartition
 from instride.spark import (
     JobStarted,
     ParquetSink,
-    PartitionsChanged,
     Pipeline,
     PipelineEvent,
     RangeCommitted,
@@ -32,7 +31,7 @@ from instride.spark import (
     RangeFailed,
     recommended_conf,
 )
-from instride.telemetry import OwnershipChange
+from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing.recording import RecordedMember
 
 CORES: Final = 4  # one may be taken for long by the slow flight
@@ -40,7 +39,7 @@ QUICK_START: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 
 MOST_ROWS: Final = 20_000
 
 
-class _Teller:
+class _WorkNotes:
     """Tells the history what the pipeline's consumer cannot know: its work."""
 
     def __init__(self) -> None:
@@ -49,10 +48,9 @@ class _Teller:
 
     def __call__(self, event: PipelineEvent) -> None:
         match event:
-            case PartitionsChanged(change=OwnershipChange.REVOKED):
+            case OwnershipChanged(change=OwnershipChange.COMPLETING):
                 for each in event.partitions:
                     self.member.not_begun(each, self._begun.get(each, 0))
-            case PartitionsChanged(change=OwnershipChange.COMPLETING):
                 self.member.note(Note.COMPLETING, [each.partition for each in event.partitions])
             case JobStarted():
                 for where in event.ranges:
@@ -94,7 +92,7 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     settings = MemberSettings.from_argument()
     spark = _spark(settings.app)
-    stop, teller = _StopPipeline(), _Teller()
+    stop, notes = _StopPipeline(), _WorkNotes()
     with recorder(settings.histories, settings.topic, settings.app) as history:
         stop.pipeline = Pipeline(
             spark,
@@ -105,11 +103,11 @@ def main() -> None:
             function=partial(_work, settings=settings),
             schema=SCHEMA,
             sink=ParquetSink(settings.output),
-            on_event=teller,
+            on_event=notes,
             max_range_records=MOST_ROWS,
             session_timeout=10.0,
         )
-        teller.member = history.watch(stop.pipeline, settings.app)
+        notes.member = history.watch(stop.pipeline, settings.app)
         stop.pipeline.prepare()
         if wait_to_join(settings, history, stop):
             stop.pipeline.run()

@@ -133,7 +133,7 @@ def test_an_offset_is_offered_until_it_is_committed() -> None:
     assert not ledger.committable()
 
 
-def test_a_late_answer_to_an_old_commit_takes_nothing_back() -> None:
+def test_a_late_response_to_an_old_commit_takes_nothing_back() -> None:
     ledger = OffsetLedger()
     first, second = ledger.track(records(0, 1))
     ledger.done(first)
@@ -317,7 +317,7 @@ def test_a_seek_starts_anew_backwards_and_forwards() -> None:
     assert offsets(ledger.committable()) == {"flights-0": 91}
 
 
-def test_an_answer_to_a_commit_of_an_older_epoch_or_seek_commits_nothing() -> None:
+def test_a_response_to_a_commit_of_an_older_epoch_or_seek_commits_nothing() -> None:
     ledger = OffsetLedger()
     snapshots = []
     for epoch, seek in ((1, 0), (1, 1), (2, 0)):

@@ -131,7 +131,7 @@ class ConsumerConfig:
     metadata_max_age: topics and leaders are looked up again after this.
     client_dns_lookup: "use_all_dns_ips" tries every address of a name, a new connection another one first;
         "resolve_canonical_bootstrap_servers_only" goes by the canonical names of a bootstrap server's addresses.
-    max_frame_bytes: a longer answer of a broker is refused before anything is allocated.
+    max_frame_bytes: a longer response of a broker is refused before anything is allocated.
     max_decompressed_bytes: a record batch that decompresses to more, its index included, is refused.
     range_poll_interval: how often a RangeConsumer asks for the ends of its partitions.
     telemetry: hears of rebalances, hand-overs and stalls, on the application's thread (`instride.telemetry`).

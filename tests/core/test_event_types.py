@@ -27,7 +27,7 @@ def test_every_event_is_a_type_of_its_own_that_cannot_change(event: type) -> Non
 
 @pytest.mark.requirement("threading/22")
 @pytest.mark.requirement("threading/4")
-def test_what_awaits_an_answer_has_a_deadline() -> None:
+def test_what_awaits_a_response_has_a_deadline() -> None:
     fields = {event: {field.name for field in dataclasses.fields(event)} for event in typing.get_args(ApplicationEvent)}
     asking = {event for event, names in fields.items() if "call" in names}
     assert asking >= {events.Commit, events.FetchCommitted, events.FetchOffsets, events.Close, events.Unsubscribe}

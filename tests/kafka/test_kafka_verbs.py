@@ -46,7 +46,7 @@ def test_a_name_that_no_topic_can_have_is_an_error(open_consumer: Open) -> None:
 
 
 @pytest.mark.requirement("surface/topics")
-def test_list_topics_leaves_internal_ones_out_unless_asked_for(
+def test_list_topics_leaves_internal_ones_out_unless_requested(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
     topic = kafka_topic(2)

@@ -35,7 +35,7 @@ def test_what_is_written_is_read(given_memory: tuple[int, Remembered]) -> None:
 
 
 @given(memories(), st.integers(0, 200))
-def test_it_is_never_longer_than_asked_for_and_what_is_left_out_is_at_the_top(
+def test_it_is_never_longer_than_requested_and_what_is_left_out_is_at_the_top(
     given_memory: tuple[int, Remembered], limit: int
 ) -> None:
     offset, memory = given_memory

@@ -83,7 +83,7 @@ def prepared(config: ConsumerConfig, *hosts: str) -> list[Gssapi | Authenticatio
     return results
 
 
-def test_tickets_are_asked_for_on_one_thread_of_their_own(library: Library) -> None:
+def test_tickets_are_requested_on_one_thread_of_their_own(library: Library) -> None:
     found = prepared(config(), "b-1", "b-2", "b-3")
     assert all(isinstance(each, Gssapi) and each.start() == b"ticket" for each in found)
     assert library.asked == [(f"host:kafka@b-{number}", "instride-kerberos") for number in (1, 2, 3)]

@@ -106,7 +106,7 @@ def grant(provider: Provider, certificates: Certificates, **more: Any) -> OAuthC
 
 
 @pytest.mark.requirement("surface/oauth-client")
-def test_a_token_and_how_it_was_asked_for(provider: Provider, certificates: Certificates) -> None:
+def test_a_token_and_how_it_was_requested(provider: Provider, certificates: Certificates) -> None:
     got = grant(provider, certificates, scope="kafka read", audience="a", extensions={"logicalCluster": "x"})()
     assert got.expires_in == 3600
     assert got.extensions == {"logicalCluster": "x"}
@@ -201,7 +201,7 @@ def test_nobody_there(provider: Provider, certificates: Certificates) -> None:
         grant(provider, certificates, token_url="https://localhost:1/token")()
 
 
-def test_an_answer_that_drips_is_given_up_in_time(provider: Provider, certificates: Certificates) -> None:
+def test_a_response_that_drips_is_given_up_in_time(provider: Provider, certificates: Certificates) -> None:
     provider.drips = threading.Event()
     try:
         with pytest.raises(TransportError, match=r"within 0\.5 s"):
@@ -211,7 +211,7 @@ def test_an_answer_that_drips_is_given_up_in_time(provider: Provider, certificat
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": str(1 << 40)}])
-def test_an_answer_that_is_too_long(provider: Provider, certificates: Certificates, headers: dict[str, str]) -> None:
+def test_a_response_that_is_too_long(provider: Provider, certificates: Certificates, headers: dict[str, str]) -> None:
     provider.response = lambda: (200, headers, b" " * (1 << 18))
     with pytest.raises(TransportError, match="HTTPException"):
         grant(provider, certificates)()
@@ -240,7 +240,7 @@ def test_an_answer_that_is_too_long(provider: Provider, certificates: Certificat
         (200, {"access_token": "t", "expires_in": [1]}, "cannot be"),
     ],
 )
-def test_answers_without_a_good_token(
+def test_responses_without_a_good_token(
     provider: Provider, certificates: Certificates, status: int, body: Any, told: str
 ) -> None:
     provider.response = lambda: (status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())

@@ -257,7 +257,7 @@ def test_sessions_go_on_over_several_lifetimes(
 
 
 @pytest.mark.requirement("surface/oauth-token")
-def test_a_token_that_says_how_long_it_is_good_is_asked_for_once(listeners: Listeners, open_consumer: Open) -> None:
+def test_a_token_that_says_how_long_it_is_good_is_requested_once(listeners: Listeners, open_consumer: Open) -> None:
     asked: list[str] = []
 
     def function() -> OAuthToken:

@@ -114,7 +114,7 @@ def test_another_answer_is_another_transcript(monkeypatch: pytest.MonkeyPatch) -
     assert play_at_the_model("join-two") == script("join-two")
 
 
-def test_an_answer_that_does_not_come_is_told_with_its_step() -> None:
+def test_a_response_that_does_not_come_is_told_with_its_step() -> None:
     with pytest.raises(AssertionError, match=r"at 'B joined': no JoinGroupResponse within 25 s"):
         play(KEPT_WAITING, ModelPlace())
 

@@ -61,7 +61,7 @@ class App:
         """By partition when that first became of it."""
         return {
             number: each["t"]
-            for each in reversed(self.events("PartitionsChanged"))
+            for each in reversed(self.events("OwnershipChanged"))
             if each["change"] == change
             for _, number in each["partitions"]
         }

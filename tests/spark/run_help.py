@@ -18,6 +18,7 @@ from uuid import UUID
 from instride import RebalanceListener
 from instride.commits import CommitSnapshot
 from instride.errors import KafkaTimeoutError
+from instride.observers import Observer
 from instride.records import OffsetRange, TopicPartition
 from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits
@@ -34,6 +35,7 @@ from instride.spark.sink import (
     WrittenRange,
 )
 from instride.spark.task import RangeTask
+from instride.telemetry import OwnershipChange, OwnershipChanged
 
 __all__ = ["TOPIC", "FakeConsumer", "FakeRunner", "MemorySink", "Script", "Stage", "tp", "until"]
 
@@ -129,7 +131,9 @@ class FakeConsumer:
         self.lookups = 0
         self._offered: list[tuple[TopicPartition, int]] = []
         self._listener: RebalanceListener | None = None
-        self._due: list[Callable[[RebalanceListener], None]] = []
+        self._observer: Observer | None = None
+        self._told_delayed: set[TopicPartition] = set()
+        self._due: list[tuple[OwnershipChange, list[TopicPartition]]] = []
         self._woken = threading.Event()
 
     # -- what the script does
@@ -141,7 +145,7 @@ class FakeConsumer:
         for each in chosen:
             self.position.setdefault(each, self.committed.get(each, 0))
             self.seek_number[each] = self.seek_number.get(each, 0)
-        self._due.append(lambda listener: listener.on_partitions_assigned(chosen))
+        self._due.append((OwnershipChange.ASSIGNED, chosen))
 
     def offer(self, partition: int, count: int) -> None:
         """The next poll in which the partition is not paused returns so many offsets."""
@@ -158,7 +162,7 @@ class FakeConsumer:
         lost = [tp(each) for each in partitions]
         for known in (self.owned, self.asked, self.delayed):
             known.difference_update(lost)
-        self._due.append(lambda listener: listener.on_partitions_lost(lost))
+        self._due.append((OwnershipChange.LOST, lost))
 
     # -- what the loop calls
 
@@ -169,6 +173,14 @@ class FakeConsumer:
         if self.topic_id is None:
             raise KafkaTimeoutError("no broker answers")
         return str(self.topic_id)
+
+    def observe(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def _tell(self, change: OwnershipChange, partitions: Iterable[TopicPartition]) -> None:
+        if chosen := tuple(sorted(partitions)):
+            assert self._observer is not None
+            self._observer.on_telemetry(OwnershipChanged(at=time.monotonic(), change=change, partitions=chosen))
 
     def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener) -> None:
         assert list(topics) == [TOPIC]
@@ -184,11 +196,20 @@ class FakeConsumer:
             self.asked.discard(each)
         if gone:
             self._listener.on_partitions_revoked(sorted(gone))
+        self._tell(OwnershipChange.COMPLETING, gone)
+        self._tell(OwnershipChange.REVOKED, gone)
         self.delayed = set()
+        self._tell(OwnershipChange.REASSIGNED, self._known_asks & self.owned - self.asked)
+        self._tell(OwnershipChange.REVOKE_REQUESTED, self.asked - self._known_asks)
         self._known_asks = set(self.asked)
+        self._told_delayed &= self.asked
         due, self._due = self._due, []
-        for tell in due:
-            tell(self._listener)
+        for change, partitions in due:
+            if change is OwnershipChange.ASSIGNED:
+                self._listener.on_partitions_assigned(partitions)
+            else:
+                self._listener.on_partitions_lost(partitions)
+            self._tell(change, partitions)
         ranges = self._ranges()
         if not ranges:
             self._woken.wait(0.005)
@@ -245,6 +266,8 @@ class FakeConsumer:
         self.reasons.update({each: reason(each) for each in chosen})
         assert chosen <= self.asked
         self.delayed |= chosen
+        self._tell(OwnershipChange.DELAYED, chosen - self._told_delayed)
+        self._told_delayed |= chosen
         if chosen:
             self.delays.append(chosen)
         return True

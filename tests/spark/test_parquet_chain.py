@@ -118,7 +118,7 @@ def test_ranges_that_do_not_meet_are_found_out() -> None:
         Chain(store, "flights", 3).all()
 
 
-def test_a_known_chain_is_asked_for_one_manifest_only() -> None:
+def test_of_a_known_chain_one_manifest_only_is_read() -> None:
     store = MemoryStore(5000)
     chain = Chain(store, "flights", 3)
     last = chain.last()

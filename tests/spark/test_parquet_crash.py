@@ -87,7 +87,7 @@ def test_a_crash_at_any_call_of_a_later_commit_keeps_what_was_there(tmp_path: Pa
         assert {job for _, offset, job in seen if offset < 5} == {"a"}
 
 
-def test_a_driver_that_saw_no_answer_may_commit_again(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_a_driver_that_saw_no_response_may_commit_again(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     count, sink = 0, ParquetSink(tmp_path / "count")
     written = write(sink, span(0, 5), "a")
     with monkeypatch.context() as patch:

@@ -11,14 +11,13 @@ from instride.records import OffsetRange, TopicPartition
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
     RangeDropped,
     RangeFailed,
 )
 from instride.spark.handle import PipelineQuery
-from instride.telemetry import OwnershipChange
+from instride.telemetry import OwnershipChange, OwnershipChanged
 
 Hear = Callable[[PipelineEvent], None]
 
@@ -53,8 +52,10 @@ def span(partition: int) -> OffsetRange:
 def test_it_tells_of_its_jobs_and_of_what_became_of_their_ranges() -> None:
     ranges = (span(0), span(1), span(2))
     query = Played(
-        PartitionsChanged(change=OwnershipChange.ASSIGNED, partitions=tuple(TopicPartition("t", n) for n in range(3))),
-        PartitionsChanged(change=OwnershipChange.LOST, partitions=(TopicPartition("t", 2),)),
+        OwnershipChanged(
+            at=1.0, change=OwnershipChange.ASSIGNED, partitions=tuple(TopicPartition("t", n) for n in range(3))
+        ),
+        OwnershipChanged(at=2.0, change=OwnershipChange.LOST, partitions=(TopicPartition("t", 2),)),
         JobStarted(job="one", ranges=ranges),
         RangeCommitted(job="one", range=ranges[0], rows=4, behind=9, delay=0.25, dead_letters=1),
         RangeFailed(job="one", range=ranges[1], reason="ValueError: no flight", again=True),

@@ -27,14 +27,13 @@ from instride.processing.origin import DeadLetterOrigin
 from instride.spark import (
     JobStarted,
     ParquetSink,
-    PartitionsChanged,
     Pipeline,
     RangeCommitted,
     RangeDropped,
     RangeFailed,
     recommended_conf,
 )
-from instride.telemetry import OwnershipChange
+from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -295,7 +294,7 @@ def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_nothing_of_i
         first.until((tmp_path / "began").exists, "the slow record")
         with runner(topic, client_id="second", max_revoke_delay=3.0) as second:
             second.until(lambda: second.rows == 10, "the second to work on the lost partition")
-            assert OwnershipChange.LOST in [event.change for event in first.of(PartitionsChanged)]
+            assert OwnershipChange.LOST in [event.change for event in first.of(OwnershipChanged)]
             wait_for(lambda: first.of(RangeDropped), "the first's job to be cancelled")
             (tmp_path / "go").touch()
             first.until(lambda: first.rows == 10, "the first to finish what it kept")
@@ -449,6 +448,6 @@ def test_wrong_settings_are_refused_when_the_pipeline_is_built(spark: SparkSessi
 
 def test_a_pipeline_runs_once(runner: Build, kafka_topic: Topic) -> None:
     with runner(kafka_topic(1)) as running:
-        running.until(lambda: running.of(PartitionsChanged))
+        running.until(lambda: running.of(OwnershipChanged))
     with pytest.raises(IllegalStateError):
         running.pipeline.run()

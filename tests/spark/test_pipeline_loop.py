@@ -22,17 +22,16 @@ from instride.records import TopicPartition
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
     RangeDropped,
     RangeFailed,
 )
-from instride.telemetry import OwnershipChange
+from instride.telemetry import OwnershipChange, OwnershipChanged
 
 
 def changes(stage: Stage) -> list[tuple[OwnershipChange, list[int]]]:
-    return [(each.change, [p.partition for p in each.partitions]) for each in stage.of(PartitionsChanged)]
+    return [(each.change, [p.partition for p in each.partitions]) for each in stage.of(OwnershipChanged)]
 
 
 def started(stage: Stage) -> list[list[tuple[int, int, int]]]:
@@ -54,7 +53,7 @@ def test_a_job_is_committed_to_the_sink_then_to_the_group() -> None:
     assert stage.sink.reached == {tp(0): 5, tp(1): 7}
     assert stage.consumer.committed == {tp(0): 5, tp(1): 7}
     kinds = [type(event) for event in stage.events]
-    assert kinds == [PartitionsChanged, JobStarted, RangeCommitted, RangeCommitted, JobFinished]
+    assert kinds == [OwnershipChanged, JobStarted, RangeCommitted, RangeCommitted, JobFinished]
     assert stage.consumer.closed
     assert stage.runner.closed
 
@@ -89,7 +88,7 @@ def test_a_partition_begins_where_the_sink_is() -> None:
     assert started(stage) == [[(0, 40, 42), (1, 0, 2)]]
 
 
-def test_the_sink_is_told_of_the_topics_id_which_is_asked_for_anew_with_each_assignment() -> None:
+def test_the_sink_gets_the_topics_id_which_is_requested_with_each_assignment() -> None:
     stage = Stage()
     seen: list[Mapping[str, str]] = []
 
@@ -117,7 +116,7 @@ def test_partitions_of_one_assignment_ask_for_their_topic_once() -> None:
     assert stage.consumer.lookups == 1
 
 
-def test_a_topic_whose_id_no_broker_tells_is_asked_for_again_and_not_worked_on_without() -> None:
+def test_a_topic_without_a_known_id_is_requested_again_and_not_worked_on() -> None:
     stage = Stage()
     stage.consumer.topic_id = None
 

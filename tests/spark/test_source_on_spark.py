@@ -81,7 +81,7 @@ def test_a_batch_has_the_connectors_columns_and_every_record(kafka: LocalKafka, 
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
 
 
-def test_a_batch_reads_what_was_asked_for(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
+def test_a_batch_reads_what_was_requested(kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 20, 1: 20})
     frame = read(topic, minPartitions="5")

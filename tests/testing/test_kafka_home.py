@@ -164,7 +164,7 @@ def test_kafka_home_is_used_as_it_is(world: World, tmp_path: Path, monkeypatch: 
     assert world.fetches == []
 
 
-def test_a_version_that_is_asked_for_is_not_taken_from_kafka_home(
+def test_a_version_that_is_requested_is_not_taken_from_kafka_home(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_HOME", str(tmp_path / "nothing"))

@@ -124,7 +124,9 @@ def test_a_program_that_is_not_there_is_an_error(processes: Processes) -> None:
     assert processes.start("y", SLEEP, processes.folder / "log") > 0
 
 
-def test_an_answer_that_nobody_waited_for_is_passed_over(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_nobody_waited_for_is_passed_over(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As when Ctrl-C comes between a command and its answer."""
     processes.start("child", SLEEP, processes.folder / "log")
     with monkeypatch.context() as patch:

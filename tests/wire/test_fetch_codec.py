@@ -132,7 +132,7 @@ def test_a_wait_that_does_not_fit_is_cut(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_answer_has_what_the_broker_said(version: int) -> None:
+def test_a_response_has_what_the_broker_said(version: int) -> None:
     response = _answer(
         version,
         {
@@ -207,25 +207,25 @@ def test_the_request_bounds_decompression() -> None:
     assert "a zstd batch holds over 4964 bytes" in str(corrupt), "its index takes the rest"
 
 
-def test_what_was_not_asked_for_is_ignored() -> None:
+def test_what_was_not_requested_is_ignored() -> None:
     unasked = {("flights", 5): {"records": batch(plain(0))}, ("unknown", 0): {"records": batch(plain(0))}}
     assert set(_answer(12, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
     assert set(_answer(16, unasked).partitions) == {("flights", 0), ("flights", 1), ("airports", 7)}
 
 
-def test_what_is_left_out_of_a_full_answer_is_an_error() -> None:
+def test_what_is_left_out_of_a_full_response_is_an_error() -> None:
     response = _answer(16, {("flights", 0): {}})
     assert [response.partitions[key].error for key in (("flights", 0), ("flights", 1), ("airports", 7))] == [0, -1, -1]
 
 
-def test_a_session_s_answer_leaves_out_what_has_nothing_new() -> None:
+def test_a_session_s_response_leaves_out_what_has_nothing_new() -> None:
     asked = Fetch(partitions=REQUEST.partitions, max_wait=0, min_bytes=1, max_bytes=1, session_id=1, session_epoch=2)
     body = memoryview(_body(16, {("flights", 0): {}}, session_id=1))
     assert set(decode_fetch(body, 16, asked).partitions) == {("flights", 0)}
 
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
-def test_an_error_of_the_whole_answer(version: int) -> None:
+def test_an_error_of_the_whole_response(version: int) -> None:
     assert _answer(version, {}, error_code=70) == FetchResponse(error=70)
 
 
@@ -311,7 +311,7 @@ def test_a_count_is_not_believed() -> None:
 
 
 @given(version=st.sampled_from(VERSIONS), data=st.data())
-def test_damaged_bytes_give_an_answer_or_a_protocol_error(version: int, data: st.DataObject) -> None:
+def test_damaged_bytes_give_a_response_or_a_protocol_error(version: int, data: st.DataObject) -> None:
     aborted = [{"producer_id": 9, "first_offset": 10}]
     fields = {"records": batch(plain(10, 11)), "aborted_transactions": aborted}
     body = bytearray(_body(version, {("flights", 0): fields, ("airports", 7): {}}))
@@ -326,7 +326,7 @@ def test_damaged_bytes_give_an_answer_or_a_protocol_error(version: int, data: st
 
 
 @given(version=st.sampled_from(VERSIONS), body=st.binary(max_size=200))
-def test_random_bytes_give_an_answer_or_a_protocol_error(version: int, body: bytes) -> None:
+def test_random_bytes_give_a_response_or_a_protocol_error(version: int, body: bytes) -> None:
     try:
         decode_fetch(memoryview(body), version, REQUEST)
     except ProtocolError:

@@ -279,7 +279,7 @@ def test_a_record_of_very_many_headers_is_an_error_of_its_partition() -> None:
     assert "a record has over 10000 headers (in the batch of offsets 2 to 2). Seek past it to go on" in str(error)
 
 
-def test_headers_become_objects_when_they_are_asked_for() -> None:
+def test_headers_become_objects_when_they_are_requested() -> None:
     records = [Rec(offset=n, headers=(("", None),) * 10_000) for n in range(50)]
     chunk, _, _ = decode(batch(records, codec="zstd"))
     tracemalloc.start()

@@ -66,7 +66,7 @@ def test_the_first_frame_says_who_we_are() -> None:
     assert not connection.ready
 
 
-def test_the_handshake_gives_the_versions_and_no_answer() -> None:
+def test_the_handshake_gives_the_versions_and_no_response() -> None:
     connection = Connection(client_id="test", max_frame_bytes=1000)
     connection.handshake()
     assert connection.receive_data(greeting(ranges={3: (0, 13), 12: (0, 4)})) == []
@@ -109,7 +109,7 @@ def test_send_before_the_handshake_is_the_callers_fault() -> None:
         connection.send(1, HEARTBEAT)
 
 
-def test_an_answer_names_its_request() -> None:
+def test_a_response_names_its_request() -> None:
     connection = connected()
     header, body = header_and_body(connection.send(77, HEARTBEAT))
     assert header == {"key": 12, "version": 4, "id": 1, "client": "test"}
@@ -130,7 +130,7 @@ def test_answers_in_another_order_find_their_requests() -> None:
     assert connection.outstanding == (11,)
 
 
-def test_an_answer_split_at_every_byte() -> None:
+def test_a_response_split_at_every_byte() -> None:
     stream = heartbeat_answer(1, 1) + heartbeat_answer(2, 2)
     for cut in range(len(stream)):
         connection = connected()
@@ -154,7 +154,7 @@ def test_api_versions_answers_with_the_old_header_always() -> None:
     assert received.response == api.ApiVersionsResponse(versions={3: (1, 2)})
 
 
-def test_an_answer_that_nobody_asked_for() -> None:
+def test_a_response_without_a_request() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
     received = connection.receive_data(heartbeat_answer(1) + heartbeat_answer(9) + heartbeat_answer(1))

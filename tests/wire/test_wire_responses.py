@@ -24,7 +24,7 @@ def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_any_true_response_gives_an_answer(kind: type[api.Request], version: int, data: st.DataObject) -> None:
+def test_any_true_response_is_decoded(kind: type[api.Request], version: int, data: st.DataObject) -> None:
     entity = data.draw(responses(CODECS[kind].api_key, version))
     try:
         response = answer_to(kind, version, entity)
@@ -48,7 +48,9 @@ def codes_in(value: Any) -> set[int]:
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_damage_gives_an_answer_or_a_protocol_error(kind: type[api.Request], version: int, data: st.DataObject) -> None:
+def test_damage_gives_a_response_or_a_protocol_error(
+    kind: type[api.Request], version: int, data: st.DataObject
+) -> None:
     body = bytearray(body_of(data.draw(responses(CODECS[kind].api_key, version))))
     for _ in range(data.draw(st.integers(0, 3))):
         if body:
@@ -70,7 +72,7 @@ def versions_of(kind: type[api.Request]) -> range:
     return range(CODECS[kind].lowest, CODECS[kind].highest + 1)
 
 
-def test_api_versions_answer() -> None:
+def test_api_versions_response() -> None:
     for version in versions_of(api.ApiVersions):
         entity = response_entity(
             api.ApiVersions, version, error_code=0, api_keys=[{"api_key": 3, "min_version": 1, "max_version": 9}]
@@ -78,7 +80,7 @@ def test_api_versions_answer() -> None:
         assert answer_to(api.ApiVersions, version, entity) == api.ApiVersionsResponse(versions={3: (1, 9)})
 
 
-def test_metadata_answer() -> None:
+def test_metadata_response() -> None:
     partition = {
         "partition_index": 1,
         "error_code": 5,
@@ -124,12 +126,12 @@ def test_metadata_answer() -> None:
         )
 
 
-def test_metadata_answer_without_a_name_is_left_out() -> None:
+def test_metadata_response_without_a_name_is_left_out() -> None:
     entity = response_entity(api.Metadata, 13, error_code=129, topics=[{"name": None, "error_code": 100}])
     assert answer_to(api.Metadata, 13, entity) == api.MetadataResponse(error=129)
 
 
-def test_find_coordinator_answer() -> None:
+def test_find_coordinator_response() -> None:
     found = {"key": "g", "error_code": 15, "error_message": "text", "node_id": 7, "host": "h", "port": 1}
     other = found | {"key": "other", "node_id": 8}
     for version in versions_of(api.FindCoordinator):
@@ -139,13 +141,13 @@ def test_find_coordinator_answer() -> None:
         )
 
 
-def test_find_coordinator_answer_for_another_group() -> None:
+def test_find_coordinator_response_for_another_group() -> None:
     entity = response_entity(api.FindCoordinator, 6, coordinators=[{"key": "other"}])
     with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
         answer_to(api.FindCoordinator, 6, entity)
 
 
-def test_join_group_answer() -> None:
+def test_join_group_response() -> None:
     for version in versions_of(api.JoinGroup):
         entity = response_entity(
             api.JoinGroup,
@@ -170,7 +172,7 @@ def test_join_group_answer() -> None:
         )
 
 
-def test_sync_group_and_heartbeat_answers() -> None:
+def test_sync_group_and_heartbeat_responses() -> None:
     for version in versions_of(api.SyncGroup):
         entity = response_entity(api.SyncGroup, version, error_code=27, assignment=b"123")
         assert answer_to(api.SyncGroup, version, entity) == api.SyncGroupResponse(error=27, assignment=b"123")
@@ -180,7 +182,7 @@ def test_sync_group_and_heartbeat_answers() -> None:
 
 
 @pytest.mark.parametrize(("top", "own", "expected"), [(0, 0, 0), (16, 0, 16), (0, 25, 25), (16, 25, 16)])
-def test_leave_group_answer(top: int, own: int, expected: int) -> None:
+def test_leave_group_response(top: int, own: int, expected: int) -> None:
     for version in versions_of(api.LeaveGroup):
         entity = response_entity(
             api.LeaveGroup,
@@ -192,7 +194,7 @@ def test_leave_group_answer(top: int, own: int, expected: int) -> None:
         assert answer_to(api.LeaveGroup, version, entity) == api.LeaveGroupResponse(error=error)
 
 
-def test_describe_group_answer() -> None:
+def test_describe_group_response() -> None:
     for version in versions_of(api.DescribeGroup):
         member: dict[str, Any] = {"member_id": "m", "client_id": "theirs", "client_host": "h"}
         member |= {"member_metadata": b"1", "member_assignment": b"2", "group_instance_id": None}
@@ -212,7 +214,7 @@ def topics_of(*partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"name": name, "topic_id": IDS.get(name, UUID(int=0xC)), "partitions": [each]} for name, each in partitions]
 
 
-def test_offset_commit_answer() -> None:
+def test_offset_commit_response() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "error_code": 0}),
         ("b", {"partition_index": 1, "error_code": 22}),
@@ -225,7 +227,7 @@ def test_offset_commit_answer() -> None:
         assert response == api.OffsetCommitResponse(errors={("a", 0): 0, ("b", 1): 22, ("a", 3): -1})
 
 
-def test_offset_fetch_answer() -> None:
+def test_offset_fetch_response() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "committed_offset": 8, "committed_leader_epoch": 2, "metadata": "x"}),
         ("b", {"partition_index": 1, "committed_offset": -1, "metadata": None, "error_code": 88}),
@@ -244,13 +246,13 @@ def test_offset_fetch_answer() -> None:
         )
 
 
-def test_offset_fetch_answer_for_another_group() -> None:
+def test_offset_fetch_response_for_another_group() -> None:
     entity = response_entity(api.OffsetFetch, 10, groups=[{"group_id": "other"}])
     with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
         answer_to(api.OffsetFetch, 10, entity)
 
 
-def test_offset_for_leader_epoch_answer() -> None:
+def test_offset_for_leader_epoch_response() -> None:
     topics = (
         {"topic": "a", "partitions": [{"partition": 0, "leader_epoch": 3, "end_offset": 8, "error_code": 0}]},
         {"topic": "b", "partitions": [{"partition": 1, "leader_epoch": -1, "end_offset": -1, "error_code": 74}]},
@@ -267,7 +269,7 @@ def test_offset_for_leader_epoch_answer() -> None:
         )
 
 
-def test_list_offsets_answer() -> None:
+def test_list_offsets_response() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "offset": 8, "timestamp": 9, "leader_epoch": 2}),
         ("b", {"partition_index": 1, "offset": -1, "timestamp": -1, "error_code": 6}),
@@ -283,7 +285,7 @@ def test_list_offsets_answer() -> None:
         )
 
 
-def test_an_offset_that_was_not_asked_for_is_ignored() -> None:
+def test_an_offset_that_was_not_requested_is_ignored() -> None:
     topics = topics_of(
         ("a", {"partition_index": 0, "offset": 8, "timestamp": 9}),
         ("a", {"partition_index": 77, "offset": 1, "timestamp": 1}),

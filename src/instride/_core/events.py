@@ -458,7 +458,7 @@ class PartitionRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCompleted:
-    """The answer to the application event with this call number: a result, or an error.
+    """The response to the application event with this call number: a result, or an error.
 
     committed: of a commit: what became of each partition; None where it was committed as it stands.
     """
@@ -471,7 +471,7 @@ class CallCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallsCompleted:
-    """The answers to several calls, in their order: the end of a commit outage has one for each commit that waited."""
+    """The responses to several calls, in their order: after a commit outage one for each commit that waited."""
 
     calls: tuple[CallCompleted, ...]
 

@@ -1,4 +1,4 @@
-"""Kafka's requests and answers as the core speaks of them: free of versions, bytes and libraries.
+"""Kafka's requests and responses as the core speaks of them: free of versions, bytes and libraries.
 
 Laws
 1. A field has one meaning in every version. What a version cannot say takes the default given here.

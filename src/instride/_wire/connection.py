@@ -132,7 +132,7 @@ class Connection:
 
     @property
     def outstanding(self) -> tuple[int, ...]:
-        """The ids of the requests that wait for their answer, oldest first."""
+        """The ids of the requests that wait for their response, oldest first."""
         return tuple(sent.request_id for sent in self._sent.values() if sent.request_id is not None)
 
     # Out
@@ -242,7 +242,7 @@ class Connection:
         reader = Reader(frame)
         try:
             sent = self._match(reader.int32())
-            response = self._answer(sent, reader)
+            response = self._response(sent, reader)
         except ProtocolError as error:
             self._failure = error
             return None
@@ -254,7 +254,7 @@ class Connection:
             raise ProtocolError(f"a response has the correlation id {correlation_id}, for which no request waits")
         return sent
 
-    def _answer(self, sent: _Sent, reader: Reader) -> Received | None:
+    def _response(self, sent: _Sent, reader: Reader) -> Received | None:
         if sent.request_id is None:
             self._failure = self._take_own(sent, reader)
             return None
@@ -268,12 +268,12 @@ class Connection:
         return Received(request_id=sent.request_id, response=response, nbytes=nbytes)
 
     def _take_own(self, sent: _Sent, reader: Reader) -> KafkaError | None:
-        """The answer to a request of the handshake or the authentication."""
+        """The response to a request of the handshake or the authentication."""
         if isinstance(sent.request, api.ApiVersions):
             return self._handshake.response_received(reader.take(reader.remaining))
         assert self._exchange is not None, "only an exchange sends these"
         response = _decode(codec_of(type(sent.request)), sent, reader)
-        assert isinstance(response, SaslResponse), "the codec of a SASL request decodes to its answer"
+        assert isinstance(response, SaslResponse), "the codec of a SASL request decodes to its response"
         return self._exchange.response_received(response)
 
 

@@ -3,7 +3,7 @@
 Laws
 1. Record bytes are neither copied nor looked at: `FetchedPartition.undecoded` points into the response's body.
 2. What the broker leaves out of its response gets UNKNOWN_SERVER_ERROR, but in an incremental fetch of a
-   session, where nothing is said of what has nothing new, and in the empty answer of a broker that throttles.
+   session, where nothing is said of what has nothing new, and in the empty response of a broker that throttles.
    Partitions that the request did not name are ignored.
 3. Any body gives a response or a ProtocolError. Record batches that cannot be read are no error of the
    message: to decode them tells, and the other partitions flow.

@@ -25,7 +25,7 @@ _LENGTH: Final = struct.Struct(">i")
 _SCRATCH_BYTES: Final = 64 * 1024
 # By how much the buffer of a long frame grows at once: as much as has arrived, at most this.
 _LARGEST_STEP: Final = 1 << 20
-# The answer to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
+# The response to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
 FIRST_FRAME_BYTES: Final = 1 << 20
 
 

@@ -31,7 +31,7 @@ Settings: TypeAlias = Annotated[
 Letter: TypeAlias = "ConsumerRecord[bytes | None, bytes | None]"
 
 _PATIENCE = 60.0
-"""Seconds without an answer of the broker, after which a command ends."""
+"""Seconds without a response of the broker, after which a command ends."""
 
 
 @app.command("list")

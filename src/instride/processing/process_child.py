@@ -114,16 +114,16 @@ def _handle_all(pipe: Connection, spec: Spec) -> None:
         except EOFError:
             return
         for attempts, is_batch, plain in jobs:
-            answer = _answer(spec, attempts, is_batch, plain)
+            result = _result(spec, attempts, is_batch, plain)
             if os.getpid() != me:
                 os._exit(0)
             try:
-                pipe.send_bytes(answer)
+                pipe.send_bytes(result)
             except BrokenPipeError:
                 return
 
 
-def _answer(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> bytes:  # noqa: FBT001
+def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> bytes:  # noqa: FBT001
     enter_attempt(Call(attempts))
     records: list[ConsumerRecord[Any, Any]] = []
     try:

@@ -72,10 +72,10 @@ class _Process:
         theirs.close()
 
     def send(self, jobs: list[Job]) -> None:
-        with suppress(BrokenPipeError):  # its answers, or that there are none, tell
+        with suppress(BrokenPipeError):  # its responses, or that there are none, tell
             self._pipe.send_bytes(packed(jobs))
 
-    def answer(self, timeout: float | None = None) -> tuple[int, Any]:
+    def result(self, timeout: float | None = None) -> tuple[int, Any]:
         """Raises _Died, and TimeoutError."""
         until = None if timeout is None else time.monotonic() + timeout
         try:
@@ -207,7 +207,7 @@ class ProcessWorkers:
                     return None
                 process = self._keepers[me] = _Process(self._spec, number)
             try:
-                kind, content = process.answer()
+                kind, content = process.result()
             except _Died as died:
                 _logger.warning("a process of handlers was not begun: %s", died)
                 process.kill()
@@ -247,7 +247,7 @@ class ProcessWorkers:
 
     def _error_of(self, process: _Process, job: Job) -> BaseException | None:
         """Raises _Died, and TimeoutError of the attempt."""
-        kind, content = process.answer(self._timeout)
+        kind, content = process.result(self._timeout)
         if kind != DONE:
             return error_of(kind, content, tasks_of(job))
         try:

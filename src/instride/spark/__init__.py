@@ -10,7 +10,6 @@ from instride.spark.database import DatabaseSink
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
     RangeDropped,
@@ -33,7 +32,6 @@ __all__ = [
     "recommended_conf",
     "source",
     "PipelineEvent",
-    "PartitionsChanged",
     "JobStarted",
     "JobFinished",
     "RangeCommitted",

@@ -1,39 +1,29 @@
-"""What a pipeline tells its `on_event` callback: what became of its partitions and of its work.
+"""What a pipeline tells its `on_event` callback: what became of its work, and of its partitions.
 
 Laws
 1. Every event is told on the thread that is inside `Pipeline.run`, in the order in which things happened there.
 2. A range is told as committed when the sink has it; the group's offset follows.
 3. An exception of the callback ends the run at once; what is under way is cancelled.
+4. `OwnershipChanged` is telemetry's (`instride.telemetry`), of the pipeline's own consumer. To the pipeline it means:
+   REVOKE_REQUESTED: no new job gets these partitions. DELAYED: kept until the job under way is committed. LOST: their
+   jobs are cancelled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from instride.records import OffsetRange, TopicPartition
-from instride.telemetry import OwnershipChange
+from instride.records import OffsetRange
+from instride.telemetry import OwnershipChanged
 
 __all__ = [
     "JobFinished",
     "JobStarted",
-    "PartitionsChanged",
     "PipelineEvent",
     "RangeCommitted",
     "RangeDropped",
     "RangeFailed",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsChanged:
-    """The group, or the pipeline, did this with these partitions.
-
-    REVOKE_REQUESTED: no new job gets them. DELAYED: kept until the job under way is committed. LOST: their jobs are
-    cancelled.
-    """
-
-    change: OwnershipChange
-    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,5 +77,5 @@ class JobFinished:
     job: str
 
 
-PipelineEvent = PartitionsChanged | JobStarted | RangeCommitted | RangeDropped | RangeFailed | JobFinished
+PipelineEvent = OwnershipChanged | JobStarted | RangeCommitted | RangeDropped | RangeFailed | JobFinished
 """What `on_event` hears."""

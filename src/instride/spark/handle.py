@@ -18,13 +18,12 @@ from typing import Any, Final
 from instride.spark.events import (
     JobFinished,
     JobStarted,
-    PartitionsChanged,
     PipelineEvent,
     RangeCommitted,
     RangeDropped,
     RangeFailed,
 )
-from instride.telemetry import OwnershipChange
+from instride.telemetry import OwnershipChange, OwnershipChanged
 
 __all__ = ["PipelineQuery"]
 
@@ -115,7 +114,7 @@ class PipelineQuery:
     def _hear(self, event: PipelineEvent) -> None:
         with self._lock:
             match event:
-                case PartitionsChanged():
+                case OwnershipChanged():
                     self._changed(event)
                 case JobStarted():
                     self._jobs[event.job] = _JobProgress()
@@ -127,7 +126,7 @@ class PipelineQuery:
                     if event.job in self._jobs:
                         self._jobs[event.job].ranges.append(_of(event))
 
-    def _changed(self, event: PartitionsChanged) -> None:
+    def _changed(self, event: OwnershipChanged) -> None:
         if event.change is OwnershipChange.ASSIGNED:
             self._owned.update(event.partitions)
         elif event.change in (OwnershipChange.REVOKED, OwnershipChange.LOST):

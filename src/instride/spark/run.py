@@ -30,7 +30,7 @@ from instride.ledger import OffsetLedger
 from instride.records import OffsetAndMetadata, OffsetRange, TopicPartition
 from instride.spark.committing import Committed, Committer, Failed
 from instride.spark.events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
-from instride.spark.membership import Membership
+from instride.spark.membership import Membership, OwnershipObserver
 from instride.spark.planning import Limits, Planner
 from instride.spark.report import JobEnded, JobMessage, RangeProblem, Reported
 from instride.spark.running_jobs import Job, RunningJob, output_range
@@ -92,7 +92,9 @@ class PipelineRun:
         tell = inbox_dispatcher(inbox, consumer)
         self._committer = Committer(sink, tell)
         self._starts = Starts(consumer, sink, topic_id=topic_id, tell=tell, fail=self._fail)
-        self._membership = Membership(consumer, self._starts, emit=on_event, forget=self._forget)
+        self._membership = Membership(consumer, self._starts, forget=self._forget)
+        self._ownership = OwnershipObserver(on_event)
+        consumer.observe(self._ownership)
         self._jobs: dict[str, Job] = {}
         self._running_jobs: dict[TopicPartition, RunningJob] = {}
         self._tracked: dict[TopicPartition, OffsetRange] = {}
@@ -137,6 +139,7 @@ class PipelineRun:
 
     def _step(self) -> None:
         ranges = self._poll()
+        self._ownership.check()
         self._planner.offer(ranges, time.monotonic())
         if self._targets is not None:
             self._consumer.pause([each.topic_partition for each in ranges if each.end >= self._target(each)])
@@ -197,7 +200,7 @@ class PipelineRun:
                 case JobEnded():
                     self._job_ended(message)
                 case Committed():
-                    self._answered(message)
+                    self._committed(message)
                 case Failed():
                     self._failed(message.running_job, message.problem)
                 case Started():
@@ -264,7 +267,7 @@ class PipelineRun:
                 self._committer.look(running_job, problem)
         self._drop_if_finished(job)
 
-    def _answered(self, message: Committed) -> None:
+    def _committed(self, message: Committed) -> None:
         running_job, outcome = message.running_job, message.outcome
         if running_job.settled:
             return
@@ -399,6 +402,7 @@ class PipelineRun:
             self._quietly(lambda job=job: self._runner.cancel(job.name))  # type: ignore[misc]
         self._quietly(lambda: self._consumer.commit(self._ledger.committable(), timeout=_LEAVE_SECONDS))
         self._quietly(lambda: self._consumer.close(timeout=_LEAVE_SECONDS))
+        self._quietly(self._ownership.check)
         self._quietly(self._runner.close)
 
     def _quietly(self, work: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
 """A small admin client over one blocking socket: enough to make topics and to see that a cluster is ready.
 
 Laws
-1. It speaks only to brokers that this process started itself. So it reads their answers with kio's reader, which must
+1. It speaks only to brokers that this process started itself. So it reads their responses with kio's reader, which must
    never be given bytes of a stranger.
 2. Message versions are fixed; every broker from 2.7 to 4.x speaks them.
 """

@@ -2,7 +2,7 @@
 
 Laws
 1. Calls may come from any thread; one command and its response are one step. Answers carry their command's number, so
-   that a call that was interrupted between the two (Ctrl-C) does not leave its answer to the next one.
+   that a call that was interrupted between the two (Ctrl-C) does not leave its response to the next one.
 2. A fork of the owner is not the owner: there, every call but ``end`` is an error, and ``end`` does nothing.
 """
 

@@ -244,7 +244,7 @@ def test_closing_what_holds_nothing_asks_nothing() -> None:
 
 @pytest.mark.rule("12")
 @pytest.mark.rule("6")
-def test_what_was_asked_for_before_is_nothing_to_a_new_subscription() -> None:
+def test_a_revocation_requested_before_is_nothing_to_a_new_subscription() -> None:
     leaver = Leaver(Unsubscribe)
     leaver.go()
     leaver.settle(0, 1, 2)

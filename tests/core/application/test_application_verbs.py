@@ -304,13 +304,13 @@ def test_past_its_deadline_a_delay_is_refused_even_before_a_poll_tells_of_it(own
 # --- questions ----------------------------------------------------------------------------------------------
 
 
-def test_committed_offsets_are_the_answer(owner: Script) -> None:
+def test_committed_offsets_are_the_response(owner: Script) -> None:
     found = {tp(0): OffsetAndMetadata(offset=3)}
     call = owner.machine.committed(owner.now, [("t", 0)], 10.0)  # type: ignore[list-item]  # any such tuple
     assert answered(owner, call, FetchCommitted, result=found) == found
 
 
-def test_offsets_by_time_are_the_answer(owner: Script) -> None:
+def test_offsets_by_time_are_the_response(owner: Script) -> None:
     call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
     found = {tp(0): OffsetAndTimestamp(offset=3, timestamp=-1)}
     assert answered(owner, call, FetchOffsets, result=found) == {tp(0): 3}
@@ -331,7 +331,7 @@ def test_a_time_before_1970_is_refused(owner: Script) -> None:
 
 
 @pytest.mark.parametrize("names", [None, ("t",)])
-def test_topics_are_the_answer(owner: Script, names: tuple[str, ...] | None) -> None:
+def test_topics_are_the_response(owner: Script, names: tuple[str, ...] | None) -> None:
     found = {"t": (PartitionInfo(topic="t", partition=0, leader=None),)}
     call = owner.machine.topics(owner.now, names, 10.0, internal=False)
     owner.start(call)
@@ -349,14 +349,14 @@ def test_a_topic_that_is_looked_up_has_a_name(owner: Script, names: Any) -> None
         owner.run(owner.machine.topics(owner.now, names, 10.0, internal=True))
 
 
-def test_committed_offsets_of_several_are_asked_for_once(owner: Script) -> None:
+def test_committed_offsets_of_several_are_requested_once(owner: Script) -> None:
     call = owner.machine.committed(owner.now, [tp(0), tp(1), tp(0)], 10.0)
     owner.start(call)
     (event,) = owner.take_posted(FetchCommitted)
     assert event.partitions == (tp(0), tp(1))
 
 
-def test_an_answer_that_is_an_error_is_raised(owner: Script) -> None:
+def test_a_response_that_is_an_error_is_raised(owner: Script) -> None:
     call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 10.0)
     owner.start(call)
     (event,) = owner.take_posted(FetchOffsets)
@@ -380,7 +380,7 @@ def is_kept_by_nobody(script: Script, call: int) -> bool:
     return seen() is None
 
 
-def test_a_late_answer_of_a_call_that_gave_up_is_kept_by_nobody(owner: Script) -> None:
+def test_a_late_response_of_a_call_that_gave_up_is_kept_by_nobody(owner: Script) -> None:
     call = owner.machine.offsets_for(owner.now, {tp(0): EARLIEST}, 1.0)
     with pytest.raises(KafkaTimeoutError):
         owner.run(call)

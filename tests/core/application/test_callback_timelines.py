@@ -164,7 +164,7 @@ def test_who_tells_no_loss_from_a_revoke_hears_of_both_alike() -> None:
 
 @pytest.mark.requirement("KIP-429/8")
 @pytest.mark.rule("10")
-def test_what_was_asked_for_together_is_told_together_however_it_settles() -> None:
+def test_what_was_requested_together_is_told_together_however_it_settles() -> None:
     t = Timeline(COOPERATIVE)
     t.assigned(0, 1)
     t.poll()

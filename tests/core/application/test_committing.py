@@ -163,7 +163,7 @@ def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: KafkaErro
     }
 
 
-def test_an_answer_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Script) -> None:
+def test_a_response_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Script) -> None:
     made = Settled(p0=entry(4), p1=entry(3))
     call = owner.machine.commit_async(owner.now, made.snapshot)
     owner.up(CallCompleted(call=call, error=KafkaTimeoutError("late")))
@@ -172,7 +172,7 @@ def test_an_answer_that_is_an_error_as_a_whole_settles_all_as_failed(owner: Scri
 
 
 @pytest.mark.rule("13")
-def test_answers_that_came_as_one_are_settled_each_and_an_interrupt_among_them_loses_none(owner: Script) -> None:
+def test_responses_that_came_as_one_are_settled_each_and_an_interrupt_loses_none(owner: Script) -> None:
     def interrupted(partition: Any, entry: CommitEntry, outcome: CommitOutcome) -> None:
         raise KeyboardInterrupt
 
@@ -228,7 +228,7 @@ def committing(owner: Script, timeout: float = 10.0, **options: Any) -> tuple[An
 
 
 @pytest.mark.requirement("threading/4")
-def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
+def test_a_blocking_commit_ends_with_its_response(owner: Script) -> None:
     call, commit = committing(owner)
     result = CommitResult(committed={tp(0): OffsetAndMetadata(offset=4)})
     owner.up(CallCompleted(call=commit.call, result=result, committed={tp(0): None}))
@@ -237,7 +237,7 @@ def test_a_blocking_commit_ends_with_its_answer(owner: Script) -> None:
     assert end.value.value is result
 
 
-def test_a_blocking_commit_raises_the_error_of_its_answer(owner: Script) -> None:
+def test_a_blocking_commit_raises_the_error_of_its_response(owner: Script) -> None:
     call, commit = committing(owner)
     gone = CommitFailedError("gone")
     owner.up(CallCompleted(call=commit.call, error=gone, committed={tp(0): gone}))
@@ -245,7 +245,7 @@ def test_a_blocking_commit_raises_the_error_of_its_answer(owner: Script) -> None
         call.send(owner.now)
 
 
-def test_another_calls_answer_does_not_end_it(owner: Script) -> None:
+def test_another_calls_response_does_not_end_it(owner: Script) -> None:
     call, commit = committing(owner)
     owner.up(CallCompleted(call=commit.call + 100))
     assert call.send(owner.now).until == pytest.approx(owner.now + 10.5)
@@ -253,7 +253,7 @@ def test_another_calls_answer_does_not_end_it(owner: Script) -> None:
 
 @pytest.mark.requirement("threading/4")
 @pytest.mark.rule("T")
-def test_a_blocking_commit_whose_answer_never_comes_ends_soon_after_its_timeout(owner: Script) -> None:
+def test_a_blocking_commit_whose_response_never_comes_ends_soon_after_its_timeout(owner: Script) -> None:
     call, _ = committing(owner, timeout=10.0)
     with pytest.raises(KafkaTimeoutError):
         owner.run(call_rest(call, owner))
@@ -351,7 +351,7 @@ def test_an_auto_commit_is_told_as_well() -> None:
     assert script.heard_commits == [{0: 10}]
 
 
-def test_the_number_of_the_answer_is_known_before_anything_is_sent(owner: Script) -> None:
+def test_the_number_of_the_response_is_known_before_anything_is_sent(owner: Script) -> None:
     heard: list[tuple[int, int]] = []
     call = owner.machine.commit_async(
         owner.now, {tp(0): 4}, on_call=lambda number: heard.append((number, len(owner.take_posted(Commit))))

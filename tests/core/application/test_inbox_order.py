@@ -72,7 +72,7 @@ def test_none_is_lost_and_their_order_is_kept(arrivals: list[tuple[str, bool]]) 
     assert list(inbox.changes) == of(sent, RevocationRequested, Reassigned, Assigned)
     assert list(inbox.completions) == of(sent, CommitsSettled, Revoked)
     assert list(inbox.errors) == [each.error for each in sent if isinstance(each, ErrorRaised)]
-    assert list(state.answers.values()) == of(sent, CallCompleted)
+    assert list(state.completions.values()) == of(sent, CallCompleted)
 
 
 def of(sent: list[BackgroundEvent], *kinds: type[BackgroundEvent]) -> list[BackgroundEvent]:

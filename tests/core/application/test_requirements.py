@@ -20,7 +20,7 @@ def test_more_is_returned_while_earlier_records_are_worked_on(script: Script) ->
 
 
 @pytest.mark.requirement("KIP-983/13")
-def test_a_delay_may_be_asked_for_as_often_as_the_work_needs(script: Script) -> None:
+def test_a_delay_may_be_requested_as_often_as_the_work_needs(script: Script) -> None:
     script.assigned(0, 1)
     script.poll()
     script.revocation_requested(0)

@@ -65,7 +65,7 @@ def test_what_was_finished_in_an_older_epoch_is_dropped() -> None:
 
 
 @pytest.mark.rule("15")
-def test_what_is_stale_goes_along_so_that_the_answer_tells_it() -> None:
+def test_what_is_stale_goes_along_so_that_the_response_tells_it() -> None:
     script, ledger = Script(), OffsetLedger()
     script.subscribe()
     script.assigned(0)

@@ -113,7 +113,7 @@ def test_fetches_count_records_and_bytes_of_answers_that_have_some() -> None:
     assert values["fetch-latency-max"] == pytest.approx(500.0)
 
 
-def test_an_answer_that_bids_us_wait() -> None:
+def test_a_response_that_bids_us_wait() -> None:
     meter = NetworkMeter()
     fetch = api.Fetch(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
     for throttle_time in (0.0, 3.0):

@@ -205,7 +205,7 @@ def test_a_ready_and_idle_connection_is_preferred() -> None:
     assert world.cluster.any_node(world.now)[0] == key, "ready, if busy"
 
 
-def test_metadata_is_asked_for_again_after_its_age_and_at_once_for_a_new_topic() -> None:
+def test_metadata_is_requested_again_after_its_age_and_at_once_for_a_new_topic() -> None:
     world = World(metadata_max_age=60.0)
     world.known(1)
     assert world.poll() == world.now + 60.0
@@ -225,7 +225,7 @@ def test_many_refreshes_are_one_request() -> None:
     assert len([each for each in world.context.out if isinstance(each, OpenConnection | Transmit)]) == 1
 
 
-def test_answers_that_help_nobody_are_spaced() -> None:
+def test_responses_that_help_nobody_are_spaced() -> None:
     """Else who finds no leader in an answer would ask again at once, and again."""
     world = World()
     world.known(1)
@@ -263,7 +263,7 @@ def test_an_unknown_topic_is_told_after_two_seconds_and_again_when_it_vanishes_a
     assert told == [102.0, 115.0], "two seconds after it was first missed, each time"
 
 
-def test_a_topic_that_the_answer_leaves_out_is_unknown_too() -> None:
+def test_a_topic_that_the_response_leaves_out_is_unknown_too() -> None:
     world = World()
     told = []
     for _ in range(7):
@@ -297,7 +297,7 @@ def test_another_error_of_a_topic_is_told_with_its_name_and_code() -> None:
     assert "'t'" in str(error)
 
 
-def test_a_partition_without_a_leader_is_asked_for_again() -> None:
+def test_a_partition_without_a_leader_is_requested_again() -> None:
     world = World()
     world.known(1, topics=(topic("t", -1),))
     assert world.cluster.leader(TP) is None

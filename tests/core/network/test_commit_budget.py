@@ -57,7 +57,7 @@ def test_the_budget_leaves_half_of_the_interval() -> None:
 
 
 @pytest.mark.rule("deadline")
-def test_a_slow_answer_is_forgotten_by_and_by(script: NetworkScript) -> None:
+def test_a_slow_response_is_forgotten_by_and_by(script: NetworkScript) -> None:
     slow_heartbeat(script, 8.0)
     for _ in range(6):
         script.do(Polled())

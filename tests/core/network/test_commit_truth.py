@@ -104,7 +104,7 @@ def test_one_behind_a_commit_that_the_broker_refused_is_sent(script: NetworkScri
 
 
 @pytest.mark.rule("15")
-def test_one_behind_a_commit_that_is_under_way_waits_for_its_answer(script: NetworkScript) -> None:
+def test_one_behind_a_commit_that_is_under_way_waits_for_its_response(script: NetworkScript) -> None:
     script.commit({0: 100})
     call = script.commit({0: 50}, by_hand=True)
     assert script.take(CallCompleted) == []

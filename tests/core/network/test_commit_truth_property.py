@@ -162,7 +162,7 @@ steps = st.lists(
 @pytest.mark.hypothesis
 @pytest.mark.rule("15")
 @given(steps)
-def test_each_answer_is_true_of_the_broker(plan: list[Any]) -> None:
+def test_each_response_is_true_of_the_broker(plan: list[Any]) -> None:
     world = World(NetworkScript())
     world.script.member_of(1, *PARTITIONS)
     for step in plan:

@@ -80,7 +80,7 @@ def test_requests_wait_for_the_connection_and_go_in_order(box: Outbox) -> None:
     assert box.connections.is_ready(KEY)
 
 
-def test_an_answer_ends_its_own_request_once(box: Outbox) -> None:
+def test_a_response_ends_its_own_request_once(box: Outbox) -> None:
     box.send("a")
     box.send("b")
     box.connections.opened(KEY, 0.0)
@@ -184,7 +184,7 @@ def test_what_the_shell_says_of_a_connection_that_was_given_up_is_ignored(box: O
     assert not box.connections.backing_off(KEY, 1.0)
 
 
-def test_a_sender_may_send_again_from_its_answer(box: Outbox) -> None:
+def test_a_sender_may_send_again_when_its_response_comes(box: Outbox) -> None:
     def again(_result: object, now: float) -> None:
         box.send("again", now)
 

@@ -62,7 +62,7 @@ def test_it_stays_initialized_until_an_event_needs_a_coordinator() -> None:
 @pytest.mark.requirement("threading/11")
 @pytest.mark.requirement("threading/26")
 @pytest.mark.rule("T")
-def test_a_subscription_starts_the_search_and_the_answer_ends_it(script: Searching) -> None:
+def test_a_subscription_starts_the_search_and_the_response_ends_it(script: Searching) -> None:
     script.subscribe()
     assert script.asked(api.FindCoordinator).group_id == "g"
     assert not script.joins()
@@ -202,7 +202,7 @@ def test_every_state_but_the_end_can_be_closed() -> None:
 
 
 @pytest.mark.parametrize("failure", [ProtocolError("not to be understood"), TransportError("gone")])
-def test_a_broker_that_gives_no_answer_is_not_asked_again_where_there_is_another(
+def test_a_broker_that_gives_no_response_is_not_asked_again_where_there_is_another(
     script: Searching, failure: Exception
 ) -> None:
     script.nodes = (1, 2)

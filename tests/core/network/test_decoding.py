@@ -81,7 +81,7 @@ def consume(script: NetworkScript, partition: int, records: int, nbytes: int) ->
 
 @pytest.mark.requirement("surface/byte-bounds")
 @pytest.mark.rule("M")
-def test_what_has_no_room_waits_undecoded_and_is_not_asked_for_again() -> None:
+def test_what_has_no_room_waits_undecoded_and_is_not_requested_again() -> None:
     script = member(0, fetch_buffer_bytes=200 * KIB)
     batches = Batches(0, [60 * KIB] * 3)
     response(script, p0=batches)

@@ -159,7 +159,7 @@ def test_a_rebalance_that_we_start_has_max_poll_interval_until_the_group_says_mo
 
 @pytest.mark.rule("deadline")
 @pytest.mark.vector(33)
-def test_a_commit_without_an_answer_leaves_the_join_time_to_arrive() -> None:
+def test_a_commit_without_a_response_leaves_the_join_time_to_arrive() -> None:
     script = eager(commit_budget=2.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)

@@ -356,7 +356,7 @@ def test_what_the_application_asks_is_asked_again_and_answered_once(code: int) -
         E.UNKNOWN_TOPIC_ID,
     ],
 )
-def test_an_offset_by_time_is_asked_for_again(code: int) -> None:
+def test_an_offset_by_time_is_requested_again(code: int) -> None:
     script = NetworkScript()
     script.subscribe()
     script.do(FetchOffsets(call=1, deadline=script.now + 60.0, timestamps={tp(0): 5}))

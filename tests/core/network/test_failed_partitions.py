@@ -151,7 +151,7 @@ def test_what_is_paused_meanwhile_is_tried_on_resume(broker: Broker) -> None:
     assert len(broker.take(PartitionRecovered)) == 1
 
 
-def test_a_partition_that_makes_whole_answers_unreadable_stops_the_others_for_a_moment_only(broker: Broker) -> None:
+def test_a_partition_that_makes_responses_unreadable_stops_the_others_briefly(broker: Broker) -> None:
     """Which one it is nobody knows: so each is tried alone."""
     broker.unreadable = {0}
     broker.run(10.0)
@@ -166,7 +166,7 @@ def test_a_partition_that_makes_whole_answers_unreadable_stops_the_others_for_a_
     assert [each.partition for each in broker.take(PartitionRecovered)] == [tp(0)]
 
 
-def test_a_committed_offset_that_may_not_be_read_is_asked_for_again(broker: Broker) -> None:
+def test_a_committed_offset_that_may_not_be_read_is_requested_again(broker: Broker) -> None:
     broker.committed_offset = None
     broker.do(SetPosition(partition=tp(0), epoch=broker.epoch(0), seek_number=1, fetch_number=1, offset=COMMITTED))
     broker.response(api.OffsetFetch, api.OffsetFetchResponse(error=GROUP_NOT_AUTHORISED))

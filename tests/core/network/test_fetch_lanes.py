@@ -83,7 +83,7 @@ def test_a_fetch_at_the_end_that_leaves_one_out_waits_briefly() -> None:
     assert wait_of(script, Role.TAIL) == script.config.fetch_max_wait
 
 
-def test_what_is_asked_for_is_not_asked_for_twice() -> None:
+def test_what_is_requested_is_not_requested_twice() -> None:
     script = NetworkScript()
     script.member_of(1, 0)
     response(script, Role.TAIL, p0=(5, 1000))
@@ -92,7 +92,7 @@ def test_what_is_asked_for_is_not_asked_for_twice() -> None:
 
 
 @pytest.mark.parametrize("told", ["left out by the session", "without an end"])
-def test_an_answer_that_tells_no_end_does_not_make_us_spin(told: str) -> None:
+def test_a_response_that_tells_no_end_does_not_make_us_spin(told: str) -> None:
     """After seek_to_end: the session has told of that end before, and leaves out what has no news."""
     script = NetworkScript()
     script.member_of(1, 0, 1)

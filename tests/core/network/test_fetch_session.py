@@ -64,7 +64,7 @@ def test_only_what_is_new_or_has_moved_is_named_and_the_rest_is_known() -> None:
     assert (said.session_epoch, said.partitions, said.forgotten) == (2, (), ())
 
 
-def test_everything_is_named_again_when_that_is_asked_for() -> None:
+def test_everything_is_named_again_when_that_is_requested() -> None:
     session = begun(part(0), part(1))
     said = session.ask(renew=True)
     assert (said.session_id, said.session_epoch, said.names_everything) == (7, 0, True)
@@ -96,7 +96,7 @@ def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: i
     assert not session.failed(70), "a fetch that names everything is not sent again at once"
 
 
-def test_a_broker_that_ends_the_session_in_its_answer_is_told_everything() -> None:
+def test_a_broker_that_ends_the_session_in_its_response_is_told_everything() -> None:
     session = begun(part(0))
     session.of([part(0, 1)])
     session.response_received(api.FetchResponse(session_id=0))

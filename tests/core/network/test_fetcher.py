@@ -82,7 +82,7 @@ def test_a_batch_without_records_to_return_moves_the_position_and_is_told(script
     assert fetches(script)[0] == 9
 
 
-def test_an_empty_answer_tells_nothing(script: NetworkScript) -> None:
+def test_an_empty_response_tells_nothing(script: NetworkScript) -> None:
     response(script, p0=data(0, 0, 0), p1=data(1, 0, 0))
     assert script.take(Fetched) == []
     assert fetches(script) == {0: 0, 1: 0}
@@ -163,7 +163,7 @@ def test_what_is_fetched_again_keeps_the_count_of_what_is_buffered() -> None:
 @pytest.mark.vector(52)
 @pytest.mark.requirement("threading/15")
 @pytest.mark.rule("3")
-def test_what_is_in_flight_when_a_revoke_is_asked_for_is_dropped(script: NetworkScript) -> None:
+def test_what_is_in_flight_when_a_revoke_is_requested_is_dropped(script: NetworkScript) -> None:
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 1)
     response(script, p0=data(0, 0, 5), p1=data(1, 0, 2))

@@ -402,7 +402,9 @@ def test_a_commit_tells_of_a_rebalance_before_a_heartbeat_does(script: NetworkSc
 
 
 @pytest.mark.parametrize("error", [TransportError("gone"), KafkaTimeoutError("late")])
-def test_a_commit_whose_answer_is_lost_is_sent_again_with_the_newest(script: NetworkScript, error: KafkaError) -> None:
+def test_a_commit_whose_response_is_lost_is_sent_again_with_the_newest(
+    script: NetworkScript, error: KafkaError
+) -> None:
     script.member_of(1, 0, 1)
     first, second = script.commit({0: 5, 1: 1}), script.commit({0: 9})
     script.response(api.OffsetCommit, error)
@@ -411,7 +413,7 @@ def test_a_commit_whose_answer_is_lost_is_sent_again_with_the_newest(script: Net
     assert {response.call for response in script.take(CallCompleted)} == {first, second}
 
 
-def test_an_answer_that_leaves_a_partition_out_is_no_success(script: NetworkScript) -> None:
+def test_a_response_that_leaves_a_partition_out_is_no_success(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})
     script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={}))
@@ -427,7 +429,7 @@ def test_a_commit_that_cannot_be_sent_at_all_is_raised(script: NetworkScript) ->
 
 
 @pytest.mark.rule("T")
-def test_a_commit_whose_answer_never_comes_ends_at_its_deadline(script: NetworkScript) -> None:
+def test_a_commit_whose_response_never_comes_ends_at_its_deadline(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5}, timeout=5.0)
     script.pass_time(4.9)

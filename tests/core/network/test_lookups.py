@@ -222,7 +222,7 @@ def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: Network
     assert the_answer(script).result == {}
 
 
-def test_all_topics_leave_internal_ones_out_unless_asked_for(script: NetworkScript) -> None:
+def test_all_topics_leave_internal_ones_out_unless_requested(script: NetworkScript) -> None:
     script.topics = {"t": 1, "__consumer_offsets": 1}
     for internal, expected in ((False, {"t"}), (True, {"t", "__consumer_offsets"})):
         ask_topics(script, internal=internal)
@@ -284,7 +284,7 @@ def test_refused_credentials_end_a_question_about_topics_at_once(script: Network
 
 @pytest.mark.requirement("threading/4")
 @pytest.mark.rule("T")
-def test_a_question_that_gets_no_answer_ends_at_its_deadline(script: NetworkScript) -> None:
+def test_a_question_that_gets_no_response_ends_at_its_deadline(script: NetworkScript) -> None:
     ask_committed(script, timeout=10.0)
     script.pass_time(9.4)
     assert script.take(CallCompleted) == []
@@ -295,7 +295,7 @@ def test_a_question_that_gets_no_answer_ends_at_its_deadline(script: NetworkScri
     assert script.take(CallCompleted) == [], "once"
 
 
-def test_the_deadline_names_the_last_obstacle_of_an_answer(script: NetworkScript) -> None:
+def test_the_deadline_names_the_last_obstacle_of_a_response(script: NetworkScript) -> None:
     ask_committed(script, timeout=5.0)
     script.response(api.OffsetFetch, api.OffsetFetchResponse(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     script.pass_time(6.0)

@@ -81,7 +81,7 @@ def test_an_epoch_is_never_used_twice(script: NetworkScript) -> None:
     assert epochs == sorted(epochs)
 
 
-def test_answers_of_an_old_membership_are_ignored(script: NetworkScript) -> None:
+def test_responses_of_an_old_membership_are_ignored(script: NetworkScript) -> None:
     script.pass_time(script.config.heartbeat_interval)
     script.commit({0: 5})
     script.committed(UNKNOWN_MEMBER_ID)

@@ -257,7 +257,7 @@ def test_once_the_caller_has_gone_nothing_is_sent_but_the_leaving(
 
 
 @pytest.mark.rule("12")
-def test_the_answer_to_an_earlier_leaving_does_not_end_a_later_one(script: NetworkScript) -> None:
+def test_the_response_to_an_earlier_leaving_does_not_end_a_later_one(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
     script.do(Subscribe(topics=frozenset({"t"})))

@@ -97,7 +97,7 @@ def test_closing_neither_joins_nor_assigns_anew_before_it_leaves(script: Network
     assert {type(event).__name__ for event in script.delivered} == {"Revoked"}
 
 
-def test_an_unreadable_answer_is_asked_for_once_more_before_anything_is_parked(script: NetworkScript) -> None:
+def test_after_an_unreadable_response_one_more_fetch_is_sent_before_anything_fails(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     script.response(api.Fetch, ProtocolError("bad bytes"))
     assert script.take(PartitionFailed) == []
@@ -106,7 +106,7 @@ def test_an_unreadable_answer_is_asked_for_once_more_before_anything_is_parked(s
     assert {each.partition for each in script.take(PartitionFailed)} == {tp(0), tp(1)}
 
 
-def test_an_unreadable_answer_ends_the_requests_behind_it_as_a_broken_connection(script: NetworkScript) -> None:
+def test_an_unreadable_response_ends_the_requests_behind_it_as_a_broken_connection(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})
     key = next(each.key for each in script.waiting if isinstance(each.request, api.OffsetCommit))

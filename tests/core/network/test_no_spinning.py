@@ -154,7 +154,7 @@ def of_each(request: api.Fetch, script: Lying, error: int) -> api.FetchResponse:
 
 
 @pytest.mark.parametrize("code", [3, 5, 6, 7, 9, 29, 56, 74, 75, 78, 100, 103, -1, 12345])
-def test_a_thousand_partitions_that_a_broker_refuses_are_asked_for_together(code: int) -> None:
+def test_a_thousand_partitions_that_a_broker_refuses_are_requested_together(code: int) -> None:
     script = Lying({api.Fetch: lambda script, request: of_each(request, script, code)}, max_poll_interval=10_000.0)
     script.topics = {"t": 200}
     script.member_of(1, *range(200))

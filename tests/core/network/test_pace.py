@@ -94,7 +94,7 @@ def test_a_large_group_does_not_beat_in_one_moment_after_a_join_either() -> None
 
 
 @pytest.mark.rule("19")
-def test_a_rebalance_that_is_under_way_is_not_asked_for_again_and_again() -> None:
+def test_a_rebalance_that_is_under_way_is_not_requested_again_and_again() -> None:
     script = Beating()
     start = script.member(PENDING, 0)
     script.error = REBALANCE_IN_PROGRESS

@@ -76,7 +76,7 @@ def test_the_whole_name_must_match() -> None:
     assert script.joining_with().topics == ("flights-1", "flights-22")
 
 
-def test_every_topic_is_asked_for_and_only_while_there_is_a_pattern() -> None:
+def test_every_topic_is_requested_and_only_while_there_is_a_pattern() -> None:
     script = member({"flights-1": 1, "other": 1}, tp(0, "flights-1"))
     assert asked_metadata(script).topics is None
     script.do(Subscribe(topics=frozenset({"other"})))
@@ -99,7 +99,7 @@ def test_nothing_is_joined_before_the_topics_are_known() -> None:
     assert not [each for each in script.waiting if isinstance(each.request, api.JoinGroup)]
 
 
-def test_an_answer_about_some_topics_does_not_decide() -> None:
+def test_a_response_about_some_topics_does_not_decide() -> None:
     """One that was asked for before there was a pattern."""
     script = NetworkScript(topics={"flights-1": 1, "flights-2": 1})
     script.hold_metadata = True
@@ -141,7 +141,7 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
 
 @pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
-def test_a_topic_that_is_deleted_is_asked_for_and_the_others_go_on() -> None:
+def test_a_topic_that_is_deleted_is_requested_and_the_others_go_on() -> None:
     script = member({"flights-1": 1, "flights-2": 1}, tp(0, "flights-1"), tp(0, "flights-2"))
     (assigned,) = script.take(Assigned)
     del script.topics["flights-2"]

@@ -105,7 +105,7 @@ def test_an_error_is_no_reset_it_is_asked_again(script: Finding, code: int) -> N
 
 @pytest.mark.requirement("surface/no-reset-by-error")
 @pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR])
-def test_an_error_of_the_whole_answer_is_no_reset_either(script: Finding, code: int) -> None:
+def test_an_error_of_the_whole_response_is_no_reset_either(script: Finding, code: int) -> None:
     script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code))
     script.pass_time(3.0)
     assert "ListOffsets" not in script.waits()
@@ -122,7 +122,7 @@ def test_a_broken_connection_is_no_reset(script: Finding) -> None:
 
 
 @pytest.mark.requirement("surface/no-reset-by-error")
-def test_an_answer_that_leaves_the_partition_out_is_no_reset(script: Finding) -> None:
+def test_a_response_that_leaves_the_partition_out_is_no_reset(script: Finding) -> None:
     script.response(api.OffsetFetch, api.OffsetFetchResponse())
     script.pass_time(3.0)
     assert "ListOffsets" not in script.waits()
@@ -137,7 +137,7 @@ def test_what_cannot_be_retried_parks(script: Finding) -> None:
 
 
 @pytest.mark.vector(73)
-def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
+def test_a_response_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
     script.found(7)
     assert script.take(Positioned) == []
@@ -146,7 +146,7 @@ def test_an_answer_that_a_seek_overtook_is_dropped(script: Finding) -> None:
 
 @pytest.mark.vector(73)
 @pytest.mark.requirement("threading/7")
-def test_an_answer_of_an_older_epoch_is_dropped(script: Finding) -> None:
+def test_a_response_of_an_older_epoch_is_dropped(script: Finding) -> None:
     script.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
     script.rebalance(2, 0)
@@ -217,14 +217,14 @@ def test_without_a_group_nothing_is_asked_of_a_coordinator() -> None:
     assert script.asked(api.ListOffsets).timestamps == {tp(0): EARLIEST}
 
 
-def test_the_committed_offset_can_be_asked_for_again(script: Finding) -> None:
+def test_the_committed_offset_can_be_requested_again(script: Finding) -> None:
     script.found(7)
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=0, fetch_number=1, offset=COMMITTED))
     script.found(8)
     assert script.take(Positioned)[-1].offset == 8
 
 
-def test_partitions_are_asked_for_together() -> None:
+def test_partitions_are_requested_together() -> None:
     script = Finding()
     script.member_of(1, 0, 1, 2)
     assert script.asked(api.OffsetFetch).partitions == (tp(0), tp(1), tp(2))
@@ -248,7 +248,7 @@ def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> No
     assert len(script.take(Positioned)) == 4
 
 
-def test_partitions_that_come_while_a_question_is_under_way_are_asked_for_next(script: Finding) -> None:
+def test_partitions_that_come_while_a_question_is_under_way_are_requested_next(script: Finding) -> None:
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0, 1)
     assert script.asked(api.OffsetFetch).partitions == (tp(0),)

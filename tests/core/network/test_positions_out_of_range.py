@@ -92,7 +92,7 @@ def test_an_offset_that_the_log_has_is_fetched_again_and_nothing_is_reset(policy
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_the_end_of_the_log_is_asked_for_as_any_reader_sees_it(isolation: str) -> None:
+def test_the_end_of_the_log_is_requested_as_any_reader_sees_it(isolation: str) -> None:
     """One that reads committed records may stand behind the last stable offset, after a seek."""
     script = Doubting(isolation_level=isolation)
     script.called_out_of_range()
@@ -252,7 +252,7 @@ def test_a_leader_that_does_not_answer_is_asked_again() -> None:
     assert script.asked(api.Fetch).partitions[0].offset == 20
 
 
-def test_an_answer_that_leaves_the_partition_out_says_nothing() -> None:
+def test_a_response_that_leaves_the_partition_out_says_nothing() -> None:
     script = Doubting()
     script.called_out_of_range()
     script.response(api.ListOffsets, api.ListOffsetsResponse())

@@ -151,7 +151,7 @@ def test_where_the_log_knows_no_end_the_policy_says(policy: str, reset: int | No
 
 
 @pytest.mark.vector(74)
-def test_an_answer_that_a_seek_overtook_is_ignored() -> None:
+def test_a_response_that_a_seek_overtook_is_ignored() -> None:
     script = Validating()
     script.new_leader(7)
     script.seek(50)
@@ -226,7 +226,7 @@ def test_a_broker_that_cannot_be_asked_is_trusted() -> None:
     assert script.fetched_from()[0] == 10
 
 
-def test_an_answer_that_breaks_the_protocol_is_no_answer() -> None:
+def test_a_response_that_breaks_the_protocol_is_no_response() -> None:
     script = Validating()
     script.new_leader(5)
     script.response(api.OffsetForLeaderEpoch, ValueError("what is this"))

@@ -56,7 +56,7 @@ def test_ranges_follow_each_other_without_a_gap_and_nothing_is_fetched(script: R
     assert "Fetch" not in script.waits()
 
 
-def test_the_ends_are_asked_for_each_interval(script: Ranging) -> None:
+def test_the_ends_are_requested_each_interval(script: Ranging) -> None:
     script.ends(p0=1, p1=1)
     script.pass_time(0.9)
     assert "ListOffsets" not in script.waits()
@@ -70,7 +70,7 @@ def test_read_committed_asks_for_the_last_stable_offset() -> None:
     assert script.asked(api.ListOffsets).read_committed
 
 
-def test_an_answer_from_before_a_seek_is_dropped(script: Ranging) -> None:
+def test_a_response_from_before_a_seek_is_dropped(script: Ranging) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=4))
     script.ends(p0=10, p1=10)
     assert script.ranges() == [(1, 0, 10)]
@@ -80,7 +80,7 @@ def test_an_answer_from_before_a_seek_is_dropped(script: Ranging) -> None:
 
 
 @pytest.mark.rule("14")
-def test_an_answer_that_was_under_way_when_it_was_paused_is_taken(script: Ranging) -> None:
+def test_a_response_that_was_under_way_when_it_was_paused_is_taken(script: Ranging) -> None:
     epoch = script.epoch(0)
     script.do(Pause(partition=tp(0), epoch=epoch))
     script.ends(p0=10, p1=10)

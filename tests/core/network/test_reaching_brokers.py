@@ -279,7 +279,7 @@ def test_a_connection_breaks_once() -> None:
     assert script.machine.meter.closed.number == 2, "the bootstrap connection, and this one"
 
 
-def test_an_answer_over_the_bound_is_told_to_the_request_that_is_first_in_line() -> None:
+def test_a_response_over_the_bound_is_told_to_the_request_that_is_first_in_line() -> None:
     """The others on the connection only lose it, and are made again."""
     script = assigned(NetworkScript(), 0)
     fetch = next(each for each in script.waiting if isinstance(each.request, api.Fetch))

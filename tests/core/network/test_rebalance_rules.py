@@ -114,7 +114,7 @@ def test_reassigned_while_pending_keeps_the_epoch(script: NetworkScript) -> None
 
 @pytest.mark.rule("8")
 @pytest.mark.rule("deadline")
-def test_what_was_reassigned_is_asked_for_again_like_any_other(script: NetworkScript) -> None:
+def test_a_revocation_of_what_was_reassigned_may_be_requested_again(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     epoch = script.epoch(1)
     asked_back(script, 1, keeps=(0,))
@@ -453,7 +453,7 @@ def test_the_subscription_that_changed_mid_join_is_joined_again_and_assigned_onc
 
 @pytest.mark.requirement("KIP-429/4")
 @pytest.mark.rule("11")
-def test_partitions_of_topics_that_left_the_subscription_are_asked_for(script: NetworkScript) -> None:
+def test_partitions_of_topics_that_left_the_subscription_are_to_be_revoked(script: NetworkScript) -> None:
     script.topics["u"] = 2
     script.member_of(1, 0, 1)
     script.do(Subscribe(topics=frozenset({"u"})))
@@ -715,7 +715,7 @@ def test_a_sync_that_was_long_pending_takes_back_no_lease() -> None:
 
 @pytest.mark.rule("8")
 @pytest.mark.rule("deadline")
-def test_one_that_completes_though_reassigned_has_a_deadline_again_when_it_is_asked_for_again() -> None:
+def test_one_that_completes_though_reassigned_has_a_deadline_at_the_next_request() -> None:
     """Reassigned, while the application had released it already: so it completes without a deadline, until it is
     asked for once more."""
     script = NetworkScript(max_poll_interval=60.0)

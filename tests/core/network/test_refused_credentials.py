@@ -79,7 +79,7 @@ def test_all_goes_on_when_they_are_good_again() -> None:
     assert len(script.errors()) == before
 
 
-def test_what_was_refused_once_is_no_answer_any_more_when_it_is_taken() -> None:
+def test_what_was_refused_once_is_no_response_any_more_when_it_is_taken() -> None:
     script = Refusing()
     script.do(Assign(partitions={tp(0): 1}))
     script.pass_time(5.0)

@@ -64,7 +64,7 @@ def test_the_second_fetch_names_only_what_has_moved() -> None:
     assert [(each.partition.partition, each.next_offset) for each in script.take(Fetched)] == [(0, 3), (1, 2)]
 
 
-def test_a_session_that_a_broker_ends_in_its_answer_begins_anew() -> None:
+def test_a_session_that_a_broker_ends_in_its_response_begins_anew() -> None:
     script = Fetching()
     script.reply(p0=0, p1=0)
     assert script.request().session_epoch == 1
@@ -146,7 +146,7 @@ def test_each_lane_has_a_session_of_its_own() -> None:
     assert (lanes[Role.TAIL].session_id, numbers(lanes[Role.TAIL].forgotten)) == (7, [(0, 0)])
 
 
-def test_a_topic_that_was_made_anew_is_asked_for_in_a_new_session() -> None:
+def test_a_topic_that_was_made_anew_is_requested_in_a_new_session() -> None:
     script = Fetching()
     script.reply(p0=3, p1=0)
     script.topic_ids = {"t": B}
@@ -198,7 +198,7 @@ def test_a_throttle_time_is_believed_for_request_timeout_at_most() -> None:
 
 
 @pytest.mark.requirement("surface/throttling")
-def test_what_a_throttled_answer_brings_is_taken() -> None:
+def test_what_a_throttled_response_brings_is_taken() -> None:
     script = Fetching()
     script.reply(throttle_time=1.0, p0=3)
     assert [each.next_offset for each in script.take(Fetched)] == [3]

@@ -181,7 +181,7 @@ def leading(script: NetworkScript, *topics: str) -> None:
 
 
 @pytest.mark.parametrize("code", [0, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-def test_a_topic_that_only_a_fellow_member_asked_for_is_told_to_that_member(code: int) -> None:
+def test_a_topic_that_only_a_fellow_member_requested_is_told_to_that_member(code: int) -> None:
     script = Refusing(0)
     script.topic_errors = {"tpyo": code} if code else {}
     script.subscribe()

@@ -46,7 +46,7 @@ def test_every_request_of_the_group_names_the_instance(script: NetworkScript) ->
 @pytest.mark.requirement("surface/close-leaves")
 @pytest.mark.vector(38)
 @pytest.mark.parametrize(("leave", "tells"), [(None, False), (False, False), (True, True)])
-def test_closing_tells_the_group_only_where_that_is_asked_for(
+def test_closing_tells_the_group_only_where_that_is_requested(
     script: NetworkScript, leave: bool | None, tells: bool
 ) -> None:
     script.member_of(1, 0)
@@ -180,7 +180,7 @@ def test_a_join_that_named_its_member_id_fences_nobody(script: NetworkScript) ->
     assert isinstance(script.take(ErrorRaised)[-1].error, FencedInstanceIdError)
 
 
-def test_a_fenced_answer_to_a_commit_of_an_older_generation_says_nothing_of_this_membership() -> None:
+def test_a_fenced_commit_of_an_older_generation_says_nothing_of_this_membership() -> None:
     script = cooperative()
     script.member_of(1, 0)
     script.rebalance(2, 0)

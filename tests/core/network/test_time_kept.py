@@ -74,7 +74,7 @@ def test_a_rebalance_is_over_when_the_application_has_taken_the_assignment() -> 
 
 
 @pytest.mark.requirement("threading/18")
-def test_an_answer_to_an_older_assignment_ends_no_newer_rebalance() -> None:
+def test_a_response_to_an_older_assignment_ends_no_newer_rebalance() -> None:
     script = Timed()
     script.subscribe()
     script.rebalance(1, 0)

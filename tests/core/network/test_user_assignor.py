@@ -86,7 +86,7 @@ def test_a_leaders_assign_sees_what_each_member_owns() -> None:
 @pytest.mark.requirement("KIP-429/2")
 @pytest.mark.requirement("KIP-429/9")
 @pytest.mark.requirement("threading/20")
-def test_eager_everything_is_revoked_before_the_userdata_is_asked_for() -> None:
+def test_eager_everything_is_revoked_before_the_userdata_is_requested() -> None:
     script, assignor = member(RebalanceProtocol.EAGER)
     script.rebalance(1, 0, 1)
     script.do(PartitionsAssigned(generation=1))

@@ -134,7 +134,7 @@ def _await_quietly(state: ApplicationState, call: int, now: float, deadline: flo
     state.awaited.add(call)
     while True:
         drain(state)
-        completion = state.answers.pop(call, None)
+        completion = state.completions.pop(call, None)
         if completion is not None or now >= deadline + CALLER_WAITS:
             state.awaited.discard(call)
             return completion

@@ -111,7 +111,7 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
     try:
         while True:
             drain(state)
-            completion = state.answers.pop(call, None)
+            completion = state.completions.pop(call, None)
             if completion is not None:
                 if completion.error is not None:
                     raise completion.error

@@ -166,7 +166,7 @@ def _settle_all(state: ApplicationState) -> None:
 
 def _settle(state: ApplicationState, event: CallCompleted) -> None:
     if event.call in state.awaited:
-        state.answers[event.call] = event
+        state.completions[event.call] = event
     state.ownership_view.response_received(event)
     hook = state.on_completion.pop(event.call, None)
     if hook is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from instride._core.application.calls import Write
@@ -79,40 +79,26 @@ class _Network:
     released_at: float | None = None
 
 
+@dataclass(slots=True)
 class _Held:
     """One partition in one epoch, from ASSIGNED to its end."""
 
-    __slots__ = (
-        "blocker",
-        "committed",
-        "completing_at",
-        "delayed_at",
-        "furthest",
-        "network",
-        "noticed_at",
-        "owned",
-        "polls_delayed",
-        "since",
-        "state",
-        "uncommitted",
-    )
-
-    def __init__(self, owned: OwnedPartition, since: float, network: _Network) -> None:
-        self.owned = owned
-        self.since = since
-        self.network = network
-        self.state = _C.ASSIGNED
-        self.uncommitted = 0
-        self.furthest = -1
-        self.committed = -1
-        self.forget_request()
+    owned: OwnedPartition
+    since: float
+    network: _Network
+    state: OwnershipChange = _C.ASSIGNED
+    uncommitted: int = 0
+    furthest: int = -1
+    committed: int = -1
+    noticed_at: float | None = None
+    delayed_at: float | None = None
+    completing_at: float | None = None
+    polls_delayed: int = 0
+    blocker: Blocker | None = None
 
     def forget_request(self) -> None:
-        self.noticed_at: float | None = None
-        self.delayed_at: float | None = None
-        self.completing_at: float | None = None
+        self.noticed_at = self.delayed_at = self.completing_at = self.blocker = None
         self.polls_delayed = 0
-        self.blocker: Blocker | None = None
 
     def returned(self, delivery: Delivery) -> None:
         self.uncommitted += len(delivery.chunk)
@@ -231,16 +217,8 @@ class OwnershipView:
 
     def _summary(self, ended: RebalanceEnded) -> RebalanceEnded:
         news, self._news = self._news, {}
-        return RebalanceEnded(
-            at=ended.at,
-            started_at=ended.started_at,
-            generation=ended.generation,
-            reason=ended.reason,
-            outcome=ended.outcome,
-            joins=ended.joins,
-            joining=ended.joining,
-            syncing=ended.syncing,
-            taking=ended.taking,
+        return replace(
+            ended,
             assigned=tuple(sorted(news.get(_C.ASSIGNED, ()))),
             revocation_requested=tuple(sorted(news.get(_C.REVOKE_REQUESTED, ()))),
             reassigned=tuple(sorted(news.get(_C.REASSIGNED, ()))),

@@ -76,9 +76,9 @@ class ApplicationState:
         # Of the newest assignment that a poll has taken.
         self.generation = -1
         self.member_id = ""
-        # The number of the answer to a close, once the network side is told.
+        # The number of the response to a close, once the network side is told.
         self.closing: int | None = None
-        self.answers: dict[int, CallCompleted] = {}
+        self.completions: dict[int, CallCompleted] = {}
         self.awaited: set[int] = set()
         self.on_completion: dict[int, Callable[[CallCompleted], None]] = {}
         self.in_revoke_listener: frozenset[TopicPartition] = frozenset()

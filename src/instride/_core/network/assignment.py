@@ -45,7 +45,7 @@ _NAMED = 20
 
 
 class OutstandingCommits(Protocol):
-    """What the book must know of commits."""
+    """What the assignment must know of commits."""
 
     def outstanding(self, partition: TopicPartition) -> bool: ...
     def in_flight(self, partition: TopicPartition) -> bool: ...

@@ -105,15 +105,15 @@ class Waiters:
         """error: None where the broker accepted this very offset."""
         waiter.waiting.discard(partition)
         waiter.results[partition] = error
-        self.answer_done(waiter)
+        self.end_if_done(waiter)
 
-    def answer_done(self, waiter: Waiter) -> None:
+    def end_if_done(self, waiter: Waiter) -> None:
         call = waiter.event.call
         if not waiter.waiting and self._by_call.pop(call, None) is not None:
             self._impatient.pop(call, None)
             for tp, error in waiter.results.items() if len(waiter.results) > 1 else ():
                 waiter.results[tp] = _by_now(tp, waiter, error, self._accepted.get(tp))
-            self._context.deliver(_answer(waiter))
+            self._context.deliver(_completed(waiter))
 
     def impatient(self) -> list[Waiter]:
         return list(self._impatient.values())
@@ -174,7 +174,7 @@ def _overtaken(partition: TopicPartition, own: CommitEntry, accepted: CommitEntr
     )
 
 
-def _answer(waiter: Waiter) -> CallCompleted:
+def _completed(waiter: Waiter) -> CallCompleted:
     event, results = waiter.event, waiter.results
     result = CommitResult(
         committed={tp: event.entries[tp].to_offset_and_metadata() for tp, error in results.items() if error is None},
@@ -332,7 +332,7 @@ class Commits:
             self._queue(tp, commit, waiter)
         if not event.carry_over and self._membership.sync_pending:
             self._refuse(waiter, "a rebalance is under way")
-        self._waiters.answer_done(waiter)
+        self._waiters.end_if_done(waiter)
         self._context.touch()
 
     def _queue(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
@@ -643,7 +643,7 @@ class Commits:
                     if not entry.waiters and not (late and self._completes(tp)):
                         del table[tp]
         waiter.waiting.clear()
-        self._waiters.answer_done(waiter)
+        self._waiters.end_if_done(waiter)
         self._context.touch()
 
 

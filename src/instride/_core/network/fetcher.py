@@ -451,7 +451,7 @@ class Fetcher:
         return min(wake, self._look_at, self._replica_until)
 
     def end(self, now: float) -> None:
-        """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody waits for the answers."""
+        """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody awaits the responses."""
         self._ended = True
         for assigned in self._held().undecoded():
             assigned.undecoded = None

@@ -695,7 +695,7 @@ class Joining:
         if not isinstance(result, api.JoinGroupResponse):
             self._request_failed(result, now)
         elif result.error == 0:
-            self._join_answered(result, now)
+            self._join_accepted(result, now)
         elif result.error == ErrorCode.MEMBER_ID_REQUIRED:
             self._follow("id", now)
             member.member_id = result.member_id
@@ -703,7 +703,7 @@ class Joining:
         else:
             self._refused("JoinGroup", result.error, now)
 
-    def _join_answered(self, response: api.JoinGroupResponse, now: float) -> None:
+    def _join_accepted(self, response: api.JoinGroupResponse, now: float) -> None:
         member = self._membership
         if response.generation < 0 or not response.member_id:
             # It would be no member: without heartbeats, and so without a record, for ever.
@@ -767,11 +767,11 @@ class Joining:
         if not isinstance(result, api.SyncGroupResponse):
             self._request_failed(result, now)
         elif result.error == 0:
-            self._sync_answered(result, sent, now)
+            self._sync_accepted(result, sent, now)
         else:
             self._refused("SyncGroup", result.error, now)
 
-    def _sync_answered(self, response: api.SyncGroupResponse, sent: float, now: float) -> None:
+    def _sync_accepted(self, response: api.SyncGroupResponse, sent: float, now: float) -> None:
         member = self._membership
         member.heard(sent, well=True)
         member.syncs += 1

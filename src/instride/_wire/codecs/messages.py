@@ -93,7 +93,7 @@ def _api_versions_fields(_request: ApiVersions, _version: int) -> Fields:
     return {"client_software_name": "instride", "client_software_version": software_version()}
 
 
-def _api_versions_answer(fields: Fields, _request: ApiVersions) -> ApiVersionsResponse:
+def _api_versions_response(fields: Fields, _request: ApiVersions) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error=fields["error_code"],
         versions={key["api_key"]: (key["min_version"], key["max_version"]) for key in fields["api_keys"]},
@@ -106,7 +106,7 @@ API_VERSIONS = message_codec(
     versions=(0, 4),
     flexible_from=3,
     fields=_api_versions_fields,
-    response=_api_versions_answer,
+    response=_api_versions_response,
 )
 
 
@@ -117,7 +117,7 @@ def _sasl_handshake_fields(request: SaslHandshake, _version: int) -> Fields:
     return {"mechanism": request.mechanism}
 
 
-def _sasl_handshake_answer(fields: Fields, _request: SaslHandshake) -> SaslHandshakeResponse:
+def _sasl_handshake_response(fields: Fields, _request: SaslHandshake) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error=fields["error_code"], mechanisms=tuple(fields["mechanisms"]))
 
 
@@ -127,7 +127,7 @@ SASL_HANDSHAKE = message_codec(
     versions=(1, 1),
     flexible_from=99,
     fields=_sasl_handshake_fields,
-    response=_sasl_handshake_answer,
+    response=_sasl_handshake_response,
 )
 
 
@@ -138,7 +138,7 @@ def _sasl_authenticate_fields(request: SaslAuthenticate, _version: int) -> Field
     return {"auth_bytes": request.auth_bytes}
 
 
-def _sasl_authenticate_answer(fields: Fields, _request: SaslAuthenticate) -> SaslAuthenticateResponse:
+def _sasl_authenticate_response(fields: Fields, _request: SaslAuthenticate) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error=fields["error_code"],
         error_message=fields["error_message"] or "",
@@ -153,7 +153,7 @@ SASL_AUTHENTICATE = message_codec(
     versions=(0, 2),
     flexible_from=2,
     fields=_sasl_authenticate_fields,
-    response=_sasl_authenticate_answer,
+    response=_sasl_authenticate_response,
 )
 
 
@@ -177,7 +177,7 @@ def _metadata_fields(request: Metadata, _version: int) -> Fields:
     }
 
 
-def _metadata_answer(fields: Fields, _request: Metadata) -> MetadataResponse:
+def _metadata_response(fields: Fields, _request: Metadata) -> MetadataResponse:
     return MetadataResponse(
         brokers=tuple(map(_metadata_broker, fields["brokers"])),
         # A topic has no name only if it was asked for by id, which we do not.
@@ -225,7 +225,7 @@ METADATA = message_codec(
     versions=(1, 13),
     flexible_from=9,
     fields=_metadata_fields,
-    response=_metadata_answer,
+    response=_metadata_response,
     needs=_metadata_needs,
 )
 
@@ -244,7 +244,7 @@ def _find_coordinator_fields(request: FindCoordinator, _version: int) -> Fields:
     }
 
 
-def _find_coordinator_answer(fields: Fields, request: FindCoordinator) -> FindCoordinatorResponse:
+def _find_coordinator_response(fields: Fields, request: FindCoordinator) -> FindCoordinatorResponse:
     found = _find_coordinator_ours(fields["coordinators"], request.group_id) if "coordinators" in fields else fields
     return FindCoordinatorResponse(
         error=found["error_code"],
@@ -268,7 +268,7 @@ FIND_COORDINATOR = message_codec(
     versions=(0, 6),
     flexible_from=3,
     fields=_find_coordinator_fields,
-    response=_find_coordinator_answer,
+    response=_find_coordinator_response,
 )
 
 
@@ -298,7 +298,7 @@ def _join_group_fields(request: JoinGroup, _version: int) -> Fields:
     }
 
 
-def _join_group_answer(fields: Fields, _request: JoinGroup) -> JoinGroupResponse:
+def _join_group_response(fields: Fields, _request: JoinGroup) -> JoinGroupResponse:
     return JoinGroupResponse(
         error=fields["error_code"],
         generation=fields["generation_id"],
@@ -326,7 +326,7 @@ JOIN_GROUP = message_codec(
     versions=(0, 9),
     flexible_from=6,
     fields=_join_group_fields,
-    response=_join_group_answer,
+    response=_join_group_response,
     needs=_join_group_needs,
 )
 
@@ -355,7 +355,7 @@ def _sync_group_fields(request: SyncGroup, _version: int) -> Fields:
     }
 
 
-def _sync_group_answer(fields: Fields, _request: SyncGroup) -> SyncGroupResponse:
+def _sync_group_response(fields: Fields, _request: SyncGroup) -> SyncGroupResponse:
     return SyncGroupResponse(error=fields["error_code"], assignment=fields["assignment"])
 
 
@@ -366,7 +366,7 @@ SYNC_GROUP = message_codec(
     versions=(0, 5),
     flexible_from=4,
     fields=_sync_group_fields,
-    response=_sync_group_answer,
+    response=_sync_group_response,
     needs=_sync_group_needs,
 )
 
@@ -389,7 +389,7 @@ def _heartbeat_fields(request: Heartbeat, _version: int) -> Fields:
     }
 
 
-def _heartbeat_answer(fields: Fields, _request: Heartbeat) -> HeartbeatResponse:
+def _heartbeat_response(fields: Fields, _request: Heartbeat) -> HeartbeatResponse:
     return HeartbeatResponse(error=fields["error_code"], throttle_time=fields.get("throttle_time", 0) / 1000)
 
 
@@ -399,7 +399,7 @@ HEARTBEAT = message_codec(
     versions=(0, 4),
     flexible_from=4,
     fields=_heartbeat_fields,
-    response=_heartbeat_answer,
+    response=_heartbeat_response,
     needs=_heartbeat_needs,
 )
 
@@ -425,7 +425,7 @@ def _leave_group_fields(request: LeaveGroup, _version: int) -> Fields:
     return {"group_id": request.group_id, "member_id": request.member_id, "members": [member]}
 
 
-def _leave_group_answer(fields: Fields, _request: LeaveGroup) -> LeaveGroupResponse:
+def _leave_group_response(fields: Fields, _request: LeaveGroup) -> LeaveGroupResponse:
     # We name one member, so any code in the list is ours.
     codes = [fields["error_code"], *(member["error_code"] for member in fields.get("members", ()))]
     return LeaveGroupResponse(error=next((code for code in codes if code), 0))
@@ -437,7 +437,7 @@ LEAVE_GROUP = message_codec(
     versions=(0, 5),
     flexible_from=4,
     fields=_leave_group_fields,
-    response=_leave_group_answer,
+    response=_leave_group_response,
     needs=_leave_group_needs,
 )
 
@@ -449,7 +449,7 @@ def _describe_groups_fields(request: DescribeGroup, _version: int) -> Fields:
     return {"groups": (request.group_id,), "include_authorized_operations": False}
 
 
-def _describe_groups_answer(fields: Fields, request: DescribeGroup) -> DescribeGroupResponse:
+def _describe_groups_response(fields: Fields, request: DescribeGroup) -> DescribeGroupResponse:
     for group in fields["groups"]:
         if group["group_id"] == request.group_id:
             return DescribeGroupResponse(
@@ -468,7 +468,7 @@ DESCRIBE_GROUPS = message_codec(
     versions=(0, 6),
     flexible_from=5,
     fields=_describe_groups_fields,
-    response=_describe_groups_answer,
+    response=_describe_groups_response,
 )
 
 
@@ -510,7 +510,7 @@ def _committed_partition(number: int, commit: OffsetToCommit) -> Fields:
     }
 
 
-def _offset_commit_answer(fields: Fields, request: OffsetCommit) -> OffsetCommitResponse:
+def _offset_commit_response(fields: Fields, request: OffsetCommit) -> OffsetCommitResponse:
     errors = dict.fromkeys(request.offsets, UNKNOWN_SERVER_ERROR)
     names = {topic_id: name for name, topic_id in request.topic_ids.items()}
     for topic in fields["topics"]:
@@ -529,7 +529,7 @@ OFFSET_COMMIT = message_codec(
     versions=(2, 10),
     flexible_from=8,
     fields=_offset_commit_fields,
-    response=_offset_commit_answer,
+    response=_offset_commit_response,
     needs=_offset_commit_needs,
 )
 
@@ -554,7 +554,7 @@ def _offset_fetch_fields(request: OffsetFetch, _version: int) -> Fields:
     return group | {"groups": [group], "require_stable": request.require_stable}
 
 
-def _offset_fetch_answer(fields: Fields, request: OffsetFetch) -> OffsetFetchResponse:
+def _offset_fetch_response(fields: Fields, request: OffsetFetch) -> OffsetFetchResponse:
     group = _offset_fetch_ours(fields["groups"], request.group_id) if "groups" in fields else fields
     offsets = dict.fromkeys(request.partitions, CommittedOffset(error=UNKNOWN_SERVER_ERROR))
     names = {topic_id: name for name, topic_id in request.topic_ids.items()}
@@ -590,7 +590,7 @@ OFFSET_FETCH = message_codec(
     versions=(1, 10),
     flexible_from=6,
     fields=_offset_fetch_fields,
-    response=_offset_fetch_answer,
+    response=_offset_fetch_response,
     needs=_offset_fetch_needs,
 )
 
@@ -634,7 +634,7 @@ def _list_offsets_partition(request: ListOffsets, topic: str, number: int) -> Fi
     }
 
 
-def _list_offsets_answer(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:
+def _list_offsets_response(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:
     offsets = dict.fromkeys(request.timestamps, ListedOffset(error=UNKNOWN_SERVER_ERROR))
     for topic in fields["topics"]:
         for partition in topic["partitions"]:
@@ -660,7 +660,7 @@ LIST_OFFSETS = message_codec(
     versions=(1, 11),
     flexible_from=6,
     fields=_list_offsets_fields,
-    response=_list_offsets_answer,
+    response=_list_offsets_response,
     needs=_list_offsets_needs,
 )
 
@@ -693,7 +693,7 @@ def _epoch_partition(request: OffsetForLeaderEpoch, topic: str, number: int) -> 
     }
 
 
-def _offset_for_leader_epoch_answer(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpochResponse:
+def _offset_for_leader_epoch_response(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpochResponse:
     ends = dict.fromkeys(request.epochs, EpochEnd(error=UNKNOWN_SERVER_ERROR))
     for topic in fields["topics"]:
         for partition in topic["partitions"]:
@@ -714,7 +714,7 @@ OFFSET_FOR_LEADER_EPOCH = message_codec(
     versions=(3, 4),
     flexible_from=4,
     fields=_offset_for_leader_epoch_fields,
-    response=_offset_for_leader_epoch_answer,
+    response=_offset_for_leader_epoch_response,
 )
 
 

@@ -125,11 +125,11 @@ class BrokerModel:
     def _appended(self, tp: TopicPartition) -> None:
         """Law 5."""
         self._history.add(BROKER, "produced", tp, self.logs[tp].stable)
-        self._answer_those_due()
+        self._respond_to_those_due()
 
-    def _answer_those_due(self) -> None:
+    def _respond_to_those_due(self) -> None:
         for poll in [each for each in self._polls if self._is_due(each)]:
-            self._answer_poll(poll)
+            self._respond_to_poll(poll)
 
     def move_coordinator(self, loading: float) -> None:
         """To the next node, which loads the group for so many seconds."""
@@ -146,7 +146,7 @@ class BrokerModel:
         self._epoch_starts[tp].append(self.logs[tp].end)
         self._metadata.clear()
         self._history.add(BROKER, "leader", tp, self.leaders[tp])
-        self._answer_those_due()
+        self._respond_to_those_due()
 
     def restarted(self, node: int) -> None:
         self._sessions[node].forget_all()
@@ -287,9 +287,9 @@ class BrokerModel:
         poll = _LongPoll(node, request, asked, reply)
         self._polls.append(poll)
         if not request.max_wait or not asked.partitions or self._is_due(poll):
-            self._answer_poll(poll)
+            self._respond_to_poll(poll)
         else:
-            self._scheduler.after(request.max_wait, partial(self._answer_poll, poll))
+            self._scheduler.after(request.max_wait, partial(self._respond_to_poll, poll))
 
     def _is_due(self, poll: _LongPoll) -> bool:
         """Law 1."""
@@ -303,7 +303,7 @@ class BrokerModel:
                 return True
         return False
 
-    def _answer_poll(self, poll: _LongPoll) -> None:
+    def _respond_to_poll(self, poll: _LongPoll) -> None:
         if not poll.over:
             poll.over = True
             self._polls.remove(poll)

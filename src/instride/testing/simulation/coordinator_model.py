@@ -139,7 +139,7 @@ class GroupModel:
         self._monitor(new)
         if self._state == STABLE and elect(self._offers()) == self._protocol:
             self._store()
-            reply(replace(self._join_answer(new), skip_assignment=self._leader == new.id))
+            reply(replace(self._join_response(new), skip_assignment=self._leader == new.id))
             return
         new.join = reply
         self._prepare()
@@ -159,7 +159,7 @@ class GroupModel:
         quiet = self._state == COMPLETING or (self._state == STABLE and member.id != self._leader)
         self._renew(member)
         if quiet and member.protocols == request.protocols:
-            reply(self._join_answer(member))
+            reply(self._join_response(member))
             return
         if member.join is not None:  # an older Join of the same member, of a connection that broke
             member.join(api.JoinGroupResponse(error=_REBALANCE_IN_PROGRESS, member_id=member.id))
@@ -239,12 +239,12 @@ class GroupModel:
             member.synced = False
             self._renew(member)
             if waiting is not None:
-                waiting(self._join_answer(member))
+                waiting(self._join_response(member))
 
     def _offers(self) -> list[tuple[api.GroupProtocol, ...]]:
         return [member.protocols for member in self.members.values()]
 
-    def _join_answer(self, member: GroupMember) -> api.JoinGroupResponse:
+    def _join_response(self, member: GroupMember) -> api.JoinGroupResponse:
         members: tuple[api.GroupMember, ...] = ()
         if member.id == self._leader:
             members = tuple(

@@ -51,7 +51,7 @@ class Member:
     that the next handler takes. submit: handle a record in a pool of `plan.workers`; handle: in the loop itself.
     did: write something down that `check` is to know.
 
-    whims: what its user does of his own will.
+    behaviour: what its user does besides the loop.
 
     For the loops below: subscribed: what it reads. resubscribes: "", or how: "resubscribe", or "resubscribe in haste".
     hold: seconds that its next breath takes longer. owes: its last commit failed: it commits again, also where no

@@ -1,4 +1,4 @@
-"""A model of a broker's fetch sessions (KIP-227): what it remembers of each, and what it leaves out of its answers.
+"""A model of a broker's fetch sessions (KIP-227): what it remembers of each, and what it leaves out of its responses.
 
 Laws
 1. A session is made by a fetch of epoch 0 that is answered, if there is room; else its response has session id 0. A

@@ -9,7 +9,7 @@ from instride.testing.check.rules.rule import rule
 from instride.testing.check.steps import Change, Delivery, Passed
 
 _ON_THE_WAY: Final = 2
-"""Polls that may return before the user has heard of a commit's answer."""
+"""Polls that may return before the user has heard of a commit's response."""
 _TURNS: Final = 40
 """Of the member (`turns`): far more than any fetch, commit or hand-over needs, on however slow a machine."""
 
@@ -136,7 +136,7 @@ def _tells_what_it_begins(step: Change, state: HistoryState) -> bool:
 @rule("L2", "queued work delays nothing", "delayed", when=_tells_what_it_begins)
 def l2_queued(step: Change, state: HistoryState) -> str | None:
     """A user whose workers have queues delays a revoke for what was begun, or is finished and not committed: records
-    that only wait hold no partition (rule 16). The answer of a commit may be a poll on its way."""
+    that only wait hold no partition (rule 16). The response of a commit may be a poll on its way."""
     each = step.each
     if state.has_work(each) or each.idle_delays < _ON_THE_WAY:
         return None

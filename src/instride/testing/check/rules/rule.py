@@ -1,10 +1,10 @@
 """How a rule is declared.
 
     @rule("S4", "no commit beyond a gap", "commit")
-    def s4(commit: Commit, book: Book) -> str | None:
+    def s4(commit: Commit, state: HistoryState) -> str | None:
 
 Laws
-1. A rule is a pure function of one step and the book as it was before that step. It gives None, or what is wrong.
+1. A rule is a pure function of one step and the state as it was before that step. It gives None, or what is wrong.
 2. Its number is that of the invariant in docs/histories.md, and its docstring is the definition.
 3. Where it may be asked at all is declared, so that the judge knows of what a history tells something: in which kinds
    of histories, within which bound that the history names, and of which steps.
