@@ -215,7 +215,7 @@ class Poller:
     # -- the other events
 
     def _take_events(self, now: float, *, immediate: bool) -> Call[bool]:
-        """Whether a listener may have heard of one. A verb in a listener may have drained a loss: that goes first, since
+        """Whether a listener may have heard of one. A verb in a listener may have drained a loss: that goes first:
         an assignment that came after it would take its place."""
         inbox = self._state.inbox
         took = False

@@ -39,8 +39,8 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
 
 
 def _with_room_for_pairs(rng: random.Random, plan: Plan) -> Plan:
-    """Everybody has something of two topics, more often than not, and time; and may close, but the first. Some more come,
-    since each closes once only."""
+    """Everybody has something of two topics, more often than not, and time; and may close, but the first. Some more
+    come, since each closes once only."""
     end = plan.quiet_after + _MORE
     members = tuple(
         replace(each, leaves_at=min(each.leaves_at + _MORE, end)) if each.pairs and place else each
