@@ -505,6 +505,37 @@ def test_what_was_lost_while_a_listener_ran_is_not_returned(listener: RecordingL
     assert script.lost_partitions() == {0}
 
 
+@pytest.mark.rule("5")
+@pytest.mark.parametrize("again", [[], [0], [0, 2]], ids=["nothing", "the same", "others too"])
+def test_no_assignment_overtakes_a_loss_that_a_verb_in_a_listener_drained(
+    listener: RecordingListener, again: list[int]
+) -> None:
+    """The listener works for so long that its partitions are lost and assigned anew meanwhile, and then calls a verb:
+    of what the older assignment had, the user hears as lost first."""
+    script = Script()
+    script.subscribe(listener)
+    script.assigned(0, 1)
+    script.poll()
+    script.revocation_requested(1)
+    script.poll()
+    script.poll()
+    script.up(CommitsSettled(partitions=epochs(1)))
+
+    def meanwhile() -> None:
+        listener.meanwhile = lambda: None
+        script.lost(0, 1)
+        script.assigned(*again, epoch=2)
+        script.machine.commit_async(script.now, None)
+
+    listener.meanwhile = meanwhile
+    script.poll()
+    assert listener.heard[1:3] == [("revoked", [1]), ("lost", [0])]
+    assert script.lost_partitions() == {0}
+    script.poll()
+    assert sorted(p for what, partitions in listener.heard[3:] for p in partitions if what == "assigned") == again
+    assert script.assignment() == set(again)
+
+
 def test_a_long_poll_goes_on_telling_that_the_application_is_alive() -> None:
     script = Script(max_poll_interval=3.0, session_timeout=2.0, heartbeat_interval=0.5)
     script.subscribe()

@@ -215,10 +215,13 @@ class Poller:
     # -- the other events
 
     def _take_events(self, now: float, *, immediate: bool) -> Call[bool]:
-        """Whether a listener may have heard of one."""
+        """Whether a listener may have heard of one. A verb in a listener may have drained a loss: that goes first:
+        an assignment that came after it would take its place."""
         inbox = self._state.inbox
         took = False
         while True:
+            if inbox.losses:
+                took |= yield from self._take_losses()
             if inbox.completions and self._awaited_are_settled():
                 self._take_completion(inbox.completions[0])
             elif not self._awaited and (found := inbox.next_change(self._held_back)) is not None:

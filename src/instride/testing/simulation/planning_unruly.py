@@ -35,15 +35,21 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
         for place, each in enumerate(plan.members)
     )
     plan = replace(plan, kind=kind, members=members)
-    return _with_room_for_pairs(plan) if any(each.pairs for each in members) else plan
+    return _with_room_for_pairs(rng, plan) if any(each.pairs for each in members) else plan
 
 
-def _with_room_for_pairs(plan: Plan) -> Plan:
-    """Everybody has something of two topics, more often than not, and time; and may close, but the first."""
+def _with_room_for_pairs(rng: random.Random, plan: Plan) -> Plan:
+    """Everybody has something of two topics, more often than not, and time; and may close, but the first. Some more
+    come, since each closes once only."""
     end = plan.quiet_after + _MORE
     members = tuple(
         replace(each, leaves_at=min(each.leaves_at + _MORE, end)) if each.pairs and place else each
         for place, each in enumerate(plan.members)
+    )
+    user = rng.choice([each for each in members if each.pairs])
+    members += tuple(
+        replace(user, name=f"{user.name}{number}", joins_at=rng.uniform(0.0, end - 5.0), leaves_at=end)
+        for number in range(rng.choice((0, 1, 3)))
     )
     return replace(
         plan,

@@ -185,8 +185,9 @@ class _User(RebalanceListener):
     # -- a pair of verbs in a state (law 5)
 
     def _any_pair(self) -> tuple[str, str, str]:
-        ends = SECOND if self._leaves else SECOND[:-1]
-        return self._random.choice(FIRST), self._random.choice(ends), self._random.choice(STATES)
+        """Who may leave before the others does so once only: a close is what he has in mind more often."""
+        second = "close" if self._leaves and self._random.random() < 0.3 else self._random.choice(SECOND[:-1])
+        return self._random.choice(FIRST), second, self._random.choice(STATES)
 
     def _pursue_a_pair(self) -> Verb:
         first, second, state = self._pair
