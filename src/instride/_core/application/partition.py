@@ -360,10 +360,8 @@ class OwnedPartition:
 
     def _take(self, place: _Place, count: int, deliveries: list[Delivery]) -> _Place:
         position, end, leader_epoch, rest, records, nbytes = place
-        for number in range(len(self._buffer)):
+        for number in range(self._behind(place), len(self._buffer)):
             arrival = self._buffer[number]
-            if _is_behind(arrival, place):
-                continue
             chunk, next_offset = arrival.chunk, arrival.next_offset
             if chunk is None:
                 position = next_offset
