@@ -148,7 +148,7 @@ class ApplicationMachine:
     def poll_aside(
         self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
     ) -> Call[PollResult]:
-        """The poll is completed when its caller sets `aside` of the result to None; before, nothing is taken (rule 13)."""
+        """The poll is completed when its caller sets `aside` of the result to None; before, it took none (rule 13)."""
         state = self._state
         if not state.subscribed and not state.assigned_by_hand:
             raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
