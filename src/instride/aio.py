@@ -97,7 +97,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         async with self._driver.alone("poll"):
             immediate = self._config.revoke_mode == "immediate"
             result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=deserialize)
-        result.completed = True  # no await follows: what a cancellation could come before is over (rule 13)
+        result.aside = None  # no await follows: what a cancellation could come before is over (rule 13)
         return records
 
     async def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
@@ -108,7 +108,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
             immediate = self._config.revoke_mode == "immediate"
             result, records = await self._records(timeout, max_records, immediate=immediate, deserialize=False)
             found = table(records.to_arrow())
-        result.completed = True  # as in poll
+        result.aside = None  # as in poll
         return found
 
     async def poll_changes(
@@ -119,7 +119,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
             result, records = await self._records(timeout, max_records, immediate=False, deserialize=deserialize)
             asked, lost = self._application.to_be_revoked(), self._application.lost()
             changes = Changes(records=records, to_be_revoked=asked, lost=lost)
-        result.completed = True  # as in poll
+        result.aside = None  # as in poll
         return changes
 
     async def _records(

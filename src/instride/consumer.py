@@ -71,7 +71,7 @@ class Consumer(Member, Generic[K, V]):
         with self._driver.use():
             immediate = self._config.revoke_mode == "immediate"
             result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=deserialize)
-        result.completed = True  # the last thing that a signal's exception may come before (rule 13)
+        result.aside = None  # the last thing that a signal's exception may come before (rule 13)
         return records
 
     def poll_arrow(self, *, timeout: float | None = None, max_records: int | None = None) -> pa.Table:
@@ -84,7 +84,7 @@ class Consumer(Member, Generic[K, V]):
             immediate = self._config.revoke_mode == "immediate"
             result, records = self._records(timeout, immediate=immediate, limit=max_records, deserialize=False)
             found = table(records.to_arrow())
-        result.completed = True  # as in poll
+        result.aside = None  # as in poll
         return found
 
     def poll_changes(
@@ -95,7 +95,7 @@ class Consumer(Member, Generic[K, V]):
             result, records = self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize)
             asked, lost = self._application.to_be_revoked(), self._application.lost()
             changes = Changes(records=records, to_be_revoked=asked, lost=lost)
-        result.completed = True  # as in poll
+        result.aside = None  # as in poll
         return changes
 
     def _records(
@@ -141,5 +141,5 @@ class RangeConsumer(Member):
             for each in result.deliveries:
                 made = each.chunk.records(epoch=each.epoch, seek_number=each.seek_number)
                 ranges += made  # type: ignore[arg-type]  # a range chunk's records are ranges
-        result.completed = True  # as in `Consumer.poll`
+        result.aside = None  # as in `Consumer.poll`
         return ranges

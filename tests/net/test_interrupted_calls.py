@@ -132,7 +132,7 @@ class Interrupter:
     def _is_out_of_reach(self, frame: FrameType) -> bool:
         """The poll is completed and returns: Python runs no handler between these two steps."""
         result = frame.f_locals.get("result")
-        return frame.f_code.co_name in ("poll", "poll_changes") and getattr(result, "completed", False)
+        return frame.f_code.co_name in ("poll", "poll_changes") and getattr(result, "aside", self) is None
 
 
 class Scene:

@@ -40,8 +40,8 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
-    any_error: of ours may be raised. told: what an error or a line of the log must say. keeps_records: what one poll
-    returned comes on top of the bound on memory.
+    any_error: of ours may be raised. told: what an error or a line of the log must say. keeps_records: copies of what
+    one poll returned come on top of the bound on memory, while the application reads them.
     damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
     more; then all that was `written` of each partition that flows is read from
     its beginning. Until then each value is one that was written, where `written` says how many.

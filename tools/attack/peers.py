@@ -41,9 +41,7 @@ class Instride:
         _read(self._consumer, self._case, TopicPartition, self._case["topic"])
 
     def poll(self, timeout: float) -> Iterable[Record]:
-        for each in self._consumer.poll(timeout=timeout):
-            _ = each.headers
-            yield each.partition, each.offset, each.value
+        return _read_one_by_one(self._consumer.poll(timeout=timeout))
 
     def begin_again(self) -> None:
         if self._case["assign"]:
@@ -54,6 +52,13 @@ class Instride:
 
     def close(self) -> None:
         self._consumer.close(timeout=self._case["close"])
+
+
+def _read_one_by_one(records: Iterable[Any]) -> Iterable[Record]:
+    """The batches that these lie in are the application's from now on."""
+    for each in records:
+        _ = each.headers
+        yield each.partition, each.offset, each.value
 
 
 class Confluent:

@@ -30,6 +30,11 @@ def memory(which: str) -> int:
     return int(found[1]) * 1024
 
 
+def begin_weighing() -> None:
+    """The most so far is what is there now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 class Log(logging.Handler):
     """What was told, at DEBUG: counted, looked at, not kept."""
 
@@ -71,6 +76,8 @@ class Victim:
         self.slowest, self.threads, self.polls, self.took = 0.0, 0, 0, 0.0
         # Bytes of the values of one poll, at most.
         self.returned = 0
+        # The most memory since it was weighed last; of all; of all while the application held nothing of a poll.
+        self.weighed, self.most, self.most_alone = 0, 0, 0
         self.work = 0.0
         self.good = case["good_after"] == 0.0
 
@@ -81,7 +88,7 @@ class Victim:
             told.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         consumer = CLIENTS[self.client](self.case)
         self.expected = consumer.errors
-        Path("/proc/self/clear_refs").write_text("5")  # the most so far is what is there now
+        begin_weighing()
         start = memory("VmRSS")
         limit_first = not self.case["limit_later"]
         if limit_first:
@@ -92,8 +99,9 @@ class Victim:
         begun, work = time.monotonic(), time.process_time()
         self.poll_until_seen(consumer)
         self.took = time.monotonic() - begun
+        self.weigh()
         self.timed(self.case["close"], consumer.close)
-        peak = memory("VmHWM")
+        self.handed_out()
         self.work = time.process_time() - work
         names = (
             "errors",
@@ -111,7 +119,19 @@ class Victim:
         log = {name: getattr(self.log, name) for name in ("lines", "unprintable", "leaks", "told")}
         kinds = self.log.kinds.most_common(5)
         seen = {name: getattr(self, name) for name in names}
-        return {**seen, **log, "longest_line": self.log.longest, "kinds": kinds, "memory": max(0, peak - start)}
+        weighed = {"memory": max(0, self.most - start), "memory_alone": max(0, self.most_alone - start)}
+        return {**seen, **log, **weighed, "longest_line": self.log.longest, "kinds": kinds}
+
+    def handed_out(self) -> None:
+        """Until now the application held nothing; what a poll has returned is its own."""
+        self.weigh()
+        self.most_alone = max(self.most_alone, self.weighed)
+
+    def weigh(self) -> None:
+        """The most memory since this was called last."""
+        self.weighed = memory("VmHWM")
+        self.most = max(self.most, self.weighed)
+        begin_weighing()
 
     def limit(self) -> None:
         """Of what is scarce: `setrlimit`'s names and what is left above what is used now."""
@@ -145,9 +165,12 @@ class Victim:
 
     def poll(self, consumer: Client) -> None:
         self.polls += 1
+        self.weigh()  # what the poll before returned is gone
         mended = self.case["good_after"] > 0 and self.good
         returned = 0
-        for partition, offset, value in consumer.poll(0.2):
+        records = consumer.poll(0.2)
+        self.handed_out()
+        for partition, offset, value in records:
             returned += len(value or b"")
             self.returned = max(self.returned, returned)
             if self.case["written"] and not self.case["assign"] and offset == 0:

@@ -4,6 +4,8 @@ Laws
 1. The user's function runs on a thread of its own, never on the network thread; at most one call at a time, however
    long it takes. All that wait get its result, and give up on it before their connection does.
 2. A token that says how long it is good is used again for four fifths of that time; any other is asked for each time.
+   One that a broker has refused is not used again, but for a back-off: the function is not called again sooner than a
+   second after its last call, and twice as long after each further refusal, until a token is accepted.
 3. Nothing here is logged.
 """
 
@@ -27,6 +29,11 @@ __all__ = ["Authenticator", "authenticator"]
 
 Prepared = Callable[[Mechanism | KafkaError], None]
 
+# Seconds between two calls of the user's function where brokers refuse what it returns.
+_FIRST_BACKOFF = 1.0
+_LONGEST_BACKOFF = 60.0
+_MOST_REFUSALS = 10
+
 
 class Authenticator:
     """make: a mechanism for each authentication, at once. Not thread-safe: the network thread owns it."""
@@ -48,6 +55,12 @@ class Authenticator:
     def poll(self) -> None:
         """Hand on what has arrived or is late."""
 
+    def refused(self, mechanism: Mechanism) -> None:
+        """A broker has refused an authentication with it."""
+
+    def accepted(self, mechanism: Mechanism) -> None:
+        """A broker has accepted it."""
+
 
 class _TokenAuthenticator(Authenticator):
     """The same for tokens. wake: makes the network thread call `poll`. patience: seconds."""
@@ -61,6 +74,9 @@ class _TokenAuthenticator(Authenticator):
         self._running = False
         self._token: OAuthToken | None = None
         self._good_until = 0.0
+        self._asked_at = 0.0
+        self._refused: OAuthToken | None = None
+        self._refusals = 0
 
     @property
     def deadline(self) -> float:
@@ -72,7 +88,7 @@ class _TokenAuthenticator(Authenticator):
             return
         self._waiting.append((now() + self._patience, on_done))
         if not self._running:
-            self._running = True
+            self._running, self._asked_at = True, now()
             try:
                 threading.Thread(target=self._ask, name="instride-oauth-token", daemon=True).start()
             except (RuntimeError, MemoryError) as error:
@@ -103,6 +119,18 @@ class _TokenAuthenticator(Authenticator):
             self._waiting.remove(entry)
             why = f"sasl_oauth_token did not return within {self._patience:g} s (see connection_setup_timeout)"
             entry[1](AuthenticationError(why))
+
+    def refused(self, mechanism: Mechanism) -> None:
+        """Law 2. A token counts once; other connections may have used it too, or still have an older one."""
+        token = self._token
+        if token is not self._refused and isinstance(mechanism, OAuthBearer) and mechanism.token is token:
+            self._refused = token
+            patience = min(_FIRST_BACKOFF * 2**self._refusals, _LONGEST_BACKOFF)
+            self._good_until = min(self._good_until, self._asked_at + patience)
+            self._refusals = min(self._refusals + 1, _MOST_REFUSALS)
+
+    def accepted(self, mechanism: Mechanism) -> None:
+        self._refusals = 0
 
     def _kept(self, result: object) -> OAuthToken | KafkaError:
         if isinstance(result, KafkaError):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from instride._net.clock import now
+from instride._wire.sasl.api import Mechanism
 from instride._wire.sasl.gssapi import Gssapi
 from instride.config import ConsumerConfig
 from instride.errors import AuthenticationError, ConfigError, TransportError
@@ -96,6 +97,12 @@ class KerberosAuthenticator:
             _, on_done = self._waiting.pop(number)
             within = f"within {self._patience:g} s (see connection_setup_timeout)"
             on_done(AuthenticationError(f"no Kerberos ticket came {within}: is the KDC there?"))
+
+    def refused(self, mechanism: Mechanism) -> None:
+        """The library keeps the tickets, and renews them."""
+
+    def accepted(self, mechanism: Mechanism) -> None:
+        """The same."""
 
 
 class _Tickets:

@@ -47,7 +47,7 @@ from instride._wire.sasl.api import Mechanism
 from instride._wire.segments import Segments
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.errors import ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
+from instride.errors import AuthenticationError, ConsumerClosedError, KafkaError, NetworkThreadDiedError, TransportError
 from instride.errors.quoting import one_line
 from instride.observers import Observer, Observers
 
@@ -108,6 +108,7 @@ class NetworkThread:
         # Attempts at a place that came to nothing: each begins with another address of its name.
         self._attempts: dict[str, int] = {}
         self._where: dict[ConnectionKey, str] = {}
+        self._mechanisms: dict[ConnectionKey, Mechanism] = {}
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
         self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
@@ -329,6 +330,8 @@ class NetworkThread:
             rotated(found, turn), where, connection, tls=tls, patience=config.request_timeout
         )
         self._where[opening.key] = opening.where
+        if mechanism is not None:
+            self._mechanisms[opening.key] = mechanism
         self._after(opening.key)
 
     def _authenticate_due(self) -> None:
@@ -357,6 +360,7 @@ class NetworkThread:
             self._close(key)
             self._closed(key, mechanism, now())
             return
+        self._mechanisms[key] = mechanism
         transport.authenticate_again(mechanism)
         self._after(key)
 
@@ -374,6 +378,7 @@ class NetworkThread:
         self._openings.pop(key, None)
         self._announced.discard(key)
         self._where.pop(key, None)
+        self._mechanisms.pop(key, None)
         self._unregister(key)
         transport = self._transports.pop(key, None)
         if transport is not None:
@@ -401,14 +406,26 @@ class NetworkThread:
             return
         if transport.failure is not None:
             failure = transport.failure
+            self._tell_authenticator(key, failure)
             self._close(key)
             self._closed(key, failure, now())
         elif transport.ready and key not in self._announced:
             self._announced.add(key)
+            self._tell_authenticator(key, None)
             self._attempts.pop(self._where[key], None)
             self._machine.opened(key, now())
         elif key not in self._announced:
             self._machine.opening(key, transport.standing)
+
+    def _tell_authenticator(self, key: ConnectionKey, failure: KafkaError | None) -> None:
+        """failure: of the connection; None: it is ready."""
+        mechanism = self._mechanisms.get(key)
+        if self._authenticator is None or mechanism is None:
+            return
+        if failure is None:
+            self._authenticator.accepted(mechanism)
+        elif isinstance(failure, AuthenticationError):
+            self._authenticator.refused(mechanism)
 
     def _update_selector(self) -> None:
         """Sockets change while addresses are tried, and interests while bytes wait."""

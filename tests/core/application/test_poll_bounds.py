@@ -110,7 +110,7 @@ def test_what_polls_took_is_told_in_sums() -> None:
     assert consumed(script) == [5]
 
 
-@pytest.mark.parametrize(("prefetch", "fetch_buffer_bytes"), [("total", 64 << 20), ("bytes", 64)])
+@pytest.mark.parametrize(("prefetch", "fetch_buffer_bytes"), [("total", 64 << 20), ("bytes", 1000)])
 def test_what_makes_room_for_a_fetch_is_told_at_once(prefetch: str, fetch_buffer_bytes: int) -> None:
     script = Script(prefetch=prefetch, fetch_buffer_bytes=fetch_buffer_bytes)
     script.subscribe()

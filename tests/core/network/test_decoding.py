@@ -129,6 +129,36 @@ def test_what_a_paused_partition_keeps_lets_one_batch_at_a_time_pass() -> None:
     assert fetched(script) == [(1, 2)]
 
 
+@pytest.mark.parametrize("turns", range(10))
+def test_a_large_batch_passes_as_soon_as_polls_have_taken_what_was_there_before_it(turns: int) -> None:
+    """Its neighbours always have more: whoever is tried first when nothing waits is the one that passes."""
+    script = member(*range(10), fetch_buffer_bytes=200 * KIB)
+    neighbours = {f"p{number}": Batches(0, [10 * KIB] * 500) for number in range(1, 10)}
+    response(script, p0=Batches(0, [500 * KIB]), **neighbours)
+    buffered = fetched(script)
+    assert 0 not in dict(buffered)
+    for _ in range(turns):  # a poll takes one record of the many
+        partition, _ = buffered.pop(0)
+        consume(script, partition, 1, 10 * KIB)
+        buffered += fetched(script)
+    taken: dict[int, int] = {}
+    for partition, _ in buffered:
+        taken[partition] = taken.get(partition, 0) + 1
+    script.do(Consumed(partitions={tp(p): (script.epoch(p), 0, n, n * 10 * KIB) for p, n in taken.items()}))
+    assert fetched(script) == [(0, 1)]
+
+
+def test_one_that_waits_for_capacity_and_is_lost_is_forgotten() -> None:
+    script = member(0, 1, fetch_buffer_bytes=200 * KIB)
+    response(script, p0=(batches := Batches(0, [500 * KIB])), p1=Batches(0, [90 * KIB]))
+    assert fetched(script) == [(1, 1)]
+    epoch = script.epoch(1)
+    script.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    script.do(Consumed(partitions={tp(1): (epoch, 0, 1, 90 * KIB)}))
+    assert fetched(script) == []
+    assert batches.sizes == [500 * KIB]
+
+
 def test_a_small_batch_passes_where_nothing_of_its_partition_is_buffered() -> None:
     script = member(0, 1, fetch_buffer_bytes=4 * KIB)
     response(script, p0=Batches(0, [16 * KIB]), p1=Batches(0, [16 * KIB, 16 * KIB]))

@@ -148,7 +148,7 @@ class ApplicationMachine:
     def poll_aside(
         self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
     ) -> Call[PollResult]:
-        """The poll is completed when its caller sets `completed` of the result; before, it took nothing (rule 13)."""
+        """The poll is completed when its caller sets `aside` of the result to None; before, it took none (rule 13)."""
         state = self._state
         if not state.subscribed and not state.assigned_by_hand:
             raise IllegalStateError("poll needs a subscription or an assignment; call subscribe or assign first")
@@ -156,8 +156,9 @@ class ApplicationMachine:
 
     def _completed(self, poll: Call[PollResult]) -> Call[list[Delivery]]:
         result = yield from poll
-        result.completed = True
-        return result.deliveries
+        deliveries = list(result.deliveries)
+        result.aside = None
+        return deliveries
 
     def _measured(self, now: float, poll: Call[PollResult]) -> Call[PollResult]:
         view = self._state.ownership_view

@@ -2,9 +2,11 @@
 
 Laws
 1. `position` is the offset after the last record that a completed poll returned, or where a seek or the network side
-   put it. What a poll takes it takes aside: one store, `PollResult.completed`, makes all of it count at once. Of a
+   put it. What a poll takes it takes aside: one store, `PollResult.aside`, makes all of it count at once. Of a
    poll that was not completed nothing was taken: the next take begins at the position again.
-2. The buffer holds what was fetched and not yet returned, in order. What was returned leaves it when it is next used.
+2. The buffer holds what was fetched and not yet returned, in order. A chunk of which a poll takes the last record
+   moves from it to what that poll has aside, and comes back where something is done before the poll is completed.
+   So the store that completes a poll also lets go of what it returns: that is the caller's alone.
 3. seek_number rises with each seek; fetch_number with each seek, giving back and refusal (law 4). An arrival with
    an older fetch_number is dropped. A pause voids nothing: what arrives meanwhile is kept.
 4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
@@ -14,10 +16,9 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import NamedTuple
 
 from instride._core.application.calls import Write, at_once
@@ -27,7 +28,7 @@ from instride._wire.chunk import RecordChunk
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord, TopicPartition
 
-__all__ = ["Delivery", "OwnedPartition", "PollResult", "Polls", "Unreadable"]
+__all__ = ["Aside", "Delivery", "OwnedPartition", "PollResult", "Polls", "Unreadable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +48,30 @@ class Delivery:
     records: tuple[ConsumerRecord, ...] | None = None
 
 
-class PollResult:
-    """What one poll returns. completed: whoever runs the poll sets it, as the last thing before the caller has it."""
+@dataclass(slots=True, kw_only=True)
+class Aside:
+    """arrivals: those of which a poll took the last record; none of them is in its partition's buffer."""
 
-    __slots__ = ("completed", "deliveries")
+    deliveries: list[Delivery]
+    arrivals: dict[OwnedPartition, list[_Arrival]]
+
+
+class PollResult:
+    """What one poll returns.
+
+    aside: what it took, until the poll is completed. Whoever runs the poll sets it to None, as the last thing before
+    the caller has what it returns.
+    """
+
+    __slots__ = ("aside",)
 
     def __init__(self) -> None:
-        self.deliveries: list[Delivery] = []
-        self.completed = False
+        self.aside: Aside | None = Aside(deliveries=[], arrivals={})
+
+    @property
+    def deliveries(self) -> Sequence[Delivery]:
+        """Empty once it is completed."""
+        return self.aside.deliveries if self.aside is not None else ()
 
 
 class Polls:
@@ -79,8 +96,9 @@ class Unreadable:
 class _Place(NamedTuple):
     """Up to where a buffer was taken. position: as law 1 says. leader_epoch: of the last record before it.
 
-    end: where the last delivery ended; the position may be behind it. rest: what is left of the first chunk of the
-    buffer, where that was split. records, nbytes: how much of all that ever arrived is before this place.
+    end: where the last delivery ended; the position may be behind it. rest: what is left of the first chunk behind it,
+    where a poll split that; with the next use it is the first of the buffer. records, nbytes: how much of all that ever
+    arrived is before this place.
     """
 
     position: int | None = None
@@ -169,21 +187,46 @@ class OwnedPartition:
     def _returned(self) -> _Place:
         """Law 1."""
         taken = self._taken
-        return taken[1] if taken is not None and taken[0].completed else self._place
+        return taken[1] if taken is not None and taken[0].aside is None else self._place
 
     def _settled(self) -> _Place:
-        """The same, and what was returned leaves the buffer. Each step may be interrupted, and be done again."""
+        """The same, and the buffer begins there. Each step may be interrupted, and be done again."""
         taken = self._taken
-        if taken is not None and taken[0].completed:
-            self._place = taken[1]
-            self._taken = None
-        place, buffer = self._place, self._buffer
-        behind = list(takewhile(lambda arrival: _is_behind(arrival, place), buffer)) if buffer else ()
-        if behind:
-            count = len(behind)
-            with suppress(ValueError):  # a handler of a signal was quicker
-                at_once([(buffer.index, behind[-1], count - 1, count), (buffer.__delitem__, slice(count))])
-        return place
+        if taken is not None:
+            result, after = taken
+            if result.aside is None:
+                self._go_on(after)
+            else:
+                self._put_back(result.aside)
+        return self._place
+
+    def _go_on(self, place: _Place) -> None:
+        """A poll was completed."""
+        buffer, rest = self._buffer, place.rest
+        count = self._behind(place)
+        first: list[_Arrival] = []
+        if rest is not None:
+            _, *of_first = buffer[count]
+            first, place, count = [_Arrival(rest, *of_first)], _Place(*place[:3], None, *place[4:]), count + 1
+        writes: list[Write] = [(setattr, self, "_place", place), (setattr, self, "_taken", None)]
+        if count:
+            writes = [(buffer.index, buffer[0], 0, 1), (buffer.__setitem__, slice(count), first), *writes]
+        with suppress(ValueError):  # a handler of a signal was quicker
+            at_once(writes)
+
+    def _behind(self, place: _Place) -> int:
+        """How many of the buffer are behind it."""
+        buffer, count = self._buffer, 0
+        while count < len(buffer) and _is_behind(buffer[count], place):
+            count += 1
+        return count
+
+    def _put_back(self, aside: Aside) -> None:
+        """Law 2."""
+        moved = aside.arrivals.get(self)
+        if moved is not None:
+            with suppress(KeyError):  # a handler of a signal was quicker
+                at_once([(aside.arrivals.__delitem__, self), (self._buffer.__setitem__, slice(0), moved)])
 
     def _next(self) -> _Place:
         """Where the poll that is under way takes on."""
@@ -225,14 +268,13 @@ class OwnedPartition:
         place = self._settled()
         kept: list[_Arrival] = []
         before: _Place | _Arrival = place
-        for chunk, next_offset in self._left(place):
+        for chunk, next_offset, _, _ in self._buffer:
             reaches_over = chunk is not None and chunk.first_offset < offset < next_offset
             part, end = (_before(chunk, offset), offset) if chunk and reaches_over else (chunk, next_offset)
             if end <= offset:
                 before = _after(before, part, end)
                 kept.append(before)
-        cut = [("_buffer", kept), ("_place", place._replace(rest=None)), ("_taken", None)]
-        at_once([(setattr, self, *each) for each in cut])
+        at_once([(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", None)])
 
     # -- what failed
 
@@ -275,13 +317,6 @@ class OwnedPartition:
 
     # -- what is returned
 
-    def _left(self, place: _Place) -> Iterator[tuple[RecordChunk | None, int]]:
-        """What is buffered from there on: each chunk and the position after it."""
-        rest = place.rest
-        for chunk, next_offset, _, _ in self._buffer:
-            yield (rest or chunk, next_offset)
-            rest = None
-
     def fails(self) -> bool:
         """Whether something keeps it from going on, be it only until its reset."""
         return self.error is not None or self.unreadable is not None
@@ -300,21 +335,33 @@ class OwnedPartition:
 
     def take(self, count: int) -> list[Delivery]:
         """Up to `count` buffered records, for the poll that is under way (law 1)."""
-        deliveries: list[Delivery] = []
-        self._taken = (self._polls.current, self._take(self._next(), count, deliveries))
-        return deliveries
+        result = self._polls.current
+        assert result.aside is not None, "a poll is under way"
+        aside = result.aside.arrivals
+        while True:
+            deliveries: list[Delivery] = []
+            place = self._take(self._next(), count, deliveries)
+            behind = self._buffer[: self._behind(place)]
+            if not behind:
+                self._taken = (result, place)
+                return deliveries
+            left = (self._buffer.__delitem__, slice(len(behind)))
+            kept = (aside.__setitem__, self, [*aside.get(self, ()), *behind])
+            taken = (setattr, self, "_taken", (result, place))
+            with suppress(ValueError):  # a handler of a signal was quicker
+                at_once([(self._buffer.index, behind[0], 0, 1), left, kept, taken])
+                return deliveries
 
     def take_only(self, count: int) -> list[Delivery]:
         """What the poll under way took of it begins anew."""
+        self._settled()
         self._taken = None
         return self.take(count)
 
     def _take(self, place: _Place, count: int, deliveries: list[Delivery]) -> _Place:
         position, end, leader_epoch, rest, records, nbytes = place
-        for number in range(len(self._buffer)):
+        for number in range(self._behind(place), len(self._buffer)):
             arrival = self._buffer[number]
-            if _is_behind(arrival, place):
-                continue
             chunk, next_offset = arrival.chunk, arrival.next_offset
             if chunk is None:
                 position = next_offset
@@ -361,13 +408,13 @@ class OwnedPartition:
         """Forget what is buffered."""
         place = self._settled()
         last = self._buffer[-1] if self._buffer else place
-        after = place._replace(rest=None, records=last.records, nbytes=last.nbytes)
+        after = place._replace(records=last.records, nbytes=last.nbytes)
         return [
             (setattr, self, "_place", after),
             (setattr, self, "_taken", None),
             (setattr, self, "_told", (after.records, after.nbytes)),
             (setattr, self, "_metered", (after.records, after.nbytes)),
-            (setattr, self, "_buffer", []),
+            (self._buffer.clear,),
         ]
 
     def restarting(self) -> list[Write]:

@@ -17,10 +17,12 @@ Laws
 8. A poll that waits long tells the network side now and then that the application is alive, and commits each
    auto_commit_interval what earlier polls returned.
 9. What an exception leaves behind, wherever it comes (rule 13): records are taken aside, and count once the result's
-   `completed` was set. An event, what it changes and what is told of it are one write; the listener's call that it
+   `aside` was set to None. An event, what it changes and what is told of it are one write; the listener's call that it
    asks for is in a queue, and whatever interrupts the poll, the next one calls it.
 10. The network side is told in sums, since each word costs it a turn: of polls at most some twenty times a second, and
-    of what they took once a partition has nothing left, or it is enough to fetch more.
+    of what they took once a partition has nothing left, or it is enough to fetch more. Of a batch that is larger than
+    half of fetch_buffer_bytes the next poll tells: until then the application has it, and the network side decodes no
+    second one beside it.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ class Poller:
         # Law 10: what polls took of and is not told yet, and about how much.
         self._untold: dict[TopicPartition, OwnedPartition] = {}
         self._untold_bytes = 0
+        self._returned_large = False
         self._polled_at = float("-inf")
         # Immediate mode: revokes that this poll waits for.
         self._awaited: dict[TopicPartition, int] = {}
@@ -88,7 +91,7 @@ class Poller:
     def poll(
         self, now: float, timeout: float, *, immediate: bool, limit: int, read: Read | None = None
     ) -> Call[PollResult]:
-        """read: deserializes each record that is returned. Whoever runs this sets `completed` of the result (law 9)."""
+        """read: deserializes each record that is returned. Whoever runs this completes the result (law 9)."""
         state = self._state
         deadline = now + timeout
         result = self._open()
@@ -122,8 +125,10 @@ class Poller:
     def _open(self) -> PollResult:
         """Law 2: what the last poll reported is over, if it was completed; else this one continues it."""
         polls = self._state.lists.polls
-        if polls.current.completed:
+        if polls.current.aside is None:
             self._stepped = self._news = False
+            if self._returned_large:
+                self._state.write([*self._telling_consumed(), (setattr, self, "_returned_large", False)])
         polls.current = PollResult()
         return polls.current
 
@@ -297,9 +302,11 @@ class Poller:
         reset_due(state)
         retry_unreadable(read, state.lists.failing.those(), now)
         taken = state.fairness.collect({each.partition: each for each in state.lists.filled.those()}, limit)
-        result.deliveries = taken if read is None else read_taken(read, state.lists, taken, now)
-        if result.deliveries:
-            self._tell_taken(result.deliveries)
+        assert result.aside is not None, "it is under way"
+        deliveries = taken if read is None else read_taken(read, state.lists, taken, now)
+        result.aside.deliveries = deliveries
+        if deliveries:
+            self._tell_taken(deliveries)
         else:
             self._raise_failure()
 
@@ -313,7 +320,9 @@ class Poller:
         self._untold.update(owned)
         self._untold_bytes += sum(nbytes for (_, nbytes), _ in metered.values())
         writes = [noted for _, noted in metered.values()]
-        state.write([*writes, *self._telling_consumed()] if self._consumed_is_due(owned.values()) else writes)
+        self._returned_large = any(2 * each.chunk.nbytes > state.config.fetch_buffer_bytes for each in deliveries)
+        due = not self._returned_large and self._consumed_is_due(owned.values())
+        state.write([*writes, *self._telling_consumed()] if due else writes)
 
     def _consumed_is_due(self, taken: Collection[OwnedPartition]) -> bool:
         config = self._state.config

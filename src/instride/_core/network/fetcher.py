@@ -36,7 +36,8 @@ C2. A partition is fetched again when all that came of it is decoded, and what i
 C3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
-    goes on. For that one batch, what came of other partitions is dropped.
+    goes on. For that one batch, what came of other partitions is dropped. A partition that was passed over for want of
+    capacity is the first that is tried the next time: else its neighbours would always be there before it.
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
     Both mean nothing where max_poll_records is -1.
@@ -430,6 +431,8 @@ class Fetcher:
         self._throttled: dict[int, float] = {}
         self._turn = 0
         self._decoding_turn = 0
+        # C3: for want of capacity, until something of it is decoded; those that wait longest first.
+        self._passed_over: dict[AssignedPartition, None] = {}
         self._ended = False
 
     def poll(self, now: float) -> float:
@@ -483,6 +486,8 @@ class Fetcher:
         for assigned in looks:
             if assigned.fetchable or any(assigned in each for each in self._known):
                 self._place(assigned, now)
+            if assigned in self._passed_over and not self._is_held(assigned):
+                del self._passed_over[assigned]
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
 
@@ -815,7 +820,9 @@ class Fetcher:
         room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
-        todo = deque([*partitions[start:], *partitions[:start]])
+        first = [each for each in self._passed_over if each.undecoded is not None and each.fetchable]
+        others = [each for each in (*partitions[start:], *partitions[:start]) if each not in self._passed_over]
+        todo = deque([*first, *others])
         while todo and left > 0:
             assigned = todo.popleft()
             if assigned.undecoded is None:
@@ -837,7 +844,10 @@ class Fetcher:
             self._forget_undecoded(assigned)
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
+            if target > 0:
+                self._passed_over[assigned] = None
             return 0
+        self._passed_over.pop(assigned, None)
         if undecoded.records.done:
             assigned.undecoded = None
             undecoded.arrival.partitions -= 1

@@ -53,7 +53,7 @@ class OAuthBearer:
     """One exchange with one token."""
 
     def __init__(self, token: OAuthToken) -> None:
-        self._token = token
+        self.token: Final = token
         self._refusal = ""
 
     @property
@@ -62,10 +62,10 @@ class OAuthBearer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return (self._token.value,)
+        return (self.token.value,)
 
     def start(self) -> bytes:
-        parts = [f"auth=Bearer {self._token.value}", *(f"{k}={v}" for k, v in self._token.extensions.items())]
+        parts = [f"auth=Bearer {self.token.value}", *(f"{k}={v}" for k, v in self.token.extensions.items())]
         return ("n,,\x01" + "".join(f"{part}\x01" for part in parts) + "\x01").encode()
 
     def response(self, challenge: bytes) -> bytes | None:

@@ -39,6 +39,8 @@ def load(
 
 
 def _buffered(application: ApplicationMachine, queue: Iterable[BackgroundEvent]) -> int:
-    owned = application._state.lists.owned.values()
-    taken = sum(chunk.nbytes for each in owned for chunk, _ in each._left(each._settled()) if chunk is not None)
-    return taken + sum(each.chunk.nbytes for each in queue if isinstance(each, Fetched) and each.chunk is not None)
+    buffered = 0
+    for owned in application._state.lists.owned.values():
+        owned._settled()
+        buffered += sum(each.chunk.nbytes for each in owned._buffer if each.chunk is not None)
+    return buffered + sum(each.chunk.nbytes for each in queue if isinstance(each, Fetched) and each.chunk is not None)

@@ -84,7 +84,7 @@ class SimulatedConsumer:
         limit = self._config.max_poll_records if limit is None else limit
         poll = self._application.poll_aside(self._now, timeout, immediate=immediate, limit=limit, read=read)
         result = yield from poll
-        deliveries = result.deliveries
+        deliveries = list(result.deliveries)
         asked, lost = self._application.to_be_revoked(), self._application.lost()
         paused = self._application.paused()
         if deliveries or asked or lost:
@@ -103,7 +103,7 @@ class SimulatedConsumer:
             if paused:
                 self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
             self._process.history.add(self._process.name, "poll", returned, tuple(sorted(asked)), tuple(sorted(lost)))
-        result.completed = True  # nothing that may be interrupted comes after it, as in `Consumer.poll`
+        result.aside = None  # nothing that may be interrupted comes after it, as in `Consumer.poll`
         return deliveries
 
     def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:

@@ -1,0 +1,129 @@
+"""A token that a broker refuses is not used for the rest of its life: the function is asked anew, with a back-off."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from attack.broker import Broker, Request
+from attack.bytes_of import array, text
+from instride import Consumer, OAuthToken
+from instride._net.credentials import Authenticator, authenticator
+from instride._wire.sasl.api import Mechanism
+from instride._wire.sasl.oauthbearer import OAuthBearer
+from instride.config import ConsumerConfig
+from instride.errors import AuthenticationError
+
+SETTINGS: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_plain_without_tls": True,
+}
+
+
+class Provider:
+    """asked: when. Each token is another one, and good for an hour."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+        self.asked: list[float] = []
+
+    def __call__(self) -> OAuthToken:
+        self.asked.append(self.at)
+        return OAuthToken(value=f"token{len(self.asked)}", expires_in=3600.0)
+
+
+class Asks:
+    """What brokers are told."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.woken = threading.Event()
+        made = authenticator(
+            ConsumerConfig(bootstrap_servers="b:1", sasl_oauth_token=provider, **SETTINGS), self.woken.set
+        )
+        assert isinstance(made, Authenticator)
+        self.authenticator = made
+
+    def mechanism(self) -> Mechanism:
+        found: list[object] = []
+        self.authenticator.prepare("b", found.append)
+        while not found:
+            assert self.woken.wait(60.0)
+            self.woken.clear()
+            self.authenticator.poll()
+        assert isinstance(found[0], OAuthBearer)
+        return found[0]
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
+    made = Provider()
+    monkeypatch.setattr("instride._net.credentials.now", lambda: made.at)
+    return made
+
+
+def test_the_function_is_asked_anew_after_a_back_off_that_grows_until_a_token_is_accepted(provider: Provider) -> None:
+    asks = Asks(provider)
+    for _ in range(900):  # a connection each second, that is refused
+        asks.authenticator.refused(asks.mechanism())
+        provider.at += 1.0
+    assert provider.asked[:7] == [1000.0, 1001.0, 1003.0, 1007.0, 1015.0, 1031.0, 1063.0]
+    apart = [later - earlier for earlier, later in zip(provider.asked[6:], provider.asked[7:], strict=False)]
+    assert set(apart) == {60.0}, "a minute at most"
+    provider.at += 60.0
+    good = asks.mechanism()
+    asks.authenticator.accepted(good)
+    times = len(provider.asked)
+    provider.at += 2000.0
+    assert asks.mechanism().secrets == good.secrets, "it is used for its life"
+    asks.authenticator.refused(good)
+    assert asks.mechanism().secrets != good.secrets, "it was revoked"
+    assert len(provider.asked) == times + 1
+
+
+def test_a_late_refusal_of_an_older_token_does_not_count(provider: Provider) -> None:
+    asks = Asks(provider)
+    first = asks.mechanism()
+    asks.authenticator.refused(first)
+    provider.at += 5.0
+    second = asks.mechanism()
+    assert second.secrets != first.secrets
+    provider.at += 5.0
+    asks.authenticator.refused(first)
+    assert asks.mechanism().secrets == second.secrets
+
+
+class RefusesTheFirst(Broker):
+    """Of two tokens."""
+
+    sasl = True
+
+    def sasl_handshake(self, _: Request) -> bytes:
+        return struct.pack(">h", 0) + array([text("OAUTHBEARER")])
+
+    def sasl_authenticate(self, request: Request) -> bytes:
+        if b"Bearer token1\x01" in bytes(request["auth_bytes"]):
+            return struct.pack(">h", 58) + text("a bad token") + struct.pack(">iq", 0, 0)
+        return struct.pack(">hhiq", 0, -1, 0, 0)
+
+
+def test_a_consumer_goes_on_with_the_next_token() -> None:
+    provider = Provider()
+    broker = RefusesTheFirst()
+    with (
+        closing(broker),
+        Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", sasl_oauth_token=provider, **SETTINGS) as consumer,
+    ):
+        with pytest.raises(AuthenticationError):
+            consumer.list_topics(timeout=60)
+        found: object = None
+        while not found:
+            try:
+                found = consumer.list_topics(timeout=60)
+            except AuthenticationError:
+                assert len(provider.asked) < 5
+    assert len(provider.asked) == 2
