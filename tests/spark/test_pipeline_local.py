@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import Counter
@@ -10,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 from pipeline_help import PATIENCE, QUICK_JVM, Runner, each_once, fill, keep, seen, wait_for
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from instride import Consumer, TopicPartition
 from instride._net import transport
@@ -308,20 +308,25 @@ def _slow_in_both(batch: pa.RecordBatch, folder: str) -> pa.RecordBatch:
     return keep(batch)
 
 
-def _late(frame: pd.DataFrame) -> pd.DataFrame:
-    frame = frame[frame["offset"] % 2 == 0]
-    return pd.DataFrame({"value": frame["value"], "note": None})
-
-
-def test_a_function_of_pandas_frames_with_a_schema(
+def test_a_function_of_dataframes_is_called_for_each_range_and_may_use_sql(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
-    topic = kafka_topic(1)
-    values = fill(kafka, topic, {0: 30})
-    schema = pa.schema([("value", pa.binary()), ("note", pa.string())])
-    with runner(topic, function=_late, batch_format="pandas", schema=schema) as running:
-        running.until_rows(15)
-    each_once(tmp_path / "out", values[::2])
+    topic = kafka_topic(2)
+    values = fill(kafka, topic, {0: 12_000, 1: 50})
+    calls = itertools.count()
+
+    def even(records: DataFrame) -> DataFrame:
+        if next(calls) == 0:
+            raise ValueError("not the first time")
+        query = "SELECT partition, offset, value FROM {records} WHERE offset % 2 = 0"
+        return records.sparkSession.sql(query, records=records)
+
+    with runner(topic, function=even, batch_format="spark", available_now=True) as running:
+        running.join()
+    each_once(tmp_path / "out", values[:12_000:2] + values[12_000::2])
+    assert all(len(event.ranges) == 1 for event in running.of(JobStarted))
+    assert [event.reason for event in running.of(RangeFailed)] == ["ValueError: not the first time"]
+    assert committed(kafka, topic, 2) == [12_000, 50]
 
 
 def _pool(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -441,6 +446,10 @@ def test_wrong_settings_are_refused_when_the_pipeline_is_built(spark: SparkSessi
     ]:
         with pytest.raises(ConfigError, match=text):
             Pipeline(spark, **{**good, name: value})
+    with pytest.raises(ConfigError, match="a function of batches"):
+        Pipeline(spark, **good, dead_letters="u", batch_format="spark")
+    with pytest.raises(ConfigError, match="leave called_per out"):
+        Pipeline(spark, **good, called_per="range", batch_format="spark")
     pipeline = Pipeline(spark, **good)
     pipeline.stop()
     assert not (tmp_path / "out").exists()

@@ -202,6 +202,15 @@ def test_only_so_many_jobs_run_at_a_time() -> None:
     assert plan(plans, 0.0, jobs=1, cores=2) == ()
 
 
+def test_where_ranges_are_to_be_alone_each_job_has_that_which_has_waited_longest() -> None:
+    plans = planner(alone=True)
+    plans.offer([span(0, 5, 1)], 0.0)
+    plans.offer([span(0, 5, 0)], 1.0)
+    assert bounds(plan(plans, 2.0, jobs=0, cores=2)) == [(1, 0, 5)]
+    assert bounds(plan(plans, 2.0, jobs=1, cores=2)) == [(0, 0, 5)]
+    assert plan(plans, 2.0, jobs=2, cores=2) == ()
+
+
 def test_offsets_gather_for_the_linger_unless_there_are_enough() -> None:
     plans = planner(linger=1.0)
     plans.offer([span(0, 5)], 10.0)

@@ -11,25 +11,29 @@ Laws
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.util import InheritableThread
 
-from instride.errors import PipelineError
-from instride.spark.report import JobEnded, JobMessage, RangeReport, Reported
+from instride.errors import KafkaError, PipelineError
+from instride.spark.report import JobEnded, JobMessage, RangeProblem, RangeReport, Reported
 from instride.spark.sink import OutputRange
 from instride.spark.task import RangeTask
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from instride.spark.frames import Frames
+
 __all__ = ["JobRunner"]
 
 _log = logging.getLogger(__name__)
 _REASON_LINES: Final = 12
 _NAMED: Final = 8
+_TRACEBACK_LINES: Final = 30
 
 
 class _Reports(AccumulatorParam[list[str]]):
@@ -53,10 +57,11 @@ class _Reports(AccumulatorParam[list[str]]):
 
 
 class JobRunner:
-    """See the laws above."""
+    """See the laws above. frames: where the function is one of DataFrames."""
 
-    def __init__(self, context: SparkContext, tell: Callable[[JobMessage], None]) -> None:
+    def __init__(self, context: SparkContext, tell: Callable[[JobMessage], None], frames: Frames | None = None) -> None:
         self._context = context
+        self._frames = frames
         self._tell = tell
         self._cancelled: set[str] = set()
         self.reports: Accumulator[list[str]] = context.accumulator([], _Reports(tell))
@@ -98,11 +103,24 @@ class JobRunner:
         context.setLocalProperty("callSite.short", _described(tasks))
         context.setJobDescription(_described(tasks))
         context.addJobTag(_tag(task.job))
+        if self._frames is not None:
+            return self._submit_frames(self._frames, task, tasks)
         job = context.parallelize(tasks, len(tasks)).mapPartitions(task)
         if task.job in self._cancelled:
             return "cancelled"
         for text in job.collect():
             self._tell(Reported(report=RangeReport.from_json(text)))
+        return None
+
+    def _submit_frames(self, frames: Frames, task: RangeTask, tasks: list[list[OutputRange]]) -> str | None:
+        for wanted in (each for ranges in tasks for each in ranges):
+            if task.job in self._cancelled:
+                return "cancelled"
+            try:
+                report = frames.run(task, wanted, self.cores)
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
+                report = RangeReport(job=task.job, range=wanted, problem=_problem(error))
+            self._tell(Reported(report=report))
         return None
 
     def cancel(self, job: str) -> None:
@@ -126,6 +144,16 @@ def _described(tasks: Sequence[Sequence[OutputRange]]) -> str:
     ranges = [each for ranges in tasks for each in ranges]
     more = f" and {len(ranges) - _NAMED} more" if len(ranges) > _NAMED else ""
     return "instride: " + ", ".join(map(str, ranges[:_NAMED])) + more
+
+
+def _problem(error: Exception) -> RangeProblem:
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return RangeProblem(
+        kind=type(error).__name__,
+        message=_reason(error),
+        traceback="\n".join(lines[-_TRACEBACK_LINES:]),
+        fatal=isinstance(error, KafkaError) and error.fatal,
+    )
 
 
 def _reason(error: Exception) -> str:

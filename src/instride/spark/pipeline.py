@@ -20,6 +20,7 @@ from instride.errors import ConfigError, IllegalStateError
 from instride.observers import Observer
 from instride.spark.dead_letters import DeadLetters
 from instride.spark.events import PipelineEvent
+from instride.spark.frames import Frames, no_function
 from instride.spark.functions import pickle_function
 from instride.spark.handle import PipelineQuery
 from instride.spark.planning import Limits
@@ -105,7 +106,8 @@ class Pipeline:
             timestamp_type, key, value, headers, returns what is to be written: a pyarrow RecordBatch or Table, a
             pandas DataFrame, an iterable of these, or None. It runs on the executors and may be run again for the
             same records; only one run's results become visible.
-        batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame.
+        batch_format: "arrow" gives the function a pyarrow.RecordBatch, "pandas" a pandas.DataFrame. "spark" gives it a
+            DataFrame of Spark, of one range of one partition, and it returns one; it runs in the driver, in threads.
         called_per: "range" calls the function once for a range, with an iterator of its batches: what it does before
             the first and after the last is its set-up and tear-down. Batches that it leaves are read and dropped.
         columns: which of those the function is given, in this order; None: all. What is not chosen is not made;
@@ -161,6 +163,7 @@ class Pipeline:
                 range_bytes=max_range_bytes,
                 jobs=max_concurrent_jobs,
                 task_ranges=ranges_per_task,
+                alone=batch_format == "spark",
                 linger=linger,
                 retries=retries,
                 backoff=retry_backoff,
@@ -180,6 +183,7 @@ class Pipeline:
             dead_letters,
             produce,
             called_per,
+            batch_format,
             topics=self._topics,
             group=group_id,
             attempts=retries + 1,
@@ -279,17 +283,22 @@ class Pipeline:
             from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
 
             tell = inbox_dispatcher(self._inbox, self._consumer)
-            runner = JobRunner(self._spark.sparkContext, tell)
+            runner = JobRunner(self._spark.sparkContext, tell, self._frames())
             task = self._task(runner)
             runner.prepare(task)
             self._ready = runner, task
         return self._ready
 
+    def _frames(self) -> Frames | None:
+        if self._batch_format != "spark":
+            return None
+        return Frames(self._spark, self._function, self._reader.columns or _COLUMNS)
+
     def _task(self, runner: JobRunner) -> RangeTask:
         return RangeTask(
             job="",
             writer=self._sink.writer(),
-            function=pickle_function(self._function),
+            function=pickle_function(no_function if self._batch_format == "spark" else self._function),
             batch_format=self._batch_format,
             called_per=self._called_per,
             schema=self._schema,
@@ -322,6 +331,7 @@ def _checked_letters(
     topic: str | None,
     produce: Callable[[Any], Any] | None,
     called_per: str,
+    batch_format: str,
     *,
     topics: Sequence[str],
     group: str,
@@ -335,10 +345,8 @@ def _checked_letters(
         return None
     if not isinstance(topic, str) or not topic or topic in topics:
         raise ConfigError(f"dead_letters must be the name of a topic that the pipeline does not read; it is {topic!r}")
-    if called_per == "range":
-        raise ConfigError(
-            'dead_letters needs called_per="batch": of a whole range no record can be told to be the bad one'
-        )
+    if called_per == "range" or batch_format == "spark":
+        raise ConfigError("dead_letters needs a function of batches: of a whole range no record can be told to be bad")
     return DeadLetters(
         topic=topic,
         group=group,
@@ -367,9 +375,11 @@ def _checked_security(security: Mapping[str, Any]) -> tuple[tuple[str, Any], ...
 
 def _check_work(function: object, batch_format: str, called_per: str, group_id: str) -> None:
     if batch_format not in get_args(BatchFormat):
-        raise ConfigError(f'batch_format must be "arrow" or "pandas"; it is {batch_format!r}')
+        raise ConfigError(f'batch_format must be "arrow", "pandas" or "spark"; it is {batch_format!r}')
     if called_per not in get_args(CalledPer):
         raise ConfigError(f'called_per must be "batch" or "range"; it is {called_per!r}')
+    if batch_format == "spark" and called_per == "range":
+        raise ConfigError("a function of DataFrames is called for each range anyhow: leave called_per out")
     if not callable(function):
         raise ConfigError("function must be callable")
     if not group_id:

@@ -51,7 +51,7 @@ _UNPACKED_PER_CORE: Final = 4
 class Limits:
     """range_records, range_bytes: of one partition in one job. jobs: how many run at a time.
 
-    task_ranges: how many share a task, at most.
+    task_ranges: how many share a task, at most. alone: each job has one range.
 
     linger: seconds for which a partition's offsets may gather before they are worth a job.
     retries: how often a failed range is tried again. backoff, backoff_max: seconds before that.
@@ -61,6 +61,7 @@ class Limits:
     range_bytes: int = 64 << 20
     jobs: int = 8
     task_ranges: int = 32
+    alone: bool = False
     linger: float = 0.1
     retries: int = 3
     backoff: float = 0.5
@@ -139,7 +140,10 @@ class Planner:
         fresh = [lane for lane in idle.values() if lane.pending and lane.retry is None]
         if not any(self._is_due(lane, now) for lane in fresh):
             return ()
-        return tuple(self._start(lanes, now) for lanes in self._packed(fresh, cores))
+        packed = self._packed(fresh, cores)
+        if self._limits.alone:
+            packed = [[min((lane for lanes in packed for lane in lanes), key=_since)]] if packed else []
+        return tuple(self._start(lanes, now) for lanes in packed)
 
     def _enough(self, cores: int, now: float) -> int:
         """Law 2: tasks that are under way, of which some wait."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchFormat", "CalledPer", "RangeTask"]
 
-BatchFormat = Literal["arrow", "pandas"]
+BatchFormat = Literal["arrow", "pandas", "spark"]
 CalledPer = Literal["batch", "range"]
 _TRACEBACK_LINES: Final = 30
 
