@@ -146,12 +146,9 @@ class Pipeline:
         self._sink = _checked_sink(sink)
         self._function = function
         self._on_event = on_event if on_event is not None else _ignore
-        _check_work(function, batch_format, called_per, group_id)
-        _at_least(1, max_range_records=max_range_records, max_range_bytes=max_range_bytes)
-        _at_least(1, max_concurrent_jobs=max_concurrent_jobs, ranges_per_task=ranges_per_task)
+        _check_work(function, batch_format, called_per, group_id, dead_letters)
         _at_least(1, max_dead_letters=max_dead_letters)
-        _at_least(0, linger=linger, stop_timeout=stop_timeout, read_timeout=read_timeout)
-        _at_least(0, retries=retries, retry_backoff=retry_backoff, retry_backoff_max=retry_backoff_max)
+        _at_least(0, stop_timeout=stop_timeout, read_timeout=read_timeout)
         self._batch_format: BatchFormat = batch_format
         self._called_per: CalledPer = called_per
         self._schema = schema
@@ -170,6 +167,7 @@ class Pipeline:
                 backoff_max=retry_backoff_max,
             ),
         )
+        _check_limits(self._settings.limits)
         self._reader = ReaderSettings(
             bootstrap_servers=bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers),
             client_id=f"{client_id}-reader",
@@ -180,15 +178,7 @@ class Pipeline:
             security=_checked_security(security or {}),
         )
         self._dead_letters = _checked_letters(
-            dead_letters,
-            produce,
-            called_per,
-            batch_format,
-            topics=self._topics,
-            group=group_id,
-            attempts=retries + 1,
-            most=max_dead_letters,
-            reader=self._reader,
+            dead_letters, produce, group=group_id, most=max_dead_letters, run=self._settings, reader=self._reader
         )
         self._consumer = RangeConsumer(
             bootstrap_servers=bootstrap_servers,
@@ -330,27 +320,22 @@ def _checked_columns(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 def _checked_letters(
     topic: str | None,
     produce: Callable[[Any], Any] | None,
-    called_per: str,
-    batch_format: str,
     *,
-    topics: Sequence[str],
     group: str,
-    attempts: int,
     most: int,
+    run: RunSettings,
     reader: ReaderSettings,
 ) -> DeadLetters | None:
     if topic is None:
         if produce is not None:
             raise ConfigError("produce writes dead letters: name their topic with dead_letters")
         return None
-    if not isinstance(topic, str) or not topic or topic in topics:
+    if not isinstance(topic, str) or not topic or topic in run.topics:
         raise ConfigError(f"dead_letters must be the name of a topic that the pipeline does not read; it is {topic!r}")
-    if called_per == "range" or batch_format == "spark":
-        raise ConfigError("dead_letters needs a function of batches: of a whole range no record can be told to be bad")
     return DeadLetters(
         topic=topic,
         group=group,
-        attempts=attempts,
+        attempts=run.limits.retries + 1,
         most=most,
         timeout=reader.timeout,
         produce=None if produce is None else pickle_function(produce),
@@ -373,17 +358,26 @@ def _checked_security(security: Mapping[str, Any]) -> tuple[tuple[str, Any], ...
     return tuple(sorted(security.items()))
 
 
-def _check_work(function: object, batch_format: str, called_per: str, group_id: str) -> None:
+def _check_work(function: object, batch_format: str, called_per: str, group_id: str, dead_letters: object) -> None:
     if batch_format not in get_args(BatchFormat):
         raise ConfigError(f'batch_format must be "arrow", "pandas" or "spark"; it is {batch_format!r}')
     if called_per not in get_args(CalledPer):
         raise ConfigError(f'called_per must be "batch" or "range"; it is {called_per!r}')
     if batch_format == "spark" and called_per == "range":
         raise ConfigError("a function of DataFrames is called for each range anyhow: leave called_per out")
+    if dead_letters is not None and (called_per == "range" or batch_format == "spark"):
+        raise ConfigError("dead_letters needs a function of batches: of a whole range no record can be told to be bad")
     if not callable(function):
         raise ConfigError("function must be callable")
     if not group_id:
         raise ConfigError("group_id is missing: the pipeline is a member of a group")
+
+
+def _check_limits(limits: Limits) -> None:
+    _at_least(1, max_range_records=limits.range_records, max_range_bytes=limits.range_bytes)
+    _at_least(1, max_concurrent_jobs=limits.jobs, ranges_per_task=limits.task_ranges)
+    _at_least(0, linger=limits.linger)
+    _at_least(0, retries=limits.retries, retry_backoff=limits.backoff, retry_backoff_max=limits.backoff_max)
 
 
 def _at_least(least: float, **settings: float) -> None:
