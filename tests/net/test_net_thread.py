@@ -15,8 +15,11 @@ import pytest
 from attack.cases import HalfAJoin
 from instride import Consumer, TopicPartition
 from instride._core.events import Pause, Resume, SetPosition
+from instride._core.network.actions import ConnectionKey, OpenConnection, Role
 from instride._core.network.machine import NetworkMachine
+from instride._net.mailbox import Mailbox
 from instride._net.thread import NetworkThread
+from instride.config import ConsumerConfig
 from instride.errors import ConfigError, ConsumerClosedError, KafkaError, NetworkThreadDiedError
 
 TP = TopicPartition("t", 0)
@@ -176,3 +179,17 @@ def test_a_response_that_stops_in_its_middle_ends_its_connection_though_a_join_m
             while not consumer.poll(timeout=0.2):
                 assert broker.asked[11] < 3
         assert broker.asked[11] == 2
+
+
+def test_places_that_come_to_nothing_are_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may make up others for ever. (No name is looked up here.)"""
+    machine: Any = None
+    thread = NetworkThread(ConsumerConfig(bootstrap_servers="b:1"), machine, Mailbox())
+    monkeypatch.setattr(thread._resolver, "resolve", lambda *_, **__: None)
+    for number in range(2500):
+        thread._open(OpenConnection(key=ConnectionKey(Role.DATA, number), host=f"b{number}", port=9092))
+        thread._close(ConnectionKey(Role.DATA, number))
+    assert 0 < len(thread._attempts) <= 1000
+    assert not thread._openings
+    assert not thread._where
+    assert not thread._mechanisms

@@ -37,7 +37,7 @@ C3. A partition is decoded while what is buffered of it is under its share, a ba
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
     goes on. For that one batch, what came of other partitions is dropped. A partition that was passed over for want of
-    capacity is the first that is tried the next time: else its neighbours would always be there before it.
+    capacity is the first that is tried the next time. (Neighbours that always have more may keep it waiting.)
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
     Both mean nothing where max_poll_records is -1.
