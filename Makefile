@@ -55,6 +55,8 @@ check: $(COMPILED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@if test -x $(BIN)/basedpyright; then $(BIN)/basedpyright --pythonpath $(BIN)/python; \
+		else echo "pyright does not check the examples: .venv is older than pyproject.toml (rm $(INSTALLED))"; fi
 	$(BIN)/lint-imports
 	$(BIN)/python tools/draw_tables.py --check
 	$(BIN)/python tools/draw_stories.py --check

@@ -14,8 +14,9 @@ import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Producer
@@ -26,7 +27,7 @@ from instride.testing import LocalKafka
 FOLDER = Path(__file__).parents[2] / "examples"
 PARTITIONS, EACH = 4, 60
 PATIENCE = 60.0
-MEMBERS = ["process", "hand_over", "worker_pool", "changes", "ranges"]
+MEMBERS = ["process", "processes", "hand_over", "worker_pool", "changes", "ranges"]
 
 
 class Program:
@@ -208,6 +209,79 @@ def test_a_web_service_serves_while_it_consumes_and_ends_in_order(
     all_committed(kafka, topic, group, 2 * EACH)
 
 
+class Service(BaseHTTPRequestHandler):
+    """Takes a value at its second try, but those that end in 7 only when it is told to. taken: those that it took."""
+
+    taken: ClassVar[Counter[str]]
+    tried: ClassVar[set[str]]
+    takes_all: ClassVar[bool]
+
+    def do_POST(self) -> None:
+        value = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if value.endswith("7") and not self.takes_all:
+            status = 400
+        elif value not in self.tried:
+            status = 503
+        else:
+            status = 200
+            self.taken[value] += 1
+        self.tried.add(value)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    Service.taken, Service.tried, Service.takes_all = Counter(), set(), False
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/bills"
+        server.shutdown()
+        thread.join(PATIENCE)
+
+
+@pytest.mark.kafka
+def test_a_service_is_called_and_what_it_refused_is_sent_again(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], start: Callable[..., Program], service: str
+) -> None:
+    topic, letters = kafka_topic(1), kafka_topic(1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(EACH):
+        producer.produce(topic, str(number).encode(), key=str(number).encode())
+    assert producer.flush(PATIENCE) == 0
+    group = f"http-{uuid.uuid4().hex[:8]}"
+    arguments = ("--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group)
+    program = start("http_calls", *arguments, "--url", service, "--dead-letters", letters)
+    refused = [str(number) for number in range(EACH) if number % 10 == 7]
+    wait_until(lambda: len(Service.tried) == EACH and len(Service.taken) == EACH - len(refused), program)
+    wait_until(lambda: end_of(kafka, letters) == len(refused), program)
+    Service.takes_all = True
+    replay = ["dead-letters", "replay", letters, "--bootstrap-servers", kafka.bootstrap_servers]
+    command = [sys.executable, "-c", "from instride.cli import main; main()", *replay]
+    subprocess.run(command, check=True, capture_output=True)
+    wait_until(lambda: len(Service.taken) == EACH, program)
+    program.process.send_signal(signal.SIGTERM)
+    assert program.process.wait(PATIENCE) == 0
+
+
+def end_of(kafka: LocalKafka, topic: str) -> int:
+    partition = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers) as reader:
+        return reader.end_offsets([partition], timeout=PATIENCE)[partition]
+
+
+def wait_until(condition: Callable[[], bool], program: Program) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, program.complaints
+        assert program.process.poll() is None, program.complaints
+        time.sleep(0.05)
+
+
 @pytest.mark.kafka
 def test_what_is_in_the_database_is_there_once_also_when_it_is_killed(
     kafka: LocalKafka, topic: str, start: Callable[..., Program], postgres_database: str
@@ -221,27 +295,24 @@ def test_what_is_in_the_database_is_there_once_also_when_it_is_killed(
     with psycopg.connect(postgres_database, autocommit=True) as database:
         database.execute("CREATE TABLE handled (part INTEGER, record BIGINT, value BYTEA)")
         first = start("postgres", *arguments, "--database", postgres_database)
-        wait_for_rows(database, 1, first)
+        wait_until(lambda: rows(database) > 0, first)
         first.release()
         second = start("postgres", *arguments, "--database", postgres_database)
-        wait_for_rows(database, expected.total(), second)
+        wait_until(lambda: rows(database) >= expected.total(), second)
         second.end()
         found = database.execute("SELECT part, convert_from(value, 'UTF8') FROM handled").fetchall()
     assert Counter(f"{part} {value}" for part, value in found) == expected
     all_committed(kafka, topic, group, EACH * 5)
 
 
-def wait_for_rows(database: Any, count: int, program: Program) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while database.execute("SELECT count(*) FROM handled").fetchone()[0] < count:
-        assert time.monotonic() < deadline, program.complaints
-        assert program.process.poll() is None, program.complaints
-        time.sleep(0.05)
+def rows(database: Any) -> int:
+    found: int = database.execute("SELECT count(*) FROM handled").fetchone()[0]
+    return found
 
 
 def test_every_example_is_run_and_told_of() -> None:
     programs = {path.stem for path in FOLDER.glob("*.py")}
-    assert programs == {*MEMBERS, "read_partitions", "web_service", "postgres"}
+    assert programs == {*MEMBERS, "read_partitions", "web_service", "postgres", "http_calls"}
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(programs) if f"[{name}.py]({name}.py)" not in page] == []
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import re
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +26,7 @@ from instride.errors import ConfigError, IllegalStateError
 from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan
 from instride.processing.failures import Failures
+from instride.processing.health import Health
 from instride.processing.lifespan import SyncLifespan
 from instride.processing.workers import ThreadWorkers
 
@@ -493,3 +500,39 @@ def test_of_what_was_given_up_nothing_is_produced() -> None:
     for thread in bench.workers._threads:
         thread.join(PATIENCE)
     assert produced == []
+
+
+# -- the page of containers
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("fastapi"), reason="needs fastapi")
+def test_the_probes_of_docs_containers_md(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand; the processor's health is told here."""
+    health = Health(ready=True, live=True, stuck=(), outage=None, ended=None)
+    entered: list[dict[str, Any]] = []
+
+    class Stub:
+        def health(self) -> Health:
+            return health
+
+        @asynccontextmanager
+        async def running(self, **settings: Any) -> AsyncIterator[Stub]:
+            entered.append(settings)
+            yield self
+
+    page = (Path(__file__).parents[2] / "docs" / "containers.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    monkeypatch.setitem(sys.modules, "billing", SimpleNamespace(billing=Stub()))
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+
+    async def story() -> None:
+        nonlocal health
+        async with names["lifespan"](names["app"]):
+            response = SimpleNamespace(status_code=0)
+            assert names["live"](response) == {"ready": True, "live": True, "stalled": False}
+            health = replace(health, live=False)
+            names["live"](response)
+            assert response.status_code == 503
+
+    asyncio.run(story())
+    assert [each["group_id"] for each in entered] == ["billing"]

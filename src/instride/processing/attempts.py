@@ -25,7 +25,7 @@ from instride.processing.outputs import OutputRecord, outputs_of
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
 
 _logger = logging.getLogger("instride.processing")
-_current: Final[ContextVar[Attempt]] = ContextVar("instride_attempt")
+_current: Final[ContextVar[Call]] = ContextVar("instride_attempt")
 
 
 class Call(Protocol):
@@ -64,19 +64,19 @@ def current_attempt() -> Attempt:
     found = _current.get(None)
     if found is None:
         raise IllegalStateError("current_attempt() is for handlers, while a Processor calls them")
-    return found
+    return Attempt(found)
 
 
 def current_job() -> Job:
     """In a handler: what the engine knows of its call. Not in a process of `processes=`."""
-    job = current_attempt()._task
+    job = _current.get()
     assert isinstance(job, Task | Batch)
     return job
 
 
 def enter_attempt(call: Call) -> None:
     """From here on `current_attempt` tells of it, in this context."""
-    _current.set(Attempt(call))
+    _current.set(call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -246,10 +246,22 @@ class LoopWorkers:
         task.canceller = attempt.cancel
 
     async def _attempt(self, task: Job) -> None:
-        """To its end; then the next is started, with one look at the engine for both."""
+        """To its end; then the next is started, with one look at the engine for both. In one coroutine, since each
+        object more is felt: whatever this does, all handlers of the loop wait for."""
         desk, following = self._desk, None
         if not task.writes_dead_letter:
-            error = await self._error_of(task)
+            error: BaseException | None = None
+            try:
+                record = desk.read(task)
+                if self._timeout is None:
+                    returned = await self._handle(record)
+                else:
+                    async with asyncio.timeout(self._timeout):
+                        returned = await self._handle(record)
+                if outputs := desk.outputs(task, returned):
+                    await self._produce_all(outputs, _OUTPUT_ACKNOWLEDGED)
+            except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
+                error = caught
             with desk.lock:
                 verdict, attention = desk.end(task, error)
                 following = self._next() if verdict is None else None
@@ -257,26 +269,13 @@ class LoopWorkers:
                 desk.note(task, verdict)
             if attention:
                 desk.attention()
-        if isinstance(task, Task) and task.writes_dead_letter and not task.over:
+        if task.writes_dead_letter and isinstance(task, Task) and not task.over:
             await self._write(task)
         del self._attempts[task]
         if following is not None:
             self._start(following)
         else:
             self._fill()
-
-    async def _error_of(self, task: Job) -> BaseException | None:
-        try:
-            record = self._desk.read(task)
-            if self._timeout is None:
-                returned = await self._handle(record)
-            else:
-                async with asyncio.timeout(self._timeout):
-                    returned = await self._handle(record)
-            await self._produce_all(self._desk.outputs(task, returned), _OUTPUT_ACKNOWLEDGED)
-        except BaseException as error:  # noqa: BLE001 - the engine decides what becomes of it
-            return error
-        return None
 
     async def _write(self, task: Task) -> None:
         error: BaseException | None = None
@@ -291,8 +290,6 @@ class LoopWorkers:
 
     async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
         """In their order. Raises what kept one from being acknowledged."""
-        if not records:
-            return
         produce: Any = self._produce
         async with asyncio.timeout(patience):
             if inspect.iscoroutinefunction(produce):
