@@ -14,6 +14,7 @@ from instride import (
     ConsumerRecords,
     ConsumerSettings,
     DatabaseStore,
+    OutputRecord,
     Processor,
     ProcessorKit,
     TopicPartition,
@@ -83,6 +84,32 @@ def test_a_handler_of_other_records_is_refused_by_the_type_checker() -> None:
     Processor(handles, topics=["t"])  # type: ignore[arg-type]
     Processor(handles, topics=["t"], key_deserializer=bytes.decode, value_deserializer=int)  # type: ignore[misc]
     Processor(handles_batch, topics=["t"], key_deserializer=bytes.decode, value_deserializer=Order)  # type: ignore[arg-type]
+
+
+def returns_one(record: ConsumerRecord[str, Order]) -> OutputRecord:
+    return OutputRecord(value=None)
+
+
+async def returns_some(record: ConsumerRecord[str, Order]) -> list[OutputRecord] | None:
+    return None
+
+
+async def returns_of_batch(records: list[ConsumerRecord[str, Order]]) -> list[OutputRecord]:
+    return []
+
+
+def returns_bytes(record: ConsumerRecord[str, Order]) -> bytes:
+    return b""
+
+
+def test_what_a_handler_returns_is_checked_where_it_is_written() -> None:
+    topics, key, value = ["t"], bytes.decode, Order
+    one = Processor(returns_one, topics=topics, key_deserializer=key, value_deserializer=value, output="o")
+    assert_type(one, Processor[str, Order])
+    Processor(returns_some, topics=topics, key_deserializer=key, value_deserializer=value, output="o")
+    Processor(returns_of_batch, topics=topics, key_deserializer=key, value_deserializer=value, output="o", max_batch=5)
+    Processor(returns_bytes, topics=topics, key_deserializer=key, value_deserializer=value)
+    Processor(returns_bytes, topics=topics, key_deserializer=key, value_deserializer=value, output="o")  # type: ignore[arg-type]
 
 
 def test_a_store_types_its_connection() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Required, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, Required, TypedDict, get_args
 
 from instride import arguments
 from instride.deserializers import RecordReader
@@ -20,7 +20,15 @@ from instride.processing.lifespan import Lifespan, Middleware, wrapped
 from instride.processing.rounds import Pace
 from instride.processing.store import DatabaseStore
 
-__all__ = ["BatchOptions", "Definition", "ProcessorOptions", "definition"]
+__all__ = [
+    "AnyOptions",
+    "BatchOptions",
+    "Definition",
+    "OutputBatchOptions",
+    "OutputOptions",
+    "ProcessorOptions",
+    "definition",
+]
 
 
 class ProcessorOptions(TypedDict, total=False):
@@ -34,7 +42,6 @@ class ProcessorOptions(TypedDict, total=False):
     on_failure: AfterFailure
     dead_letters: str
     produce: Produce
-    output: str
     store: DatabaseStore[Any]
     breaker: CircuitBreaker
     lifespan: Lifespan
@@ -56,7 +63,24 @@ class BatchOptions(ProcessorOptions, total=False):
     max_wait: float
 
 
-AnyOptions: TypeAlias = ProcessorOptions | BatchOptions
+class OutputOptions(ProcessorOptions):
+    """Those of a processor whose handler returns what is to be written to its output topic."""
+
+    output: str
+
+
+class OutputBatchOptions(BatchOptions):
+    """Both."""
+
+    output: str
+
+
+class AnyOptions(ProcessorOptions, total=False):
+    """All of them."""
+
+    max_batch: int
+    max_wait: float
+    output: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +129,7 @@ def definition(
     """Raises TypeError, ValueError or ConfigError."""
     if not callable(handler):
         raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
-    unknown = options.keys() - BatchOptions.__annotations__.keys()
+    unknown = options.keys() - AnyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
     concurrency = _positive(verb, options, "concurrency", 32)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, Never, TypeVar, Unpack, cast, overload
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, Never, TypeAlias, TypeVar, Unpack, cast, overload
 
 from instride._wire.decoder import ConsumerRecord
 from instride.config import ConsumerSettings
 from instride.deserializers import RecordReader
-from instride.processing.definition import BatchOptions, Definition, ProcessorOptions, definition
+from instride.processing.definition import (
+    AnyOptions,
+    BatchOptions,
+    Definition,
+    OutputBatchOptions,
+    OutputOptions,
+    ProcessorOptions,
+    definition,
+)
 from instride.processing.kit import ProcessorKit
+from instride.processing.outputs import Outputs
 from instride.processing.running import RunningProcessor, run_with_signals
 
 __all__ = ["Processor"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+Produced: TypeAlias = "Outputs | Awaitable[Outputs]"
+"""What a plain handler, or a coroutine function, returns that has an output topic."""
 
 
 class Processor(Generic[K, V]):
@@ -104,6 +115,78 @@ class Processor(Generic[K, V]):
         value_deserializer: Callable[..., V],
         **options: Unpack[BatchOptions],
     ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, bytes | None],
+        handler: Callable[[ConsumerRecord[bytes | None, bytes | None]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        **options: Unpack[OutputOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, V],
+        handler: Callable[[ConsumerRecord[bytes | None, V]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        value_deserializer: Callable[..., V],
+        **options: Unpack[OutputOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[K, bytes | None],
+        handler: Callable[[ConsumerRecord[K, bytes | None]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
+        **options: Unpack[OutputOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        handler: Callable[[ConsumerRecord[K, V]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
+        value_deserializer: Callable[..., V],
+        **options: Unpack[OutputOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, bytes | None],
+        handler: Callable[[list[ConsumerRecord[bytes | None, bytes | None]]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        **options: Unpack[OutputBatchOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, V],
+        handler: Callable[[list[ConsumerRecord[bytes | None, V]]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        value_deserializer: Callable[..., V],
+        **options: Unpack[OutputBatchOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[K, bytes | None],
+        handler: Callable[[list[ConsumerRecord[K, bytes | None]]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
+        **options: Unpack[OutputBatchOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        handler: Callable[[list[ConsumerRecord[K, V]]], Produced],
+        *misplaced: Never,
+        topics: Iterable[str],
+        key_deserializer: Callable[..., K],
+        value_deserializer: Callable[..., V],
+        **options: Unpack[OutputBatchOptions],
+    ) -> None: ...
     def __init__(
         self,
         handler: Callable[[Any], object],
@@ -153,7 +236,7 @@ class Processor(Generic[K, V]):
         if misplaced:
             raise TypeError(f"Processor takes its topics and options by name: topics=[{misplaced[0]!r}]")
         reader = RecordReader(key_deserializer, value_deserializer)
-        object.__setattr__(self, "_definition", definition(handler, topics, reader, cast("ProcessorOptions", options)))
+        object.__setattr__(self, "_definition", definition(handler, topics, reader, cast("AnyOptions", options)))
 
     def run(self, **settings: Unpack[ConsumerSettings]) -> None:
         """Run until it is stopped. In the main thread SIGTERM and SIGINT stop it, and a second one cancels.
