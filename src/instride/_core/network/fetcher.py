@@ -44,8 +44,7 @@ C1. One half of fetch_buffer_bytes is for what is requested or has come and is n
     revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
 C2. A partition is fetched again when what is buffered of it is under its share, and when all that came of it is
     decoded, or that and the most that the fetch may bring are together within its share, and within two responses.
-    Nothing waits for the broker while there is capacity. One fetch requests half a share of a partition at most, so
-    that the other half can be fetched meanwhile; where that is less than a MiB, a share, or a MiB.
+    Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
 C3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
@@ -119,8 +118,6 @@ __all__ = [
 
 # A batch that is this small passes when nothing of its partition is buffered (C3).
 _SMALL_BYTES = 16 << 10
-# To fetch less of a partition at a time would cost more than to fetch ahead saves (C2).
-_ENOUGH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +157,7 @@ def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
 
 def most_bytes(config: ConsumerConfig, partitions: int) -> int:
     """How many bytes of one partition a fetch may bring, where so many share the room."""
-    part = share(config, partitions)
-    return min(config.max_partition_fetch_bytes, max(part // 2, min(part, _ENOUGH_BYTES)))
+    return min(config.max_partition_fetch_bytes, share(config, partitions))
 
 
 def response_bytes(config: ConsumerConfig) -> int:
