@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
+from instride._wire.record_set import RecordSet
+
 FULL = [
     Rec(offset=5, timestamp=1000, key=b"k", value=b"v" * 300, headers=(("a", b"1"), ("a", None), ("é", b""))),
     Rec(offset=6, timestamp=990, key=None, value=b""),
@@ -272,3 +274,47 @@ def test_nbytes_follows_the_data() -> None:
     assert small is not None
     assert large is not None
     assert large.nbytes - small.nbytes == pytest.approx(4999, abs=4)
+
+
+# --- where the next fetch goes on, by the headers ----------------------------------------------------------------
+
+
+def ahead(data: bytes, fetch_offset: int = 0) -> int:
+    return RecordSet(memoryview(data), topic="t", partition=0, fetch_offset=fetch_offset).next_offset
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_headers_say_where_the_next_fetch_goes_on(codec: str) -> None:
+    data = batch(plain(2, 3), codec=codec) + batch(plain(7), codec=codec)
+    assert ahead(data, 3) == read(data, 3)[1] == 8
+    assert ahead(data[:-1], 3) == read(data[:-1], 3)[1] == 4, "the last one is cut off"
+
+
+def test_what_returns_no_record_leads_on_as_well() -> None:
+    data = batch(plain(0, 1)) + marker(2, producer_id=1, commit=True)
+    assert ahead(data) == read(data)[1] == 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        batch(plain(0, 1))[:-1],
+        batch(plain(0, 1))[:16],
+        batch(plain(5, 6)) + batch(plain(5, 6)),
+        batch(plain(0, 1)) + batch(plain(2))[:16] + b"\x01" + batch(plain(2))[17:],
+        batch(plain(0, 1)) + batch(plain(2))[:8] + b"\x00\x00\x00\x30" + batch(plain(2))[12:],
+        batch(plain(0, 1)) + batch(plain(2))[:8] + b"\xff" + batch(plain(2))[9:],
+        b"\xff" + batch(plain(0, 1))[1:],
+        b"\x7f" + batch(plain(0, 1))[1:],
+        batch(plain(0, 1))[:23] + b"\xff" + batch(plain(0, 1))[24:],
+    ],
+    ids=["none", "cut", "cut early", "no rise", "format", "short", "negative", "base", "overflow", "delta"],
+)
+def test_headers_that_are_none_lead_no_further(data: bytes) -> None:
+    assert ahead(data) == 0
+
+
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_any_bytes_lead_back_never(data: bytes, cut: int) -> None:
+    assert ahead((batch(plain(3, 4)) + data)[:cut], 3) >= 3

@@ -23,10 +23,10 @@ LIMIT = 1 << 16
 DECODE = """
 import json, sys
 from instride._wire.decoder import COMPILED
-from instride._wire.record_set import decode_record_set
+from instride._wire.record_set import RecordSet, decode_record_set
 
 def outcome(data, committed):
-    found = []
+    found = [RecordSet(memoryview(data), topic="t", partition=3, fetch_offset=0).next_offset]
     for piece in decode_record_set(
         memoryview(data), topic="t", partition=3, fetch_offset=0, read_committed=committed, aborted=[(1, 0)],
         end=1000, max_decompressed_bytes=1 << 16, room=4000):

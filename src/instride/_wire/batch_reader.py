@@ -26,7 +26,7 @@ except ImportError:
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
 
-__all__ = ["COMPILED", "Batch", "BatchError", "BatchReader", "OverlapError"]
+__all__ = ["COMPILED", "Batch", "BatchError", "BatchReader", "OverlapError", "end_of_batches"]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -52,6 +52,9 @@ _LOG_APPEND_TIME = cython.declare(cython.int, 8)
 _TRANSACTIONAL = cython.declare(cython.int, 16)
 _CONTROL = cython.declare(cython.int, 32)
 _LAST_CODEC = cython.declare(cython.int, 4)
+
+# So high that no sum of it overflows.
+_HIGHEST = cython.declare(cython.longlong, (1 << 62) - 1)
 
 _ROW = struct.Struct("=9q")
 
@@ -219,3 +222,27 @@ class BatchReader:
         if batch.codec > _LAST_CODEC:
             raise BatchError(f"{batch.describe()} has the unknown compression codec {batch.codec}")
         return None
+
+
+def end_of_batches(data: object, fetch_offset: cython.longlong) -> int:
+    """See `batch_reader.pyi`."""
+    view: cython.const[cython.uchar][::1] = data
+    size: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    end: cython.longlong = fetch_offset
+    octets: Octets = cython.NULL if cython.compiled else view
+    if cython.compiled and size > 0:
+        octets = cython.address(view[0])
+    while size - at >= _RECORDS:
+        length: cython.longlong = _integer(octets, at + _LENGTH, 4) + _UNCOUNTED
+        if length > size - at:
+            break
+        base: cython.longlong = _integer(octets, at, 8)
+        delta: cython.longlong = _integer(octets, at + _LAST_DELTA, 4)
+        if octets[at + _MAGIC] != 2 or length < _RECORDS or base < 0 or base > _HIGHEST or delta < 0:
+            return fetch_offset
+        if base + delta < end:
+            return fetch_offset
+        end = base + delta + 1
+        at += length
+    return end

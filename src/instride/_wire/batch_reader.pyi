@@ -54,3 +54,9 @@ class BatchReader:
     @property
     def at(self) -> int: ...
     def next(self, position: int) -> Batch | None: ...
+
+def end_of_batches(data: memoryview, fetch_offset: int) -> int:
+    """The offset after the last whole batch, by the headers, which are not checked.
+
+    fetch_offset itself where they do not lead further: none is whole, one is no batch, or offsets do not rise.
+    """

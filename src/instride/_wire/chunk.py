@@ -87,6 +87,16 @@ class UndecodedRecords(Protocol):
         """Memory that it keeps."""
         ...
 
+    @property
+    def length(self) -> int:
+        """Bytes of its batches, as they came."""
+        ...
+
+    @property
+    def next_offset(self) -> int:
+        """After its last whole batch, by headers that nobody has checked; the fetch offset where none is whole."""
+        ...
+
     def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
         """The next records, about `target` bytes within `room` bytes. None: there is too little room.
 

@@ -10,6 +10,8 @@ Laws
    `alone`, of at most max_decompressed_bytes with its index.
 5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
    piece that nobody consumes would keep all of a response.
+6. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
+   that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from instride._topic_partition import TopicPartition
-from instride._wire.batch_reader import Batch, BatchError
+from instride._wire.batch_reader import Batch, BatchError, end_of_batches
 from instride._wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.chunk import Piece
 from instride._wire.compression import CompressionError, Sections, TooLargeError
@@ -130,6 +132,7 @@ class RecordSet:
     ) -> None:
         self._name = TopicPartition(topic, partition)
         self._data = data
+        self._length = len(data)
         self._frame_bytes = max(frame_bytes, len(data))
         self._fetch_offset = fetch_offset
         self._read_committed = read_committed
@@ -147,6 +150,16 @@ class RecordSet:
     def nbytes(self) -> int:
         """Memory that it keeps."""
         return self._frame_bytes + (self._aborted_bytes if self._walk is not None else 0)
+
+    @property
+    def length(self) -> int:
+        """Bytes of its batches, as they came."""
+        return self._length
+
+    @property
+    def next_offset(self) -> int:
+        """Law 6. Asked for before anything is decoded."""
+        return end_of_batches(self._data, self._fetch_offset)
 
     def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
         """The next records: batches up to about `target` bytes, within `room` bytes. None: there is too little room.

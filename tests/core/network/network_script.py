@@ -108,13 +108,17 @@ class NetworkScript:
     def settle(self) -> None:
         """Tick until there is nothing to do at this moment."""
         for _ in range(100):
-            actions = self.machine.tick(self.now)
-            if not actions:
+            if not self.turn():
                 assert self.machine.deadline() > self.now, "a deadline that is past would keep the thread awake"
                 return
-            for action in actions:
-                self._act(action)
         raise AssertionError("the machine never settles")
+
+    def turn(self) -> list[Action]:
+        """One tick, and what it says is done."""
+        actions = self.machine.tick(self.now)
+        for action in actions:
+            self._act(action)
+        return actions
 
     def pass_time(self, seconds: float) -> None:
         """Tick at every deadline on the way."""

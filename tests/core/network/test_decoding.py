@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.events import Close, Consumed, Fetched, PartitionFailed, Pause, Resume, SetPosition
+from instride._core.network.actions import Deliver, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
 from instride._wire.chunk import Piece
@@ -29,7 +32,15 @@ class Batches:
     done: bool = False
     detached: bool = False
     nbytes: int = 0
+    # As it came, compressed; 0: so little that it is decoded at once.
+    length: int = 0
+    # How many records more the headers count than there are.
+    more: int = 0
     asked: list[tuple[int, int, bool]] = field(default_factory=list)
+
+    @property
+    def next_offset(self) -> int:
+        return self.offset + len(self.sizes) + self.tail + self.more
 
     def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
         self.asked.append((target, room, alone))
@@ -83,7 +94,7 @@ def consume(script: NetworkScript, partition: int, records: int, nbytes: int) ->
 @pytest.mark.rule("M")
 def test_what_has_no_room_waits_undecoded_and_is_not_requested_again() -> None:
     script = member(0, fetch_buffer_bytes=200 * KIB)
-    batches = Batches(0, [60 * KIB] * 3)
+    batches = Batches(0, [60 * KIB] * 3, length=180 * KIB)
     response(script, p0=batches)
     assert fetched(script) == [(0, 1)], "a half is 100 KiB"
     assert batches.asked[-1] == (40 * KIB, 40 * KIB, False)
@@ -240,3 +251,258 @@ def test_the_meters_tell_of_a_response_when_all_of_it_is_decoded() -> None:
     response(script, p0=Batches(0, [5, 6]), p1=Batches(0, [7]))
     meter = script.machine.meter
     assert (meter.fetch_records.most(script.now), meter.fetch_bytes.most(script.now)) == (3, 18)
+
+
+# --- fetching ahead: the next fetch leaves before what came is decoded -----------------------------------------
+
+
+def large(offset: int, count: int = 4, **options: Any) -> Batches:
+    """So much that the next fetch leaves first."""
+    return Batches(offset, [MIB // 4] * count, length=MIB, **options)
+
+
+def arrives(script: NetworkScript, **found: Batches | api.FetchedPartition) -> list[str]:
+    """A response comes. What the turn does: "fetch" and "records"."""
+    partitions: dict[api.Partition, api.FetchedPartition] = {}
+    for name, each in found.items():
+        number = int(name[1:])
+        if isinstance(each, Batches):
+            each.partition = number
+        partitions[tp(number)] = (
+            api.FetchedPartition(next_offset=each.offset, high_watermark=10**6, undecoded=each)
+            if isinstance(each, Batches)
+            else each
+        )
+    action = next(each for each in script.waiting if asks_for(each.request, partitions))
+    script.waiting.remove(action)
+    script.machine.response_received(action.request_id, api.FetchResponse(partitions=partitions), script.now)
+    return turn(script)
+
+
+def asks_for(request: api.Request, partitions: Container[api.Partition]) -> bool:
+    return isinstance(request, api.Fetch) and any((e.topic, e.partition) in partitions for e in request.partitions)
+
+
+def turn(script: NetworkScript) -> list[str]:
+    done = []
+    for action in script.turn():
+        if isinstance(action, Transmit) and isinstance(action.request, api.Fetch):
+            done.append("fetch")
+        elif isinstance(action, Deliver) and isinstance(action.event, Fetched):
+            done.append("records")
+    return done
+
+
+def test_the_next_fetch_leaves_before_what_came_is_decoded() -> None:
+    script = member(0)
+    batches = large(0)
+    assert arrives(script, p0=batches) == ["fetch"]
+    assert asked(script) == {0: 4}
+    assert not batches.asked
+    assert not batches.detached
+    assert turn(script) == ["records"] * 4
+    assert fetched(script) == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    assert batches.detached
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_while_there_is_room_hardly_anything_is_decoded_without_a_fetch_outstanding(partitions: int) -> None:
+    """One partition of them has records: it must not wait for itself."""
+    script = member(*range(partitions))
+    pieces = without = 0
+    for number in range(100):
+        before = arrives(script, p0=large(4 * number)).count("records")  # a fetch leaves when the turn is over
+        pieces, without = pieces + before, without + before
+        for _ in range(3):
+            outstanding, done = 0 in asked(script), turn(script).count("records")
+            pieces, without = pieces + done, without + done * (not outstanding)
+        consume(script, 0, 4, MIB)
+    assert pieces == 400
+    assert without <= 0.05 * pieces
+
+
+def test_what_came_ahead_is_decoded_in_its_order() -> None:
+    script = member(0)
+    arrives(script, p0=large(0, 30))
+    arrives(script, p0=large(30))
+    script.settle()
+    assert [end for _, end in fetched(script)] == list(range(1, 35))
+
+
+def test_a_turn_without_decoding_is_followed_by_one_with_it() -> None:
+    """Responses that come in every turn leave the decoding its time."""
+    script = member(0)
+    assert arrives(script, p0=large(0)) == ["fetch"]
+    assert "records" in arrives(script, p0=large(4))
+
+
+def test_little_is_decoded_as_it_comes_but_after_what_came_earlier() -> None:
+    script = member(0)
+    assert arrives(script, p0=Batches(0, [5], length=5)) == ["records", "fetch"]
+    arrives(script, p0=large(1))
+    arrives(script, p0=Batches(5, [5], length=5))
+    script.settle()
+    assert [end for _, end in fetched(script)] == list(range(1, 7))
+
+
+def test_little_that_comes_beside_much_waits_for_the_next_turn_too() -> None:
+    script = NetworkScript()
+    script.nodes, script.leaders = (1, 2), {1: 2}
+    script.member_of(1, 0, 1)
+    first, second = (each for each in script.waiting if isinstance(each.request, api.Fetch))
+    for action in (first, second):
+        script.waiting.remove(action)
+        (key,) = ((each.topic, each.partition) for each in action.request.partitions)  # type: ignore[union-attr]
+        batches = large(0) if action is first else Batches(0, [5], length=5)
+        batches.partition = key[1]
+        found = api.FetchedPartition(next_offset=0, high_watermark=1000, undecoded=batches)
+        script.machine.response_received(action.request_id, api.FetchResponse(partitions={key: found}), script.now)
+    assert "records" not in turn(script)
+    assert turn(script).count("records") == 5
+
+
+def test_where_no_fetch_follows_all_is_decoded_at_once() -> None:
+    script = member(0)
+    script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
+    assert arrives(script, p0=large(0)) == []
+    script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
+    assert len(fetched(script)) == 4
+
+
+def test_what_comes_ahead_of_a_paused_partition_is_kept() -> None:
+    script = member(0)
+    arrives(script, p0=large(0))
+    script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
+    assert arrives(script, p0=large(4)) == []
+    assert asked(script) == {}
+    script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
+    assert [end for _, end in fetched(script)] == list(range(1, 9))
+    assert asked(script) == {0: 8}
+
+
+BAD = CorruptRecordError("bad checksum")
+
+
+@pytest.mark.rule("17")
+@pytest.mark.parametrize("order", ["decoded first", "came first"])
+def test_a_bad_batch_voids_what_was_fetched_ahead(order: str) -> None:
+    script = member(0)
+    arrives(script, p0=large(0, corrupt=BAD, more=9))
+    if order == "decoded first":
+        script.settle()
+        assert len(fetched(script)) == 4
+    arrives(script, p0=large(13))
+    script.settle()
+    assert len(fetched(script)) == (4 if order == "came first" else 0)
+    if asked(script):
+        script.response(api.Fetch, api.FetchResponse())
+    script.pass_time(1)
+    assert asked(script) == {0: 4}, "it is fetched once more, from where it was good"
+    response(script, p0=Batches(4, [5]))
+    assert fetched(script) == [(0, 5)]
+
+
+def test_what_does_not_continue_what_was_decoded_is_void() -> None:
+    """The headers said more than the batches held."""
+    script = member(0)
+    arrives(script, p0=large(0, more=3))
+    assert asked(script) == {0: 7}
+    arrives(script, p0=large(7))
+    script.settle()
+    assert [end for _, end in fetched(script)] == [1, 2, 3, 4]
+    script.response(api.Fetch, api.FetchResponse())
+    assert asked(script) == {0: 4}
+
+
+def test_behind_what_leads_no_further_nothing_is_fetched() -> None:
+    script = member(0)
+    nothing_whole = large(0, 0, corrupt=BAD)
+    assert arrives(script, p0=nothing_whole) == []
+    script.pass_time(1)
+    assert asked(script) == {0: 0}
+
+
+@pytest.mark.parametrize(
+    "met",
+    [
+        api.FetchedPartition(error=ErrorCode.OFFSET_OUT_OF_RANGE),
+        api.FetchedPartition(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        api.FetchedPartition(next_offset=9, high_watermark=50),
+        api.FetchedPartition(next_offset=4, corrupt=BAD),
+    ],
+    ids=["out of range", "refused", "moved", "corrupt"],
+)
+def test_what_a_fetch_ahead_met_is_not_judged_before_all_is_decoded(met: api.FetchedPartition) -> None:
+    script = member(0, fetch_buffer_bytes=8 * MIB)
+    arrives(script, p0=Batches(0, [3 * MIB, 3 * MIB], length=10 * KIB))
+    assert asked(script) == {0: 2}
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): met}))
+    script.pass_time(1)
+    assert (asked(script), script.take(PartitionFailed)) == ({}, [])
+    consume(script, 0, 1, 3 * MIB)
+    assert fetched(script) == [(0, 1), (0, 2)]
+    assert asked(script) == {0: 2}, "now it is asked for again, and judged"
+
+
+def test_no_news_ahead_says_nothing() -> None:
+    script = member(0, fetch_buffer_bytes=8 * MIB)
+    arrives(script, p0=Batches(0, [3 * MIB, 3 * MIB], length=10 * KIB))
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(next_offset=2)}))
+    assert fetched(script) == [(0, 1)]
+    assert asked(script) == {0: 2}
+
+
+@pytest.mark.rule("14")
+def test_a_seek_voids_what_was_fetched_ahead() -> None:
+    script = member(0)
+    arrives(script, p0=large(0))
+    script.machine.handle(
+        SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=70), script.now
+    )
+    arrives(script, p0=large(4))
+    script.settle()
+    assert fetched(script) == []
+    assert asked(script) == {0: 70}
+
+
+def test_another_leader_voids_what_is_not_decoded() -> None:
+    """Its log may be another one behind what was decoded last: only that is compared with it (KIP-320)."""
+    script = member(0, fetch_buffer_bytes=8 * MIB)
+    arrives(script, p0=Batches(0, [3 * MIB, 3 * MIB], length=10 * KIB))
+    script.leader_epochs = {0: 5}
+    script.fresh_metadata()
+    consume(script, 0, 1, 3 * MIB)
+    script.response(api.Fetch, api.FetchResponse())
+    assert fetched(script) == [(0, 1)]
+    assert asked(script) == {0: 1}
+
+
+def test_one_that_passes_alone_drops_what_came_behind_it() -> None:
+    script = member(0, fetch_buffer_bytes=8 * MIB)
+    arrives(script, p0=Batches(0, [100], length=MIB))
+    arrives(script, p0=Batches(1, [50 * MIB], length=MIB))
+    script.settle()
+    assert [end for _, end in fetched(script)] == [1]
+    arrives(script, p0=Batches(2, [100], length=KIB))
+    consume(script, 0, 1, 100)
+    script.settle()
+    assert [end for _, end in fetched(script)] == [2]
+    consume(script, 0, 1, 50 * MIB)
+    assert asked(script) == {0: 2}
+
+
+@pytest.mark.requirement("KIP-41/12")
+@pytest.mark.parametrize("prefetch", ["total", "partition"])
+def test_what_nobody_has_counted_is_not_fetched_ahead_where_records_are_bounded(prefetch: str) -> None:
+    script = member(0, prefetch=prefetch)
+    assert arrives(script, p0=large(0)) == ["records"] * 4 + ["fetch"]
+
+
+def test_a_fetch_ahead_has_room_beside_what_came() -> None:
+    """A share is 4 MiB; a fetch is of 1 MiB at most, and two responses are 2 MiB."""
+    script = member(0, fetch_buffer_bytes=8 * MIB)
+    arrives(script, p0=Batches(0, [5 * MIB, 5 * MIB], length=MIB))
+    assert asked(script) == {0: 2}
+    arrives(script, p0=Batches(2, [5 * MIB], length=MIB))
+    script.settle()
+    assert asked(script) == {}, "two responses wait"

@@ -1,12 +1,13 @@
 """The network side's partitions: each one that is assigned, in its epoch, and the table of them all.
 
 Laws of one partition (`AssignedPartition`)
-1. `offset` is where to fetch next; it is known in the phase FETCHING only.
+1. `offset` is up to where it is decoded, and `fetch_offset` where to fetch next; known in the phase FETCHING only.
 2. What was requested under an older fetch_number (a seek, a reassignment, a refusal came between), or of a topic that
    was deleted and made again since, is dropped. A pause drops nothing: it only keeps the next fetch from being sent.
 3. `records` and `nbytes` count what was delivered and has not been consumed yet. `kept` is what is really in memory of
    it: a piece that was decoded keeps all of its memory until its last record is consumed.
-4. `undecoded` is what came from `offset` on and waits for capacity to be decoded; what ends a fetch number drops it.
+4. `undecoded` is what came from `offset` on and waits for capacity to be decoded, part after part without a gap; what
+   ends a fetch number drops it, and so does another leader, whose log may be another one.
 5. Each attribute that is set puts the partition into `changed`: so the parts of the machine look at what has changed,
    and at nothing else.
 6. A failed partition (FAILED, `trouble`) is tried again from the phase in which it failed, after a back-off that grows
@@ -21,7 +22,7 @@ T2. A partition without demand has no share of the buffer: it is at its end, and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 from uuid import UUID
@@ -63,8 +64,12 @@ class Kept:
 
 @dataclass(slots=True, kw_only=True)
 class Arrival:
-    """One response, for the meters: what was decoded of it, and of how many partitions something is left."""
+    """One response, for the meters: what was decoded of it, and of how many partitions something is left.
 
+    came: bytes of its batches.
+    """
+
+    came: int = 0
     records: int = 0
     nbytes: int = 0
     partitions: int = 0
@@ -72,8 +77,13 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecoded:
+    """One response's part of a partition. end: the offset after it, by its headers. leads_on: the fetcher's law A4."""
+
     records: UndecodedRecords
     arrival: Arrival
+    start: int
+    end: int
+    leads_on: bool
 
 
 class AssignedPartition:
@@ -126,7 +136,7 @@ class AssignedPartition:
     nbytes: int
     kept: list[Kept]
     kept_bytes: int
-    undecoded: Undecoded | None
+    undecoded: tuple[Undecoded, ...]
 
     __slots__ = (
         "alone",
@@ -202,7 +212,22 @@ class AssignedPartition:
     @property
     def lagging(self) -> bool:
         """Whether there are records to fetch, as far as is known: a broker answers at once."""
-        return self.offset < self.known_end
+        return (self.undecoded[-1].end if self.undecoded else self.offset) < self.known_end
+
+    @property
+    def fetch_offset(self) -> int:
+        """Where to fetch next: after all that came."""
+        return self.undecoded[-1].end if self.undecoded else self.offset
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether it can be fetched before what came is decoded."""
+        return not self.undecoded or self.undecoded[-1].leads_on
+
+    @property
+    def undecoded_bytes(self) -> int:
+        """As they came: none is taken off before all of a part is decoded."""
+        return sum(each.records.length for each in self.undecoded)
 
     @property
     def fence(self) -> tuple[int, int, int]:
@@ -212,7 +237,7 @@ class AssignedPartition:
     def set_position(self, event: SetPosition) -> None:
         self.seek_number, self.fetch_number = event.seek_number, event.fetch_number
         self.asking = False
-        self.undecoded = None
+        self.undecoded = ()
         self.leader_epoch = event.leader_epoch
         self.reset_from = event.reset_from
         if not event.keeps_buffer:
@@ -255,7 +280,7 @@ class AssignedPartition:
         self.stale_seek_number = self.seek_number
         self.leader_epoch = self.validated = self.known_end = self.corrupt_at = -1
         self.asking = False
-        self.undecoded = None
+        self.undecoded = ()
 
     def _at(self, offset: int, leader_epoch: int) -> None:
         """To be checked against the leader before it is fetched."""
@@ -277,6 +302,23 @@ class AssignedPartition:
         self.nbytes += nbytes
         self.kept_bytes += kept
         self.kept.append(Kept(records=records, nbytes=kept))
+
+    def arrived(self, records: UndecodedRecords, arrival: Arrival) -> Undecoded:
+        """What a fetch from `fetch_offset` on brought."""
+        start, end = self.fetch_offset, records.next_offset
+        part = Undecoded(records=records, arrival=arrival, start=start, end=max(start, end), leads_on=end > start)
+        self.undecoded = (*self.undecoded, part)
+        return part
+
+    def lead_no_further(self) -> None:
+        """Nothing is fetched before all that came is decoded (the fetcher's law A5)."""
+        *before, last = self.undecoded
+        self.undecoded = (*before, replace(last, leads_on=False))
+
+    def decoded(self) -> None:
+        """The first part is: what does not go on where it ended is void (the fetcher's law A3)."""
+        rest = self.undecoded[1:]
+        self.undecoded = rest if rest and rest[0].start == self.offset else ()
 
     def _release(self, records: int) -> None:
         done = nbytes = 0
@@ -321,7 +363,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("records", 0),
     ("nbytes", 0),
     ("kept_bytes", 0),
-    ("undecoded", None),
+    ("undecoded", ()),
 )
 """What a partition is like when it is assigned. Set without `__setattr__`, which would note each of them."""
 
@@ -493,7 +535,7 @@ _NOTHING: _Standing = (None, False, False, False, False, False, False, 0, 0)
 
 
 def _standing(assigned: AssignedPartition) -> _Standing:
-    owned, undecoded, records = assigned.state is Ownership.OWNED, assigned.undecoded is not None, assigned.records
+    owned, undecoded, records = assigned.state is Ownership.OWNED, assigned.undecoded != (), assigned.records
     wants = assigned.fetchable and (assigned.lagging or assigned.known_end < 0)
     demand = owned and (wants or undecoded or records > 0)
     flows = owned and not assigned.paused

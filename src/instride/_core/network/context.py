@@ -138,7 +138,8 @@ class Context:
     """Passed to every part. `touch` says that something changed, so that the parts are asked again at once.
 
     config: some of it may change at any time (`config.RunningSettings`); a part that uses that asks anew each time.
-    now: the time of what is being handled, for fences. on_deliver: telemetry, which hears of every event that goes up.
+    now: the time of what is being handled, for fences. turn: rises when actions leave.
+    on_deliver: telemetry, which hears of every event that goes up.
     """
 
     def __init__(self, config: ConsumerConfig, random: Callable[[], float], wall_clock: Callable[[], float]) -> None:
@@ -150,6 +151,7 @@ class Context:
         self.standing = Standing(lambda error: self.deliver(ErrorRaised(error=error)))
         self.touched = False
         self.now = 0.0
+        self.turn = 0
         self._lines = Lines()
         self.on_deliver: Callable[[BackgroundEvent], None] = lambda _event: None
 
@@ -170,6 +172,7 @@ class Context:
 
     def take_actions(self) -> list[Action]:
         """All that are to be done now."""
+        self.turn += 1
         actions = _gathered(self.out)
         self.out.clear()
         return actions

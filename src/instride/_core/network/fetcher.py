@@ -21,17 +21,29 @@ Laws of the fetcher
    or the time may have been damaged on the way.
 9. What came is decoded when there is capacity for it (C3), of each partition in turn, and so much in one turn of the
    machine that heartbeats are never late. While one batch passes alone that is larger than the capacity, nothing else
-   that came is kept: it is fetched again.
+   that came is kept: it is fetched again. What is little is decoded as it comes. Else the fetches that follow leave
+   first: it is decoded from the next turn on, and two turns running never pass without decoding.
 10. A session names all of its partitions again each metadata_max_age: what a broker believes to be in it may have been
     damaged on the way, and the broker would never send the others.
 11. Where a response states no end of the log, since a session leaves out what has no news, its end is taken to be where
     the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
 
+Laws of fetching ahead: the next fetch of a partition leaves before what came of it is decoded (`Undecoded`)
+A1. What came of a partition waits in a queue, each part with the offset it begins at and the one after its last whole
+    batch, by the batches' headers. The next fetch is from the end of the queue.
+A2. A response is taken only if it was fetched from where the queue ends now. So whatever empties the queue (a seek, a
+    bad batch, another leader) voids what was fetched ahead; its response is dropped, and it is fetched again.
+A3. A part continues the one before it: where decoding ends elsewhere than the headers said, the rest is dropped.
+A4. Behind a part whose headers do not lead further (no whole batch, or a batch that is no batch) nothing is fetched.
+A5. What a fetch ahead met that is no batch (an error, an offset out of range) is not judged: the position that is
+    judged is that of the last decoded record. It is fetched again once all that came before is decoded.
+
 Laws of the capacity: which partitions may be fetched, and what may be decoded (KIP-41, "Prefetching")
 C1. One half of fetch_buffer_bytes is for what is requested or has come and is not decoded yet; the other half is for
     what is decoded and was not returned yet. A partition's share is an equal part of a half; those that are to be
     revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
-C2. A partition is fetched again when all that came of it is decoded, and what is buffered of it is under its share.
+C2. A partition is fetched again when what is buffered of it is under its share, and when all that came of it is
+    decoded, or that and the most that the fetch may bring are together within its share, and within two responses.
     Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
 C3. A partition is decoded while what is buffered of it is under its share, a batch at a time at least, and only within
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
@@ -40,7 +52,7 @@ C3. A partition is decoded while what is buffered of it is under its share, a ba
     capacity is the first that is tried the next time. (Neighbours that always have more may keep it waiting.)
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
-    Both mean nothing where max_poll_records is -1.
+    Both mean nothing where max_poll_records is -1; else nothing is fetched ahead: nobody has counted what came.
 C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
     revoked does not count for the others.
 
@@ -113,25 +125,33 @@ _SMALL_BYTES = 16 << 10
 class Capacity:
     """C2 and C4. nbytes, records: a partition is fetched again while less than that is buffered of it.
 
+    undecoded: while something of it is undecoded, only if that is no more than this; -1: not before all is decoded.
     none: no partition is fetched at all.
     """
 
     nbytes: int
     records: int
+    undecoded: int
     none: bool
 
     def of(self, assigned: AssignedPartition) -> bool:
         """Whether what is buffered of the partition leaves capacity for more."""
-        return assigned.nbytes < self.nbytes and (self.records < 0 or assigned.records < self.records)
+        if assigned.nbytes >= self.nbytes or 0 <= self.records <= assigned.records:
+            return False
+        return not assigned.undecoded or (assigned.leads_on and assigned.undecoded_bytes <= self.undecoded)
 
 
 def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
     """Of each of these."""
     limit, sharers = config.max_poll_records, held.sharers
     bounded = limit >= 0
+    part, counted = share(config, sharers), bounded and config.prefetch != "bytes"
+    response = response_bytes(config)
+    ahead = min(part, 2 * response) - min(most_bytes(config, sharers), response)
     return Capacity(
-        nbytes=share(config, sharers),
+        nbytes=part,
         records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
+        undecoded=-1 if counted else ahead,
         none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
     )
 
@@ -324,6 +344,9 @@ _BRIEFLY = 0.05
 _REPLICAS_TOGETHER = 1.0
 # What is decoded in one turn, about: some milliseconds' work.
 _TURN_BYTES = 4 << 20
+# What is decoded before the next fetch leaves (law 9): less work than a turn, and this part of a response at most.
+_LITTLE_BYTES = 64 << 10
+_LITTLE = 8
 # What a piece counts for besides its bytes.
 _PIECE_BYTES = 4 << 10
 
@@ -433,15 +456,30 @@ class Fetcher:
         self._decoding_turn = 0
         # C3: for want of capacity, until something of it is decoded; those that wait longest first.
         self._passed_over: dict[AssignedPartition, None] = {}
+        # Turns of the machine (law 9): from which on what came is decoded, which left that to the next one, which sent
+        # a fetch last. What came and was not looked at, to be detached.
+        self._decode_from = 0
+        self._deferred_in = self._sent_in = -1
+        self._arrived: list[Undecoded] = []
         self._ended = False
 
     def poll(self, now: float) -> float:
         if self._ended:
             return float("inf")
-        wake = self._decode(now)
+        turn = self._context.turn
+        wake = now if turn < self._decode_from else self._decode(now)
         self._place_all(now)
-        if self._capacity is not None and self._capacity.none:
-            return wake
+        assert self._capacity is not None
+        if not self._capacity.none:
+            wake = min(wake, self._send_all(now), self._look_at, self._replica_until)
+        if turn < self._decode_from and self._deferred_in == turn != self._sent_in:
+            self._decode_from = turn  # no fetch follows: nothing waits for the decoding
+            self._context.touch()
+        return wake
+
+    def _send_all(self, now: float) -> float:
+        """Returns when the next one may be sent."""
+        wake = float("inf")
         for lane in self._lanes.values():
             if lane.in_flight is None and (lane.suspects or len(lane.session)):
                 node_id = lane.key[0]
@@ -451,13 +489,13 @@ class Fetcher:
                     self._send(lane, now)
                 else:
                     wake = min(wake, ready_at)
-        return min(wake, self._look_at, self._replica_until)
+        return wake
 
     def end(self, now: float) -> None:
         """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody awaits the responses."""
         self._ended = True
         for assigned in self._held().undecoded():
-            assigned.undecoded = None
+            assigned.undecoded = ()
         for (node_id, role), lane in self._lanes.items():
             key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
             if lane.session.established and broker is not None and self._context.connections.is_ready(key):
@@ -533,7 +571,7 @@ class Fetcher:
 
     def _lane(self, assigned: AssignedPartition, now: float) -> _Lane | None:
         """The lane that is to fetch it now. None: no lane, or not yet."""
-        if not self._is_held(assigned) or not assigned.fetchable or assigned.undecoded is not None:
+        if not self._is_held(assigned) or not assigned.fetchable:
             return None
         assert self._capacity is not None
         if not self._capacity.of(assigned):
@@ -596,7 +634,7 @@ class Fetcher:
         return api.FetchPartition(
             topic=assigned.partition.topic,
             partition=assigned.partition.partition,
-            offset=assigned.offset,
+            offset=assigned.fetch_offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
             max_bytes=self._most_bytes,
@@ -608,6 +646,7 @@ class Fetcher:
         node_id, role = lane.key
         broker = self._cluster.brokers[node_id]
         self._turn += 1
+        self._sent_in = self._context.turn
         if lane.suspects:  # law 4; the others of its broker wait for this response
             suspect = next(iter(lane.suspects))
             lane.in_flight = {suspect.partition: suspect.fence}
@@ -620,7 +659,7 @@ class Fetcher:
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
             self._request(state, wait),
-            lambda result, then: self._on_response(lane, fences, result, then),
+            lambda result, then: self._on_response(lane, fences, state, result, then),
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
         )
@@ -659,17 +698,21 @@ class Fetcher:
         leaves_out = self._led.get(lane.key[0], 0) > len(lane.own)
         return min(longest, _BRIEFLY) if leaves_out else longest
 
-    def _on_response(self, lane: _Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
+    def _on_response(
+        self, lane: _Lane, fences: Fences, asked: FetchSessionState, result: api.Response | Exception, now: float
+    ) -> None:
         lane.in_flight = None
         self._context.touch()
-        self._take_response(lane, fences, result, now)
+        self._take_response(lane, fences, asked, result, now)
         for partition in lane.left:
             lane.leave(partition)
         lane.left.clear()
         self._held().changed.update(lane.again)
         lane.again.clear()
 
-    def _take_response(self, lane: _Lane, fences: Fences, result: api.Response | Exception, now: float) -> None:
+    def _take_response(
+        self, lane: _Lane, fences: Fences, asked: FetchSessionState, result: api.Response | Exception, now: float
+    ) -> None:
         node_id = lane.key[0]
         if not isinstance(result, api.FetchResponse) or result.error:
             code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
@@ -686,32 +729,52 @@ class Fetcher:
         self._unreadable.discard(lane.key)
         if result.throttle_time > 0:
             self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
-        table, arrival = self._held(), Arrival()
-        undecoded = []
         proven = _part(fences, lane.unproven)
-        note_fetch(table, proven, "")
+        note_fetch(self._held(), proven, "")
         for partition in proven:
             lane.unproven.pop(partition, None)
+        self._take_partitions(node_id, fences, asked, result, now)
+        self._end_unknown_ends(lane, fences)
+
+    def _take_partitions(
+        self, node_id: int, fences: Fences, asked: FetchSessionState, result: api.FetchResponse, now: float
+    ) -> None:
+        table, arrival, came = self._held(), Arrival(), []
+        offsets = asked.known or {(each.topic, each.partition): each for each in asked.partitions}
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
-            if assigned is not None and fences.get(assigned.partition) == assigned.fence and assigned.awaits_records:
-                table.changed[assigned] = None
+            if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
+                continue
+            table.changed[assigned] = None
+            if offsets[tp].offset == assigned.fetch_offset:  # A2
                 self._take(node_id, assigned, fetched, arrival, now)
-                if assigned.undecoded is not None:
-                    undecoded.append(assigned)
-        ready = [each for each in undecoded if each.fetchable]
-        if ready:
-            self._decode_some(ready, now)
-        for assigned in undecoded:
-            if assigned.undecoded is not None:
-                assigned.undecoded.records.detach()
-        self._end_unknown_ends(lane, fences)
+                if assigned.undecoded:
+                    came.append(assigned)
+        self._decode_or_defer(came, arrival, now)
+
+    def _decode_or_defer(self, came: Sequence[AssignedPartition], arrival: Arrival, now: float) -> None:
+        """Law 9."""
+        turn, little = self._context.turn, min(_LITTLE_BYTES, response_bytes(self._context.config) // _LITTLE)
+        if arrival.came > little:
+            if self._deferred_in != turn - 1:
+                self._deferred_in, self._decode_from = turn, turn + 1
+        elif turn >= self._decode_from:
+            ready = [each for each in came if each.fetchable]
+            if ready:
+                self._decode_some(ready, now)
+            self._detach()
+
+    def _detach(self) -> None:
+        """What could not be decoded at once is not to keep the response that it came in."""
+        for each in self._arrived:
+            each.records.detach()
+        self._arrived.clear()
 
     def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
         """Law 11."""
         for assigned in unchanged(self._held(), _part(fences, lane.unsure)):
             if assigned.known_end < 0:
-                assigned.known_end = assigned.offset
+                assigned.known_end = assigned.fetch_offset
 
     def _failed(self, key: LaneKey, fences: Fences, error: Exception, now: float) -> None:
         node_id = key[0]
@@ -746,6 +809,9 @@ class Fetcher:
     ) -> None:
         follower = assigned.replica is not None and assigned.replica[0] == node_id
         self._context.connections.meter.read_from(assigned.partition, node_id if follower else None)
+        if assigned.undecoded and fetched.undecoded is None and _is_news(assigned, fetched):
+            assigned.lead_no_further()
+            return
         if fetched.error:
             assigned.fetch_error = name_of_code(fetched.error)
             if self._was_follower(node_id, assigned) and fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -760,12 +826,14 @@ class Fetcher:
             self._use_replica(assigned, fetched.preferred_read_replica, now)
         stable = self._context.config.isolation_level == "read_committed"
         assigned.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
-        self._deliver(assigned, fetched.chunk, fetched.next_offset)
+        if not assigned.undecoded:
+            self._deliver(assigned, fetched.chunk, fetched.next_offset)
         if fetched.corrupt is not None:
             self._corrupt(assigned, fetched.corrupt, now)
         elif fetched.undecoded is not None:
             arrival.partitions += 1
-            assigned.undecoded = Undecoded(records=fetched.undecoded, arrival=arrival)
+            arrival.came += fetched.undecoded.length
+            self._arrived.append(assigned.arrived(fetched.undecoded, arrival))
 
     def _use_replica(self, assigned: AssignedPartition, node_id: int, now: float) -> None:
         """Law 7. One that the metadata does not know is looked for: the leader gives nothing out meanwhile."""
@@ -810,24 +878,29 @@ class Fetcher:
         waiting = []
         for assigned in self._held().undecoded():
             if assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED:
-                assigned.undecoded = None
+                assigned.undecoded = ()
             elif assigned.fetchable:
                 waiting.append(assigned)
-        return now if waiting and self._decode_some(waiting, now) else float("inf")
+        turn_over = bool(waiting) and self._decode_some(waiting, now)
+        self._detach()
+        if not turn_over:
+            return float("inf")
+        self._decode_from = self._context.turn + 1
+        return now
 
     def _decode_some(self, partitions: Sequence[AssignedPartition], now: float) -> bool:
         """Whether the turn is over before these are."""
         room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
-        first = [each for each in self._passed_over if each.undecoded is not None and each.fetchable]
+        first = [each for each in self._passed_over if each.undecoded and each.fetchable]
         others = [each for each in (*partitions[start:], *partitions[:start]) if each not in self._passed_over]
         todo = deque([*first, *others])
         while todo and left > 0:
             assigned = todo.popleft()
-            if assigned.undecoded is None:
+            if not assigned.undecoded:
                 continue
-            took = self._decode_piece(assigned, assigned.undecoded, room, now)
+            took = self._decode_piece(assigned, assigned.undecoded[0], room, now)
             left -= took
             if took:
                 todo.append(assigned)
@@ -849,7 +922,6 @@ class Fetcher:
             return 0
         self._passed_over.pop(assigned, None)
         if undecoded.records.done:
-            assigned.undecoded = None
             undecoded.arrival.partitions -= 1
             self._context.touch()
         if piece.chunk is not None:
@@ -857,6 +929,8 @@ class Fetcher:
             undecoded.arrival.records += len(piece.chunk)
             undecoded.arrival.nbytes += piece.chunk.nbytes
         self._deliver(assigned, piece.chunk, piece.next_offset, piece.nbytes)
+        if undecoded.records.done:
+            assigned.decoded()
         if piece.corrupt is not None:
             self._corrupt(assigned, piece.corrupt, now)
         else:
@@ -867,10 +941,10 @@ class Fetcher:
         return piece.nbytes + _PIECE_BYTES
 
     def _forget_undecoded(self, but: AssignedPartition) -> None:
+        """Law 9."""
         for assigned in list(self._held().undecoded()):
-            if assigned is not but:
-                assigned.undecoded = None
-                self._context.touch()
+            assigned.undecoded = assigned.undecoded[:1] if assigned is but else ()
+            self._context.touch()
 
     def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:
         """Law 4: the bytes may have been damaged on the way."""
@@ -902,6 +976,11 @@ class Fetcher:
             self._positions.fail(assigned, TopicAuthorizationFailedError(why))
         else:
             self._positions.fail(assigned, error)
+
+
+def _is_news(assigned: AssignedPartition, fetched: api.FetchedPartition) -> bool:
+    """A5: whether anything but "no news" came."""
+    return bool(fetched.error or fetched.corrupt is not None or fetched.next_offset > assigned.fetch_offset)
 
 
 def _part(fences: Fences, partitions: Iterable[TopicPartition]) -> Fences:

@@ -346,7 +346,7 @@ class Positions:
         leader = self._cluster.leader(assigned.partition)
         if assigned.phase is not Phase.FETCHING or leader is None or leader[1] <= assigned.validated:
             return
-        assigned.replica = None  # it was the old leader's choice
+        assigned.replica, assigned.undecoded = None, ()  # they were the old leader's
         if 0 <= assigned.leader_epoch < leader[1]:
             assigned.phase = Phase.VALIDATE
             self._context.touch()

@@ -100,7 +100,8 @@ class SimulatedBatches:
 
     def __init__(self, chunk: SimulatedChunk, next_offset: int, chance: random.Random) -> None:
         self._left: SimulatedChunk | None = chunk
-        self._next_offset = next_offset
+        self.next_offset = next_offset
+        self.length = chunk.nbytes
         self._chance = chance
         self._batch = chance.choice(_BATCHES)
         self.done = False
@@ -114,7 +115,7 @@ class SimulatedBatches:
         left = self._left
         if left is None:
             self.done = True
-            return Piece(next_offset=self._next_offset)
+            return Piece(next_offset=self.next_offset)
         count = min(self._batch, len(left))
         nbytes = count * (RECORD_BYTES + _INDEX_BYTES)
         if nbytes > room and not alone:
@@ -124,7 +125,7 @@ class SimulatedBatches:
             left, self._left = left.split(count)
         else:
             self._left = None
-            self.done = left.next_offset == self._next_offset and self._chance.random() < 0.5
+            self.done = left.next_offset == self.next_offset and self._chance.random() < 0.5
         return Piece(chunk=left, next_offset=left.next_offset, nbytes=nbytes)
 
     def detach(self) -> None:

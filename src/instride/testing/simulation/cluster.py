@@ -201,7 +201,8 @@ class SimulatedCluster:
             fetch_fairness=plan.fairness,
             prefetch=plan.prefetch,
             fetch_max_wait=plan.fetch_max_wait,
-            max_partition_fetch_bytes=1000,
+            # With batches, so little that a partition is fetched ahead while some of it is not decoded.
+            max_partition_fetch_bytes=300 if plan.batches else 1000,
             fetch_buffer_bytes=5000,
             revoke_mode="immediate" if member.loop == "immediate" else "two-step",
             enable_auto_commit=member.loop == "auto-commit",
