@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from wire_broker import framed, greeting
 
-from instride._wire import api
+from instride._wire import api, entities
 from instride._wire.connection import Connection
 from instride._wire.sasl.api import Mechanism
 from instride._wire.sasl.gssapi import Gssapi
@@ -255,3 +256,20 @@ def test_a_broker_that_stalls_leaves_no_connection_ready_and_it_says_what_is_wai
     assert script.asked() is not None, "a message of ours is the last"
     assert (script.asked(), script.failure, is_ready(script)) == (None, None, False)
     assert script.connection.standing == "SASL authentication has not ended"
+
+
+def test_a_message_of_the_handshake_that_cannot_be_imported_is_an_error_that_may_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_files(_api_key: int, _version: int) -> type:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    script = Script()
+    kio = entities._kio()
+    with monkeypatch.context() as patch:
+        entities._schemas.cache_clear()
+        patch.setattr(entities, "_kio", lambda: kio._replace(request_schema=no_files))
+        assert script.connection.handshake() == b""
+    assert isinstance(script.failure, TransportError)
+    assert "Too many open files" in str(script.failure)
+    assert script.failure.retriable
