@@ -23,6 +23,7 @@ from instride._core.network.group import Heartbeats
 from instride._core.ownership import Ownership
 from instride.commits import CommitSnapshot
 from instride.ledger import OffsetLedger
+from instride.records import TopicPartition
 from instride.testing.simulation import check, plan_for, run
 
 Seed = Callable[[pytest.MonkeyPatch], None]
@@ -82,6 +83,20 @@ def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> No
 
 def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AssignedPartition, "fence", property(lambda held: (held.epoch, 0)))
+    take = Fetcher._take_partitions
+
+    def wherever_it_begins(fetcher: Fetcher, node_id: int, fences: Any, asked: Any, *result: Any) -> None:
+        """Law A2 alone would refuse most of them."""
+        table = fetcher._held()
+        named = asked.known or {(each.topic, each.partition): each for each in asked.partitions}
+        known = {
+            tp: replace(each, offset=table[TopicPartition(*tp)].fetch_offset)
+            for tp, each in named.items()
+            if table.get(TopicPartition(*tp)) is not None
+        }
+        take(fetcher, node_id, fences, replace(asked, known=known or asked.known), *result)
+
+    patch.setattr(Fetcher, "_take_partitions", wherever_it_begins)
 
 
 def _reassigned_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
