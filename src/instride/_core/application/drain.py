@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from typing import assert_never
+from contextlib import suppress
+from typing import TypeVar, assert_never
 
 from instride._core.application.calls import Write, at_once
 from instride._core.application.inbox import Change, Completion, Data
@@ -36,6 +38,8 @@ from instride.records import TopicPartition
 
 __all__ = ["apply_early", "drain"]
 
+E = TypeVar("E")
+
 
 def drain(state: ApplicationState) -> None:
     """Empty the queue (law 1 of `inbox`).
@@ -47,15 +51,26 @@ def drain(state: ApplicationState) -> None:
         apply_early(state, tuple(state.inbox.early))
     if state.inbox.completed:
         _settle_all(state)  # of a drain that was interrupted
-    while state.queue:
-        event = state.queue[0]
-        writes = _apply(state, event)
-        try:
-            at_once([(state.queue.index, event, 0, 1), (state.queue.popleft,), *writes])
-        except ValueError:
-            continue  # that handler was quicker
+    while state.queue and (event := _first(state.queue)) is not None:
+        unchanged, writes = _unchanged(state, event), _apply(state, event)
+        with suppress(ValueError):  # that handler was quicker
+            at_once([(state.queue.index, event, 0, 1), *unchanged, (state.queue.popleft,), *writes])
         if state.inbox.completed:
             _settle_all(state)
+
+
+def _first(queue: deque[E]) -> E | None:
+    """In one step: who looks first whether there is one may find it gone, by a handler of a signal."""
+    try:
+        return queue[0]
+    except IndexError:
+        return None
+
+
+def _unchanged(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
+    """Whether what comes of it continues a buffer is looked at here, before that is written."""
+    owned = state.lists.owned.get(event.partition) if isinstance(event, Fetched) else None
+    return [] if owned is None else [owned.unchanged()]
 
 
 def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
@@ -109,8 +124,10 @@ def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -
     for tp in partitions:
         for epoch in inbox.early_epochs(tp, state.lists.newest.get(tp, -1)):
             waiting = inbox.early[tp][epoch]
-            while waiting:
-                at_once([*_data(state, waiting[0]), (waiting.popleft,)])
+            while (event := _first(waiting)) is not None:
+                unchanged, writes = _unchanged(state, event), _data(state, event)
+                with suppress(ValueError):  # a handler of a signal was quicker
+                    at_once([(waiting.index, event, 0, 1), *unchanged, (waiting.popleft,), *writes])
             del inbox.early[tp][epoch]
         if not inbox.early.get(tp, True):
             del inbox.early[tp]  # the last of its epochs was taken

@@ -12,6 +12,8 @@ Laws
 4. An arrival that does not begin where the buffer ends is refused, and fetched again from there.
 5. A failed partition gives its error, or its reset, once everything before it was returned, once for each time that it
    failed; nothing any more when it has recovered.
+6. A handler of a signal may call the consumer between any two steps here. Who computes where the partition goes on
+   writes that only if place and buffer are those that it began with: a seek in the handler stands.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 from instride._core.application.calls import Write, at_once
@@ -128,6 +131,7 @@ class OwnedPartition:
         "_polls",
         "_taken",
         "_told",
+        "_version",
         "began",
         "deadline",
         "epoch",
@@ -169,6 +173,8 @@ class OwnedPartition:
         self._buffer: list[_Arrival] = []
         self._place = _Place()
         self._taken: tuple[PollResult, _Place] | None = None
+        # Another object whenever place or buffer changed but for an arrival (law 6).
+        self._version: list[object] = [object()]
         # How much of all that ever arrived has left the buffer, (records, bytes): as the network side was told, and as
         # the metrics know.
         self._told = (0, 0)
@@ -191,33 +197,42 @@ class OwnedPartition:
 
     def _settled(self) -> _Place:
         """The same, and the buffer begins there. Each step may be interrupted, and be done again."""
-        taken = self._taken
+        version, taken = self._version[0], self._taken
         if taken is not None:
             result, after = taken
             if result.aside is None:
-                self._go_on(after)
+                self._go_on(version, after)
             else:
                 self._put_back(result.aside)
         return self._place
 
-    def _go_on(self, place: _Place) -> None:
+    def _go_on(self, version: object, place: _Place) -> None:
         """A poll was completed."""
-        buffer, rest = self._buffer, place.rest
-        count = self._behind(place)
+        buffer, rest, count = self._buffer, place.rest, self._behind(place)
         first: list[_Arrival] = []
-        if rest is not None:
-            _, *of_first = buffer[count]
-            first, place, count = [_Arrival(rest, *of_first)], _Place(*place[:3], None, *place[4:]), count + 1
-        writes: list[Write] = [(setattr, self, "_place", place), (setattr, self, "_taken", None)]
-        if count:
-            writes = [(buffer.index, buffer[0], 0, 1), (buffer.__setitem__, slice(count), first), *writes]
-        with suppress(ValueError):  # a handler of a signal was quicker
-            at_once(writes)
+        with suppress(ValueError):  # law 6
+            if rest is not None:
+                ((_, *of_first),) = buffer[count : count + 1]
+                first, place, count = [_Arrival(rest, *of_first)], _Place(*place[:3], None, *place[4:]), count + 1
+            at_once(
+                [
+                    *self._changing(version),
+                    (buffer.__setitem__, slice(count), first),
+                    (setattr, self, "_place", place),
+                    (setattr, self, "_taken", None),
+                ]
+            )
+
+    def _changing(self, version: object) -> list[Write]:
+        """Law 6. ValueError, and nothing is written, where it has changed since that version."""
+        return [(self._version.index, version), (self._version.__setitem__, 0, object())]
 
     def _behind(self, place: _Place) -> int:
         """How many of the buffer are behind it."""
-        buffer, count = self._buffer, 0
-        while count < len(buffer) and _is_behind(buffer[count], place):
+        count = 0
+        for arrival in self._buffer:
+            if not _is_behind(arrival, place):
+                break
             count += 1
         return count
 
@@ -225,8 +240,9 @@ class OwnedPartition:
         """Law 2."""
         moved = aside.arrivals.get(self)
         if moved is not None:
-            with suppress(KeyError):  # a handler of a signal was quicker
-                at_once([(aside.arrivals.__delitem__, self), (self._buffer.__setitem__, slice(0), moved)])
+            changed = (self._version.__setitem__, 0, object())
+            with suppress(KeyError):  # law 6
+                at_once([(aside.arrivals.__delitem__, self), (self._buffer.__setitem__, slice(0), moved), changed])
 
     def _next(self) -> _Place:
         """Where the poll that is under way takes on."""
@@ -235,11 +251,12 @@ class OwnedPartition:
 
     def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         """The network side found where the partition begins."""
-        place = self._settled()
-        if seek_number == self.seek_number and place.position is None:
+        began = (offset, leader_epoch) if reset else None
+        while seek_number == self.seek_number and self._settled().position is None:
+            version, place = self._version[0], self._place
             found = place._replace(position=offset, end=offset, leader_epoch=leader_epoch)
-            began = (offset, leader_epoch) if reset else None
-            at_once([(setattr, self, "_place", found), (setattr, self, "began", began)])
+            with suppress(ValueError):  # law 6
+                at_once([*self._changing(version), (setattr, self, "_place", found), (setattr, self, "began", began)])
 
     # -- what arrives
 
@@ -247,34 +264,43 @@ class OwnedPartition:
         """Whether what was fetched under this number is wanted (law 3)."""
         return fetch_number == self.fetch_number and self.state is Ownership.OWNED
 
+    def unchanged(self) -> Write:
+        """Law 6: ValueError where what follows was computed for a place and a buffer that are no more."""
+        self._settled()
+        return (self._version.index, self._version[0])
+
     def arriving(self, chunk: RecordChunk | None, next_offset: int) -> Write:
         """It continues the buffer (law 4)."""
         place = self._settled()
         if chunk is None and not self._buffer:
             # Control and aborted batches move the position though no record of them is returned.
             return (setattr, self, "_place", place._replace(position=next_offset))
-        before = self._buffer[-1] if self._buffer else place
+        (before,) = self._buffer[-1:] or (place,)
         return (self._buffer.append, _after(before, chunk, next_offset))
 
     def failed(self, event: PartitionFailed) -> None:
+        unchanged = self.unchanged()
         if event.fetch_number == self.fetch_number:
-            self.error, self.reset, self.reset_epoch = event.error, event.reset, event.leader_epoch
-            self.raised = False
+            told = {"error": event.error, "reset": event.reset, "reset_epoch": event.leader_epoch, "raised": False}
+            with suppress(ValueError):  # law 6
+                at_once([unchanged, *((setattr, self, *each) for each in told.items())])
             if event.void_from is not None:
                 self._cut(event.void_from)
 
     def _cut(self, offset: int) -> None:
         """The log ends here now: what was fetched from behind it is not returned."""
-        place = self._settled()
-        kept: list[_Arrival] = []
-        before: _Place | _Arrival = place
+        self._settled()
+        version, kept = self._version[0], list[_Arrival]()
+        before: _Place | _Arrival = self._place
         for chunk, next_offset, _, _ in self._buffer:
             reaches_over = chunk is not None and chunk.first_offset < offset < next_offset
             part, end = (_before(chunk, offset), offset) if chunk and reaches_over else (chunk, next_offset)
             if end <= offset:
                 before = _after(before, part, end)
                 kept.append(before)
-        at_once([(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", None)])
+        cut = [(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", None)]
+        with suppress(ValueError):  # law 6: a seek has made it void
+            at_once([*self._changing(version), *cut])
 
     # -- what failed
 
@@ -323,10 +349,12 @@ class OwnedPartition:
 
     @property
     def buffered(self) -> int:
-        if self._taken is None and self._buffer and self._buffer[-1].records > self._place.records:
-            return self._buffer[-1].records - self._place.records  # most are like this, of those that each poll asks
+        last = self._buffer[-1:]
+        if self._taken is None and last and last[0].records > self._place.records:
+            return last[0].records - self._place.records  # most are like this, of those that each poll asks
         place = self._next()
-        return self._buffer[-1].records - place.records if self._buffer else 0
+        last = self._buffer[-1:]
+        return last[0].records - place.records if last else 0
 
     def available(self) -> int:
         """How many records a poll may take now."""
@@ -339,17 +367,17 @@ class OwnedPartition:
         assert result.aside is not None, "a poll is under way"
         aside = result.aside.arrivals
         while True:
+            self._next()
+            version = self._version[0]
             deliveries: list[Delivery] = []
-            place = self._take(self._next(), count, deliveries)
+            place = self._take(self._place if self._taken is None else self._next(), count, deliveries)
             behind = self._buffer[: self._behind(place)]
-            if not behind:
-                self._taken = (result, place)
-                return deliveries
-            left = (self._buffer.__delitem__, slice(len(behind)))
-            kept = (aside.__setitem__, self, [*aside.get(self, ()), *behind])
-            taken = (setattr, self, "_taken", (result, place))
-            with suppress(ValueError):  # a handler of a signal was quicker
-                at_once([(self._buffer.index, behind[0], 0, 1), left, kept, taken])
+            writes = [*self._changing(version), (setattr, self, "_taken", (result, place))]
+            if behind:
+                left = (self._buffer.__delitem__, slice(len(behind)))
+                writes += (left, (aside.__setitem__, self, [*aside.get(self, ()), *behind]))
+            with suppress(ValueError):  # law 6
+                at_once(writes)
                 return deliveries
 
     def take_only(self, count: int) -> list[Delivery]:
@@ -360,8 +388,7 @@ class OwnedPartition:
 
     def _take(self, place: _Place, count: int, deliveries: list[Delivery]) -> _Place:
         position, end, leader_epoch, rest, records, nbytes = place
-        for number in range(self._behind(place), len(self._buffer)):
-            arrival = self._buffer[number]
+        for arrival in islice(self._buffer, self._behind(place), None):
             chunk, next_offset = arrival.chunk, arrival.next_offset
             if chunk is None:
                 position = next_offset
@@ -407,7 +434,7 @@ class OwnedPartition:
     def dropping(self) -> list[Write]:
         """Forget what is buffered."""
         place = self._settled()
-        last = self._buffer[-1] if self._buffer else place
+        (last,) = self._buffer[-1:] or (place,)
         after = place._replace(records=last.records, nbytes=last.nbytes)
         return [
             (setattr, self, "_place", after),
@@ -415,6 +442,7 @@ class OwnedPartition:
             (setattr, self, "_told", (after.records, after.nbytes)),
             (setattr, self, "_metered", (after.records, after.nbytes)),
             (self._buffer.clear,),
+            (self._version.__setitem__, 0, object()),
         ]
 
     def restarting(self) -> list[Write]:
@@ -443,7 +471,8 @@ class OwnedPartition:
     def fetch_end(self) -> int | None:
         """Where fetching goes on after what is buffered."""
         position = self._settled().position
-        return self._buffer[-1].next_offset if self._buffer else position
+        last = self._buffer[-1:]
+        return last[0].next_offset if last else position
 
     def end_epoch(self) -> int:
         """The leader epoch of the last record before `fetch_end`, or -1."""

@@ -1,0 +1,91 @@
+"""A signal's handler that calls the consumer, at every line of a poll (law 6 of `partition`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from application_script import Script, tp
+
+import instride
+from instride._core.events import SetPosition
+
+Polled = list[tuple[int, int, int]]
+OURS = str(Path(instride.__file__).parent / "_core")
+
+
+class Signal:
+    """Its handler runs once, before the n-th line of the core; at: below zero counts only."""
+
+    def __init__(self, at: int, handler: Callable[[], object]) -> None:
+        self.at = at
+        self.handler = handler
+        self.steps = 0
+        self.where = ""
+
+    def during(self, call: Callable[[], Any]) -> Any:
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        if event == "line":
+            self.steps += 1
+            if self.steps - 1 == self.at:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+                self.handler()
+        return self._trace
+
+
+def begun() -> Script:
+    """A poll has taken a part of a batch; more has come since."""
+    script = Script()
+    script.subscribe()
+    script.assigned(0)
+    script.fetched(0, 0, 10)
+    assert script.poll(limit=4) == [(0, 0, 4)]
+    script.fetched(0, 10, 20)
+    return script
+
+
+def every_line(limit: int, handler: Callable[[Script], object]) -> Iterator[tuple[str, Script, Polled]]:
+    """Of each run: where the handler interrupted the poll, and what that returned."""
+    script, counting = begun(), Signal(-1, lambda: None)
+    counting.during(partial(script.poll, limit=limit))
+    assert counting.steps > 100
+    for at in range(counting.steps):
+        script = begun()
+        signal = Signal(at, partial(handler, script))
+        polled = signal.during(partial(script.poll, limit=limit))
+        yield signal.where, script, polled
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("limit", [1, 6, 8, -1])
+def test_a_seek_stands_wherever_it_interrupts_a_poll(limit: int) -> None:
+    for where, script, _ in every_line(limit, lambda script: script.machine.seek(tp(0), 400)):
+        assert script.machine.positions()[tp(0)][2] == 400, where
+        *_, seek = script.take_posted(SetPosition)
+        assert seek.offset == 400
+        assert script.poll() == [], where
+        script.fetched(0, 400, 410, fetch_number=seek.fetch_number)
+        assert script.poll() == [(0, 400, 410)], where
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("limit", [1, 6, 8, -1])
+def test_a_look_at_the_position_changes_nothing(limit: int) -> None:
+    plain = begun()
+    expected = [plain.poll(limit=limit), plain.poll(), plain.poll()]
+    for where, script, polled in every_line(limit, lambda script: script.machine.positions()):
+        assert [polled, script.poll(), script.poll()] == expected, where
