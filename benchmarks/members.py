@@ -3,7 +3,7 @@
 Lines of its standard input: "join", "leave" and "report". It answers each with a line: a report is `Seen` since the
 last report, as JSON. It holds for HOLD seconds what is to be revoked: instride delays those partitions,
 confluent-kafka waits in its revoke callback, which is the one way that it
-has. Each commits by its own means (auto-commit).
+has. Each commits by its own means (auto-commit; instride not where it holds, which excludes that).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Instride:
         from instride import Consumer
 
         self._consumer = Consumer(
-            bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest", enable_auto_commit=True
+            bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest", enable_auto_commit=not hold
         )
         self._topic, self._hold = topic, hold
         self._until = 0.0
