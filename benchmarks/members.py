@@ -13,9 +13,10 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from benchmarks.feeder import TIME
 from benchmarks.meter import Meter
@@ -32,26 +33,49 @@ class Seen:
     seconds: float = 0.0
 
 
-class Instride:
-    def __init__(self, servers: str, topic: str, hold: float) -> None:
-        from instride import Consumer
+class Client:
+    """What the clients have in common: the verbs of their consumers have the same names."""
 
-        self._consumer = Consumer(
-            bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest", enable_auto_commit=not hold
-        )
-        self._topic, self._hold = topic, hold
-        self._until = 0.0
+    def __init__(self, consumer: Any, topic: str, hold: float) -> None:
+        self._consumer = consumer
+        self._topic, self._hold, self._is_member = topic, hold, False
 
     def join(self) -> None:
-        self._consumer.subscribe([self._topic])
+        self._subscribe()
+        self._is_member = True
 
     def leave(self) -> None:
         self._consumer.unsubscribe()
+        self._is_member = False
 
-    def turn(self) -> Iterator[tuple[int, bytes]]:
-        if not self._consumer.subscription():
-            time.sleep(0.01)
-            return
+    def turn(self) -> Iterable[tuple[int, bytes]]:
+        if self._is_member:
+            return self._poll()
+        time.sleep(0.01)
+        return ()
+
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment()}
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe([self._topic])
+
+    def _poll(self) -> Iterator[tuple[int, bytes]]:
+        """The partition and the value of each record that one poll returns."""
+        raise NotImplementedError
+
+
+class Instride(Client):
+    def __init__(self, servers: str, topic: str, hold: float) -> None:
+        from instride import Consumer
+
+        consumer = Consumer(
+            bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest", enable_auto_commit=not hold
+        )
+        super().__init__(consumer, topic, hold)
+        self._until = 0.0
+
+    def _poll(self) -> Iterator[tuple[int, bytes]]:
         for record in self._consumer.poll(timeout=0.1):
             yield record.partition, record.value or b""
         moving = self._consumer.to_be_revoked_partitions() if self._hold else ()
@@ -60,11 +84,8 @@ class Instride:
         if moving and now < self._until:
             self._consumer.delay_revoke(moving)
 
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
 
-
-class Confluent:
+class Confluent(Client):
     def __init__(self, servers: str, topic: str, hold: float) -> None:
         from confluent_kafka import Consumer
 
@@ -75,59 +96,33 @@ class Confluent:
             "partition.assignment.strategy": "cooperative-sticky",
             "log_level": 0,
         }
-        self._consumer = Consumer(settings)
-        self._topic, self._hold, self._member = topic, hold, False
+        super().__init__(Consumer(settings), topic, hold)
 
-    def join(self) -> None:
+    def _subscribe(self) -> None:
         self._consumer.subscribe([self._topic], on_revoke=lambda _consumer, _partitions: time.sleep(self._hold))
-        self._member = True
 
-    def leave(self) -> None:
-        self._consumer.unsubscribe()
-        self._member = False
-
-    def turn(self) -> Iterator[tuple[int, bytes]]:
-        if not self._member:
-            time.sleep(0.01)
-            return
+    def _poll(self) -> Iterator[tuple[int, bytes]]:
         for message in self._consumer.consume(1000, 0.1) if self._hold else _one(self._consumer.poll(0.1)):
             yield message.partition(), message.value()
 
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
 
-
-def _one(message: object) -> Iterator[object]:
+def _one(message: Any) -> Iterator[Any]:
     if message is not None:
         yield message
 
 
-class KafkaPython:
+class KafkaPython(Client):
     def __init__(self, servers: str, topic: str, hold: float) -> None:
         from kafka import KafkaConsumer
 
         assert not hold, "it cannot hold"
-        self._consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest")
-        self._topic, self._member = topic, False
+        consumer = KafkaConsumer(bootstrap_servers=servers, group_id=topic, auto_offset_reset="latest")
+        super().__init__(consumer, topic, hold)
 
-    def join(self) -> None:
-        self._consumer.subscribe([self._topic])
-        self._member = True
-
-    def leave(self) -> None:
-        self._consumer.unsubscribe()
-        self._member = False
-
-    def turn(self) -> Iterator[tuple[int, bytes]]:
-        if not self._member:
-            time.sleep(0.01)
-            return
+    def _poll(self) -> Iterator[tuple[int, bytes]]:
         for records in self._consumer.poll(timeout_ms=100).values():
             for record in records:
                 yield record.partition, record.value
-
-    def owned(self) -> set[int]:
-        return {each.partition for each in self._consumer.assignment()}
 
 
 CLIENTS = {"instride": Instride, "confluent-kafka": Confluent, "kafka-python": KafkaPython}

@@ -158,7 +158,7 @@ class RecordSet:
 
     @property
     def next_offset(self) -> int:
-        """Law 6. Asked for before anything is decoded."""
+        """Law 6. Read it before anything is decoded."""
         return end_of_batches(self._data, self._fetch_offset)
 
     def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:

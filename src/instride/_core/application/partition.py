@@ -367,7 +367,7 @@ class OwnedPartition:
         assert result.aside is not None, "a poll is under way"
         aside = result.aside.arrivals
         while True:
-            self._next()
+            self._next()  # first, since to settle changes the version
             version = self._version[0]
             deliveries: list[Delivery] = []
             place = self._take(self._place if self._taken is None else self._next(), count, deliveries)
