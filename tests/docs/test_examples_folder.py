@@ -297,12 +297,13 @@ def test_what_is_in_the_database_is_there_once_also_when_it_is_killed(
         first = start("postgres", *arguments, "--database", postgres_database)
         wait_until(lambda: rows(database) > 0, first)
         first.release()
+        expected += fill(kafka, topic, range(EACH * 5, EACH * 6))  # so that the second has some to do in any case
         second = start("postgres", *arguments, "--database", postgres_database)
         wait_until(lambda: rows(database) >= expected.total(), second)
         second.end()
         found = database.execute("SELECT part, convert_from(value, 'UTF8') FROM handled").fetchall()
     assert Counter(f"{part} {value}" for part, value in found) == expected
-    all_committed(kafka, topic, group, EACH * 5)
+    all_committed(kafka, topic, group, EACH * 6)
 
 
 def rows(database: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,32 @@ def test_what_comes_after_the_end_is_not_recorded(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "history.jsonl")
     recorder.end(drained=False)
     recorder.produced(P, 10)
+    assert [each.event.what for each in read_histories([recorder.path])] == ["history", "end"]
+
+
+class Passing:
+    """A lock that another thread takes whenever it is let go."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        self.other = other
+        self.taken = False
+
+    def __enter__(self) -> None:
+        assert not self.taken
+        self.taken = True
+
+    def __exit__(self, *_: object) -> None:
+        self.taken = False
+        other, self.other = self.other, lambda: None
+        other()
+
+
+def test_the_end_is_the_last_of_a_file_whatever_another_thread_has_to_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(tmp_path / "history.jsonl")
+    monkeypatch.setattr(recorder, "_lock", Passing(lambda: recorder.produced(P, 10)))
+    recorder.end(drained=False)
     assert [each.event.what for each in read_histories([recorder.path])] == ["history", "end"]
 
 

@@ -60,8 +60,11 @@ class Recorder:
     def add(self, who: str, what: str, *detail: Any) -> None:
         """Write one event, now. what: a kind of docs/histories.md with its fields in order, or a note of your own."""
         with self._lock:
-            if not self._file.closed:
-                self._file.write(encode(Event(now(), who, what, detail)) + "\n")
+            self._write(Event(now(), who, what, detail))
+
+    def _write(self, event: Event) -> None:
+        if not self._file.closed:
+            self._file.write(encode(event) + "\n")
 
     # -- who is watched
 
@@ -107,8 +110,9 @@ class Recorder:
 
     def end(self, *, drained: bool) -> None:
         """The run is over, and the file is closed. drained: all that was produced was to be done by now."""
-        self.add(BROKER, "end", drained)
-        self.close()
+        with self._lock:  # once: what a member's thread would write between the two comes after the end
+            self._write(Event(now(), BROKER, "end", (drained,)))
+            self._file.close()
 
     def close(self) -> None:
         """What comes later is not recorded."""
