@@ -13,11 +13,12 @@ ATTACK_SECONDS := 3600
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack attack-kafka sink-attack fuzz bench format clean distclean
+.PHONY: help demo test stutter conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack attack-kafka sink-attack fuzz bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
 	@echo "make test    all tests: the fast ones, then those with a real Kafka, then those with a real Spark"
+	@echo "make stutter all tests, while their threads and processes are made late at random (STUTTER_SEED=7): finds flaky ones"
 	@echo "make conformance says which requirements the newest make test has shown, and which tests did not run here"
 	@echo "make coverage shows that the tests of the core run every line and branch of it (half a minute)"
 	@echo "make check   format, lint, strict types, import contracts, pages that are made are up to date"
@@ -42,6 +43,9 @@ demo: $(COMPILED)
 # Each run has another seed of hashes, and all processes of a run the same: they must agree on the names of the tests.
 test: $(COMPILED)
 	@$(WITH_JAVA) PYTHONHASHSEED="$${PYTHONHASHSEED:-$$(date +%s)}" $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --junitxml=$(RESULTS) $(PYTEST_ARGS)
+
+stutter: $(COMPILED)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -p stutter -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS)
 
 # Of the newest `make test`: a row of docs/conformance.md counts only if a test of it passed in that run.
 conformance: $(COMPILED)
