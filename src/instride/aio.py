@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._core.application.committing import Offsets
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, Never, Unpack
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._core.application.partition import PollResult
-from instride._member import Member
 from instride._types import K, V
+from instride._verbs import Member
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.deserializers import RecordReader

@@ -326,14 +326,14 @@ class NetworkMachine:
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
         self._closing.give_up(now)
-        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.active)
+        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.pattern is not None)
         times = [
             self._assignment.poll(now),
             self._group.poll(now),
             self._commits.poll(now),
-            self._positions.poll(now),
+            self._poll_positions(now),
             self._reader.poll(now),
-            self._lookups.poll(now),
+            self._lookups.poll(now) if self._lookups.open else float("inf"),
             self._closing.poll(now),
             self._coordinator.poll(now),
             self._cluster.poll(now),
@@ -342,8 +342,15 @@ class NetworkMachine:
         ]
         return min(times)
 
+    def _poll_positions(self, now: float) -> float:
+        compared = self._positions.metadata_version == self._cluster.version
+        if compared and self._assignment.partitions.all_fetching:
+            return float("inf")
+        return self._positions.poll(now)
+
     def _interest(self) -> frozenset[str]:
-        return self._own_topics() | self._group.group_topics() | self._lookups.topics()
+        interest = self._own_topics() | self._group.group_topics()
+        return interest | self._lookups.topics() if self._lookups.open else interest
 
     def _own_topics(self) -> frozenset[str]:
         """The topics of the subscription and the assignment, without those of fellow members or of a single call."""

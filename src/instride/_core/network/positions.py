@@ -107,8 +107,8 @@ class Positions:
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
-        # That all positions were compared with.
-        self._metadata_version = -1
+        # That all positions were compared with. While it is the newest, and all are fetched, the machine does not poll.
+        self.metadata_version = -1
 
     def poll(self, now: float) -> float:
         """Returns when to be polled again."""
@@ -323,7 +323,7 @@ class Positions:
 
     def _validate(self, now: float) -> float:
         version, held = self._cluster.version, self._held()
-        known, self._metadata_version = self._metadata_version, version
+        known, self.metadata_version = self.metadata_version, version
         for assigned in held.unchecked() if version == known else list(held.values()):
             assigned.checked = version
             self._compare_with_metadata(assigned)
