@@ -93,8 +93,8 @@ class Consumer(Member, Generic[K, V]):
         """The same, with the partitions to be revoked and those just lost in one value (KIP-983, variant 1)."""
         with self._driver.use():
             result, records = self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize)
-            asked, lost = self._application.to_be_revoked(), self._application.lost()
-            changes = Changes(records=records, to_be_revoked=asked, lost=lost)
+            to_be_revoked, lost = self._application.to_be_revoked(), self._application.lost()
+            changes = Changes(records=records, to_be_revoked=to_be_revoked, lost=lost)
         result.aside = None  # as in poll
         return changes
 

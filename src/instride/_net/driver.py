@@ -36,7 +36,7 @@ from instride._core.events import ChangeSettings, Wakeup
 from instride._core.lease import Lease
 from instride._core.network.context import Lines
 from instride._core.network.machine import NetworkMachine
-from instride._core.telemetry_lines import words
+from instride._core.telemetry_lines import formatted
 from instride._net.clock import now
 from instride._net.mailbox import Mailbox
 from instride._net.thread import NetworkThread
@@ -101,7 +101,7 @@ class Shell:
     # -- the network thread
 
     def _wake_network(self) -> None:
-        """Something may have been said to the network side. The first thing that is starts the thread."""
+        """There may be an event for the network side. The first thing that is starts the thread."""
         if not self._thread.events:
             return
         self._check_alive()
@@ -199,7 +199,7 @@ class TelemetryDispatcher:
             _telemetry_logger.exception("%s: the telemetry listener raised; consuming goes on", self._client_id)
 
     def _log(self, event: TelemetryEvent) -> None:
-        level, text = words(event)
+        level, text = formatted(event)
         if not _telemetry_logger.isEnabledFor(level):
             return
         line = (level, text) if level == logging.DEBUG else self._lines.say(level, text, event.at)

@@ -483,7 +483,7 @@ def topic_keys(name: str, ids: Mapping[str, UUID]) -> Fields:
 
 
 def topic_name(topic: Fields, names: Mapping[UUID, str]) -> str | None:
-    """The name of a response's topic, or None where it has an id that was not asked for."""
+    """The name of a response's topic, or None where it has an id that was not requested."""
     if "name" in topic:
         name: str | None = topic["name"]
         return name
@@ -1143,14 +1143,14 @@ _FETCH_LAST_WITH_NAMES: Final = 12
 
 
 def _fetch_needs(request: Fetch) -> Needs:
-    asked = (*request.partitions, *request.forgotten)
-    if request.named or any(each.topic_id == NO_TOPIC_ID for each in asked):
+    wanted = (*request.partitions, *request.forgotten)
+    if request.named or any(each.topic_id == NO_TOPIC_ID for each in wanted):
         return Needs(highest=_FETCH_LAST_WITH_NAMES, because="some topic ids are unknown")
     return ANY_VERSION
 
 
 def _fetch_most_bytes(request: Fetch) -> int:
-    """What was asked for, or one larger batch (a broker gives that whole, KIP-74), and all that is not records."""
+    """What was requested, or one larger batch (a broker gives that whole, KIP-74), and all that is not records."""
     return max(request.max_bytes, request.max_decompressed_bytes) + LARGE_BYTES
 
 

@@ -205,17 +205,17 @@ class Lookups:
         lookup.in_flight = 0
         self._context.touch()
         if not isinstance(result, api.MetadataResponse):
-            self._cluster.unanswered(key)
+            self._cluster.no_response(key)
             self._failed(lookup, result, now)
             return
-        asked = [topic for topic in result.topics if event.internal or not topic.is_internal]
-        for topic in asked:
+        found = [topic for topic in result.topics if event.internal or not topic.is_internal]
+        for topic in found:
             if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 error = error_for_code(topic.error, f"topic {topic.name!r}: error code {topic.error}")
                 self._failed(lookup, error, now)
                 return
         nodes = {each.node_id: _node(each) for each in result.brokers}
-        self._end(lookup, result={each.name: _infos(each, nodes) for each in asked if each.error == 0})
+        self._end(lookup, result={each.name: _infos(each, nodes) for each in found if each.error == 0})
 
     # -- the result of each
 

@@ -131,8 +131,8 @@ class Closing:
         if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
             self._leave(event, now)
         elif self._stage is _Stage.LEAVING and late:
-            unanswered = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
-            self._done(self._failed or unanswered, now)
+            no_response = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
+            self._done(self._failed or no_response, now)
         return event.deadline
 
     def _leave(self, event: Close | Unsubscribe, now: float) -> None:
@@ -169,9 +169,9 @@ class Closing:
         if isinstance(event, Close):
             self._coordinator.move(CoordinatorInput.CLOSED)
             self._context.connections.close_all(now)
-            unanswered = ConsumerClosedError("the consumer was closed before this was done")
-            self._commits.close(unanswered)
-            self._lookups.close(unanswered)
+            closed = ConsumerClosedError("the consumer was closed before this was done")
+            self._commits.close(closed)
+            self._lookups.close(closed)
         self._context.deliver(CallCompleted(call=event.call, error=error))
         if isinstance(event, Close):
             self._context.out.append(Stop())
