@@ -31,7 +31,7 @@ WALL = {
 # Where it is told to people or to other machines, and nothing is decided by it.
 ALLOWED = Counter(
     {
-        ("_net/shell.py", "time.time"): 1,  # metrics of hand-overs, and a reset by duration: see `NetworkMachine`
+        ("_net/driver.py", "time.time"): 1,  # metrics of hand-overs, and a reset by duration: see `NetworkMachine`
         ("spark/tables/delta.py", "time.time"): 1,  # a file's modification time, in the log of the table
         ("spark/handle.py", "datetime.now"): 1,  # the timestamp of a progress report
     }

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never, Self, Unpack
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._core.application.committing import Offsets
 from instride._core.application.partition import PollResult
 from instride._core.events import EARLIEST, LATEST
@@ -117,8 +117,8 @@ class AsyncConsumer(Verbs, Generic[K, V]):
         """As `Consumer.poll_changes`."""
         async with self._driver.alone("poll_changes"):
             result, records = await self._records(timeout, max_records, immediate=False, deserialize=deserialize)
-            asked, lost = self._application.to_be_revoked(), self._application.lost()
-            changes = Changes(records=records, to_be_revoked=asked, lost=lost)
+            to_be_revoked, lost = self._application.to_be_revoked(), self._application.lost()
+            changes = Changes(records=records, to_be_revoked=to_be_revoked, lost=lost)
         result.aside = None  # as in poll
         return changes
 

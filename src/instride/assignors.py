@@ -5,13 +5,18 @@ from __future__ import annotations
 from instride._core.assignors.assignor import Assignment, Assignor, ClusterView, MemberSubscription
 from instride._core.assignors.range import RangeAssignor
 from instride._core.assignors.roundrobin import RoundRobinAssignor
-from instride._core.assignors.sticky import Claim, CooperativeStickyAssignor, StickyAssignor, withhold_transferring
+from instride._core.assignors.sticky import (
+    CooperativeStickyAssignor,
+    OwnedPartitions,
+    StickyAssignor,
+    withhold_transferring,
+)
 from instride._core.ownership import RebalanceProtocol
 
 __all__ = [
     "Assignment",
     "Assignor",
-    "Claim",
+    "OwnedPartitions",
     "ClusterView",
     "CooperativeStickyAssignor",
     "MemberSubscription",

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, Never, Unpack
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._core.application.partition import PollResult
-from instride._member import Member
 from instride._types import K, V
+from instride._verbs import Member
 from instride.config import ConsumerSettings, UntypedSettings
 from instride.consumer_records import Changes, ConsumerRecords
 from instride.deserializers import RecordReader
@@ -93,8 +93,8 @@ class Consumer(Member, Generic[K, V]):
         """The same, with the partitions to be revoked and those just lost in one value (KIP-983, variant 1)."""
         with self._driver.use():
             result, records = self._records(timeout, immediate=False, limit=max_records, deserialize=deserialize)
-            asked, lost = self._application.to_be_revoked(), self._application.lost()
-            changes = Changes(records=records, to_be_revoked=asked, lost=lost)
+            to_be_revoked, lost = self._application.to_be_revoked(), self._application.lost()
+            changes = Changes(records=records, to_be_revoked=to_be_revoked, lost=lost)
         result.aside = None  # as in poll
         return changes
 

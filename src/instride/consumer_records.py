@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._core.application.partition import Delivery
 from instride._types import K_co, V_co
 from instride.records import TopicPartition

@@ -23,7 +23,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._run import CANCELLED, FAILED, FINISHED, UNDER_WAY, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch, stretches_of

@@ -19,7 +19,7 @@ class AsyncRebalanceListener:
         """New partitions start in this poll. With revoke_mode "immediate" also called with none (C)."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Their revoke completes: every commit was answered; the last moment to commit what was finished."""
+        """Their revoke completes: every commit had its response; the last moment to commit what was finished."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         """They belong to another member already; nothing of them may be committed. As Java: on_partitions_revoked."""
@@ -36,7 +36,7 @@ class RebalanceListener(AsyncRebalanceListener):
         """New partitions start in this poll. With revoke_mode "immediate" also called with none (C)."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Their revoke completes: every commit was answered; the last moment to commit what was finished."""
+        """Their revoke completes: every commit had its response; the last moment to commit what was finished."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """They belong to another member already; nothing of them may be committed. As Java: on_partitions_revoked."""

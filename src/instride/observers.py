@@ -118,23 +118,14 @@ class Observer:
         """`close` is about to return. clean: everything was sent and responded to."""
 
 
-class Observers:
-    """Those of one consumer. `each` may be called by any thread; `add` only before the consumer's first use."""
+class Observers(list[Observer]):
+    """Those of one consumer. `each` may be called by any thread; one is added only before the consumer's first use."""
 
-    __slots__ = ("_all",)
-
-    def __init__(self) -> None:
-        self._all: tuple[Observer, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
-
-    def add(self, observer: Observer) -> None:
-        self._all = (*self._all, observer)
+    __slots__ = ()
 
     def each(self, call: Callable[[Observer], None]) -> None:
         """Law 2."""
-        for observer in self._all:
+        for observer in self:
             try:
                 call(observer)
             except Exception:

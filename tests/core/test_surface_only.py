@@ -111,7 +111,7 @@ def test_what_is_inside_is_seen() -> None:
     [
         "script.machine._state.lists",
         "from instride._core.network.group import _private",
-        "from instride._member import Member",
+        "from instride._verbs import Member",
         "from unittest.mock import patch",
         "import unittest.mock",
         "def test_one(monkeypatch): ...",

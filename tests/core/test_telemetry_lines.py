@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from instride import TopicPartition
-from instride._core.telemetry_lines import words
+from instride._core.telemetry_lines import formatted
 from instride.telemetry import (
     Blocker,
     DelayAtRisk,
@@ -161,7 +161,7 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
 @pytest.mark.requirement("surface/telemetry-lines")
 @pytest.mark.parametrize(("event", "level", "line"), LINES)
 def test_the_line_of_an_event(event: TelemetryEvent, level: int, line: str) -> None:
-    assert words(event) == (level, line)
+    assert formatted(event) == (level, line)
 
 
 @pytest.mark.requirement("surface/telemetry-lines")
@@ -171,18 +171,18 @@ def test_every_kind_of_event_has_a_line() -> None:
 
 def test_a_long_list_of_partitions_is_cut() -> None:
     many = tuple(TopicPartition("t", number) for number in range(23))
-    _, line = words(OwnershipChanged(at=1.0, change=OwnershipChange.ASSIGNED, partitions=many))
+    _, line = formatted(OwnershipChanged(at=1.0, change=OwnershipChange.ASSIGNED, partitions=many))
     assert line.endswith("t-19 and 3 more")
     assert "t-20" not in line
 
 
 def test_the_loss_of_so_many_that_their_own_lines_are_bounded_is_a_warning() -> None:
     many = tuple(TopicPartition("t", number) for number in range(21))
-    level, _ = words(OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=many))
-    fewer, _ = words(OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=many[1:]))
+    level, _ = formatted(OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=many))
+    fewer, _ = formatted(OwnershipChanged(at=1.0, change=OwnershipChange.LOST, partitions=many[1:]))
     assert (level, fewer) == (logging.WARNING, logging.DEBUG)
 
 
 def test_something_else_has_no_line() -> None:
     with pytest.raises(TypeError, match="not an event of telemetry"):
-        words("x")  # type: ignore[arg-type]
+        formatted("x")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from instride import Consumer, ConsumerConfig, KafkaError, TopicPartition
-from instride._net.shell import TelemetryDispatcher
+from instride._net.driver import TelemetryDispatcher
 from instride.observers import Observers
 from instride.telemetry import (
     DelayAtRisk,

@@ -71,10 +71,10 @@ def _the_lease_always_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def _delayed_ones_are_not_listed_as_owned(patch: pytest.MonkeyPatch) -> None:
-    def claimed(assignment: MemberAssignment) -> list[Any]:
+    def owned_partitions(assignment: MemberAssignment) -> list[Any]:
         return sorted(tp for tp, held in assignment.partitions.items() if held.state is Ownership.OWNED)
 
-    patch.setattr(MemberAssignment, "claimed", claimed)
+    patch.setattr(MemberAssignment, "owned_partitions", owned_partitions)
 
 
 def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from wire_broker import framed, greeting
 
-from instride._wire import api, entities
+from instride._wire import api, codecs
 from instride._wire.connection import Connection
 from instride._wire.sasl.api import Mechanism
 from instride._wire.sasl.gssapi import Gssapi
@@ -265,10 +265,10 @@ def test_a_message_of_the_handshake_that_cannot_be_imported_is_an_error_that_may
         raise OSError(errno.EMFILE, "Too many open files")
 
     script = Script()
-    kio = entities._kio()
+    kio = codecs._kio()
     with monkeypatch.context() as patch:
-        entities._schemas.cache_clear()
-        patch.setattr(entities, "_kio", lambda: kio._replace(request_schema=no_files))
+        codecs._schemas.cache_clear()
+        patch.setattr(codecs, "_kio", lambda: kio._replace(request_schema=no_files))
         assert script.connection.handshake() == b""
     assert isinstance(script.failure, TransportError)
     assert "Too many open files" in str(script.failure)

@@ -15,8 +15,8 @@ from kio.index import load_request_schema
 from kio.serial import entity_reader
 from wire_broker import framed, greeting
 
-from instride._wire import api, entities
-from instride._wire.codecs.messages import software_version
+from instride._wire import api, codecs
+from instride._wire.codecs import software_version
 from instride._wire.connection import Connection, Received
 from instride.errors import (
     ClusterAuthorizationFailedError,
@@ -306,14 +306,14 @@ def test_a_message_that_cannot_be_imported_since_files_are_used_up_is_an_error_t
 ) -> None:
     """Messages of an older broker are imported when they are first needed, on the network thread."""
     connection = connected({12: (0, 0)})
-    kio = entities._kio()
+    kio = codecs._kio()
 
     def no_files(_api_key: int, _version: int) -> type:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        entities._schemas.cache_clear()
-        patch.setattr(entities, "_kio", lambda: kio._replace(response_schema=no_files))
+        codecs._schemas.cache_clear()
+        patch.setattr(codecs, "_kio", lambda: kio._replace(response_schema=no_files))
         with pytest.raises(TransportError, match="Too many open files"):
             connection.send(1, HEARTBEAT)
     assert connection.failure is None

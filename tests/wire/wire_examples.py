@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from instride._wire import api
-from instride._wire.codecs import codec_of
-from instride._wire.codecs.codec import Codec
+from instride._wire.codecs import Codec, codec_of
 from instride._wire.sasl.messages import SaslAuthenticate, SaslHandshake
 
 A, B = UUID(int=0xA), UUID(int=0xB)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from attack.bytes_of import array, assignment, batch, record, text
-from instride._wire.entities import read_request
+from instride._wire.codecs import read_request
 
 __all__ = ["Broker", "Request"]
 

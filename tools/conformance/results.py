@@ -46,7 +46,7 @@ def read_results(report: Path) -> dict[tuple[str, str], Result]:
 
 
 def _path(classname: str) -> str:
-    """`tests.core.test_words.TestClass` is in `_core/test_telemetry_lines.py`."""
+    """`tests.core.test_telemetry_lines.TestClass` is in `core/test_telemetry_lines.py`."""
     parts = classname.split(".")
     while parts and not parts[-1].startswith("test_"):
         parts.pop()

@@ -4,7 +4,7 @@ Laws
 1. Application events go down to the network machine, background events come up to the application machine.
 2. Each queue is first in, first out. No event is lost; those of one kind keep their order.
 3. A partition is never named without its assignment epoch. What bears an older one is dropped by its reader.
-4. An event with a `call` number is answered exactly once by `CallCompleted`, at its deadline at the latest; those that
+4. An event with a `call` number is completed exactly once by `CallCompleted`, at its deadline at the latest; those that
    come one directly after the other come as one event, `CallsCompleted`.
 5. Events are immutable; what they carry is not touched by the sender afterwards.
 6. `at` says when the network side knew of it, by the machine's clock. It is for telemetry only: nothing else reads it,
@@ -170,7 +170,7 @@ class Commit:
     """Commit these offsets. Needs the coordinator.
 
     carry_over: hold it while the group's rebalance refuses it, and send it with the new generation; else the
-        answer is `RebalanceInProgressError` at once.
+        result is `RebalanceInProgressError` at once.
     by_hand: a user named these offsets: what would take the group back is an error of the whole commit.
     allow_rewind: they may lie behind what the group has.
     dropped: what the application side did not hand over, and why: for the response.
@@ -190,7 +190,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchCommitted:
-    """Ask for committed offsets. Answer: dict of partition to OffsetAndMetadata or None."""
+    """Ask for committed offsets. Result: dict of partition to OffsetAndMetadata or None."""
 
     call: int
     deadline: float
@@ -199,7 +199,7 @@ class FetchCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
-    """Ask for offsets by timestamp (ms, EARLIEST or LATEST). Answer: dict of partition to OffsetAndTimestamp; its
+    """Ask for offsets by timestamp (ms, EARLIEST or LATEST). Result: dict of partition to OffsetAndTimestamp; its
     offset is -1 where no record is as late as that."""
 
     call: int
@@ -209,7 +209,7 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchMetadata:
-    """Ask for topics and their partitions. Answer: dict of topic to tuple of PartitionInfo; a topic that does not
+    """Ask for topics and their partitions. Result: dict of topic to tuple of PartitionInfo; a topic that does not
     exist is not in it.
 
     topics: None for all of the cluster, internal ones where `internal` is True.
@@ -223,7 +223,7 @@ class FetchMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteRevoke:
-    """The step of the lists: let go of these once their commits are answered (and the listener has run).
+    """The step of the lists: let go of these once their commits have their responses (and the listener has run).
 
     leaving: unsubscribe or close follows, so the group is told by that alone.
     """
@@ -242,14 +242,14 @@ class DelayExplained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsRevoked:
-    """T's answer to REVOKE_PARTITIONS: the listener has run; the assignment may shrink."""
+    """The listener has run for these: the assignment may shrink."""
 
     partitions: Epochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAssigned:
-    """T's answer to ASSIGN_PARTITIONS: the application has taken the assignment of this generation."""
+    """The application has taken the assignment of this generation."""
 
     generation: int
 
@@ -372,7 +372,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitsSettled:
-    """Every commit of these completing partitions is answered: the listener may run."""
+    """Every commit of these completing partitions has its response: the listener may run."""
 
     partitions: Epochs
 

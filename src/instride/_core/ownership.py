@@ -91,9 +91,11 @@ _COMMON: Final[dict[tuple[Ownership, OwnershipInput], Ownership]] = {
     (_S.REVOKE_NEXT, _I.RELEASED): _S.COMPLETING,
     (_S.REVOKE_NEXT, _I.LOST): _S.LOST,
     (_S.REVOKE_THEREAFTER, _I.DELAYED): _S.REVOKE_THEREAFTER,
+    # A delay is for one poll (KIP-983). So a program that stops calling delay_revoke releases the partition.
     (_S.REVOKE_THEREAFTER, _I.POLL_STARTED): _S.REVOKE_NEXT,
     (_S.REVOKE_THEREAFTER, _I.RELEASED): _S.COMPLETING,
     (_S.REVOKE_THEREAFTER, _I.LOST): _S.LOST,
+    # Nothing leads back from here: the application was told that it has released the partition.
     (_S.COMPLETING, _I.REVOCATION_REQUESTED): _S.COMPLETING,
     (_S.COMPLETING, _I.REASSIGNED): _S.COMPLETING,  # the revoke finishes; assigned anew in a new epoch
     (_S.COMPLETING, _I.COMPLETED): _S.REVOKED,

@@ -29,23 +29,23 @@ from instride.telemetry import (
     TelemetryEvent,
 )
 
-__all__ = ["words"]
+__all__ = ["formatted"]
 
 _MOST_NAMED: Final = 20
 
 
-def words(event: TelemetryEvent) -> tuple[int, str]:
+def formatted(event: TelemetryEvent) -> tuple[int, str]:
     """The level, as in `logging`, and the line."""
-    found: tuple[int, str] = _words(event)
+    found: tuple[int, str] = _formatted(event)
     return found
 
 
 @singledispatch
-def _words(event: object) -> tuple[int, str]:
+def _formatted(event: object) -> tuple[int, str]:
     raise TypeError(f"not an event of telemetry: {event!r}")
 
 
-@_words.register
+@_formatted.register
 def _changed(event: OwnershipChanged) -> tuple[int, str]:
     # The lines of so many hand-overs are bounded: this one tells of them all.
     many = event.change is OwnershipChange.LOST and len(event.partitions) > _MOST_NAMED
@@ -53,12 +53,12 @@ def _changed(event: OwnershipChanged) -> tuple[int, str]:
     return level, f"{event.change.value.replace('_', ' ')}: {_names(event.partitions)}"
 
 
-@_words.register
+@_formatted.register
 def _started(event: RebalanceStarted) -> tuple[int, str]:
     return logging.DEBUG, f"a rebalance began after generation {event.generation}: {event.reason}"
 
 
-@_words.register
+@_formatted.register
 def _ended(event: RebalanceEnded) -> tuple[int, str]:
     steps = {"join": event.joining, "sync": event.syncing, "taken by a poll after": event.taking}
     took = ", ".join(f"{name} {_seconds(value)}" for name, value in steps.items() if value is not None)
@@ -83,7 +83,7 @@ def _ended(event: RebalanceEnded) -> tuple[int, str]:
     return logging.INFO, "; ".join(parts)
 
 
-@_words.register
+@_formatted.register
 def _handed_over(event: HandedOver) -> tuple[int, str]:
     steps = ", ".join(f"{name} {_seconds(value)}" for name, value in event.phases.items() if value >= 0.0005)
     told = f"{event.partition} was {event.how.value}"
@@ -98,13 +98,13 @@ def _handed_over(event: HandedOver) -> tuple[int, str]:
     return (logging.INFO if event.polls_delayed else logging.DEBUG), told
 
 
-@_words.register
+@_formatted.register
 def _fetch_began(event: FetchBegan) -> tuple[int, str]:
     took = _seconds(event.at - event.assigned_at)
     return logging.DEBUG, f"the first fetch of {event.partition} was sent {took} after it was assigned"
 
 
-@_words.register
+@_formatted.register
 def _at_risk(event: DelayAtRisk) -> tuple[int, str]:
     waits = f"it waits for {event.blocker}" if event.blocker is not None else "no reason was given"
     return (
@@ -114,7 +114,7 @@ def _at_risk(event: DelayAtRisk) -> tuple[int, str]:
     )
 
 
-@_words.register
+@_formatted.register
 def _stalled(event: PartitionStalled) -> tuple[int, str]:
     where = [
         f"{name} {value}"
@@ -126,12 +126,12 @@ def _stalled(event: PartitionStalled) -> tuple[int, str]:
     return logging.WARNING, told + (f" ({', '.join(where)})" if where else "")
 
 
-@_words.register
+@_formatted.register
 def _flows(event: PartitionFlows) -> tuple[int, str]:
     return logging.INFO, f"{event.partition} stands still no more, after {_seconds(event.seconds)}"
 
 
-@_words.register
+@_formatted.register
 def _reset(event: PositionReset) -> tuple[int, str]:
     between = f"{event.count} offsets are skipped" if event.count >= 0 else f"{-event.count} offsets may come again"
     moved = f"is read on from offset {event.to_offset} instead of {event.from_offset} ({between})"

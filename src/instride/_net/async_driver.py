@@ -1,7 +1,7 @@
 """Runs calls in the tasks of an event loop, and guards against misuse.
 
 Laws
-1. Those of `shell`. Only the network thread is a thread: a call that waits is a coroutine that waits.
+1. Laws 1 to 3 of `driver`. Only the network thread is a thread: a call that waits is a coroutine that waits.
 2. One event loop uses a consumer, from the first verb within it to the end; any of its tasks may. One poll, unsubscribe
    or close at a time.
 3. A call goes on from one wait to the next without a pause. So a cancellation comes where it waits, and ends it there:
@@ -20,8 +20,8 @@ from typing import Any, Self, TypeVar
 from instride._core.application.calls import Call, Wait
 from instride._core.application.state import OnCommit
 from instride._net.clock import now
+from instride._net.driver import Shell
 from instride._net.loop_mailbox import LoopMailbox
-from instride._net.shell import Shell
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
 from instride.errors import ConcurrentUseError, ConsumerClosedError, IllegalStateError

@@ -3,7 +3,7 @@
 Laws
 1. The user's function runs on a thread of its own, never on the network thread; at most one call at a time, however
    long it takes. All that wait get its result, and give up on it before their connection does.
-2. A token that says how long it is good is used again for four fifths of that time; any other is asked for each time.
+2. A token that says how long it is good is used again for four fifths of that time; any other is requested each time.
    One that a broker has refused is not used again, but for a back-off: the function is not called again sooner than a
    second after its last call, and twice as long after each further refusal, until a token is accepted.
 3. Nothing here is logged.
@@ -74,7 +74,7 @@ class _TokenAuthenticator(Authenticator):
         self._running = False
         self._token: OAuthToken | None = None
         self._good_until = 0.0
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._refused: OAuthToken | None = None
         self._refusals = 0
 
@@ -88,7 +88,7 @@ class _TokenAuthenticator(Authenticator):
             return
         self._waiting.append((now() + self._patience, on_done))
         if not self._running:
-            self._running, self._asked_at = True, now()
+            self._running, self._requested_at = True, now()
             try:
                 threading.Thread(target=self._ask, name="instride-oauth-token", daemon=True).start()
             except (RuntimeError, MemoryError) as error:
@@ -126,7 +126,7 @@ class _TokenAuthenticator(Authenticator):
         if token is not self._refused and isinstance(mechanism, OAuthBearer) and mechanism.token is token:
             self._refused = token
             patience = min(_FIRST_BACKOFF * 2**self._refusals, _LONGEST_BACKOFF)
-            self._good_until = min(self._good_until, self._asked_at + patience)
+            self._good_until = min(self._good_until, self._requested_at + patience)
             self._refusals = min(self._refusals + 1, _MOST_REFUSALS)
 
     def accepted(self, mechanism: Mechanism) -> None:

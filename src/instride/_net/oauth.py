@@ -3,7 +3,7 @@
 Laws
 1. Only https, only the one URL that was given: no redirect is followed, no proxy asked, no other scheme known. Where
    the environment has INSTRIDE_OAUTH_ALLOWED_URLS (URLs with commas between), the URL must be one of these.
-2. A call ends within its timeout, and reads a bounded answer, however slowly and however much the other side sends.
+2. A call ends within its timeout, and reads a bounded response, however slowly and however much the other side sends.
 3. The secret goes to a server whose certificate was verified for the URL's host, and nowhere else: into no repr, error
    or log line, also where the server repeats it.
 """
@@ -36,7 +36,7 @@ class OAuthClientCredentials:
     """Fetches tokens with a client's own credentials: to be given as ``sasl_oauth_token``.
 
     token_url: the identity provider's token endpoint, https. client_id, client_secret: as registered there. scope,
-    audience: what is asked for; left out where None. ca_file: PEM, whom to trust instead of the system's authorities.
+    audience: what is requested; left out where None. ca_file: PEM, whom to trust instead of the system's authorities.
     timeout: seconds for one fetch; it should be less than four fifths of the consumer's ``connection_setup_timeout``.
     send_in: "header" (HTTP Basic, as RFC 6749 prefers) or "body". extensions: SASL extensions (KIP-342) of each token.
 

@@ -47,7 +47,7 @@ class Resolver:
     def resolve(
         self, host: str, port: int, on_done: Callable[[Resolved], None], *, wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Call `on_done` with every address, in the system's order, or an error. Literals are answered at once."""
+        """Call `on_done` with every address, in the system's order, or an error. Literals are resolved at once."""
         if not 0 < port <= _HIGHEST_PORT:
             # Where the system takes it, it takes it modulo 65536: the port of somebody else.
             on_done(TransportError(f"{host}:{port} is no address: ports are 1 to {_HIGHEST_PORT}"))

@@ -41,7 +41,7 @@ from instride._net.resolver import Resolver, SocketAddress, rotated
 from instride._net.tls import Tls, tls_context
 from instride._net.transport import Transport
 from instride._wire.api import Request, Response
-from instride._wire.codecs.messages import load_messages
+from instride._wire.codecs import load_messages
 from instride._wire.connection import Connection
 from instride._wire.sasl.api import Mechanism
 from instride._wire.segments import Segments

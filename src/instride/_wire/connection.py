@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from instride._wire import api
-from instride._wire.codecs import choose_version, codec_of
-from instride._wire.codecs.codec import Codec
+from instride._wire.codecs import Codec, choose_version, codec_of
 from instride._wire.frames import FrameBuffer
 from instride._wire.handshake import Handshake
 from instride._wire.reader import Reader

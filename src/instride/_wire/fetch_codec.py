@@ -131,7 +131,7 @@ def _uvarint(value: int) -> bytes:
 def decode_fetch(body: memoryview, version: int, request: Fetch) -> FetchResponse:
     """The response in a body. The body must not change afterwards: what is undecoded points into it.
 
-    request: what was asked, and for a session all that is in it; it gives topics' names and fetch offsets, and
+    request: what was requested, and for a session all that is in it; it gives topics' names and fetch offsets, and
     the bound of decompression. Raises ProtocolError.
     """
     return _Reading(body, version, request).response()
@@ -180,10 +180,10 @@ class _Reading:
         self._version = version
         self._compact = version >= _COMPACT_FROM
         self._request = request
-        self._asked: Mapping[Partition, FetchPartition] = request.known or {
+        self._requested: Mapping[Partition, FetchPartition] = request.known or {
             (each.topic, each.partition): each for each in request.partitions
         }
-        self._names = request.topics or {each.topic_id: each.topic for each in self._asked.values()}
+        self._names = request.topics or {each.topic_id: each.topic for each in self._requested.values()}
 
     def response(self) -> FetchResponse:
         reader = self._reader
@@ -197,7 +197,7 @@ class _Reading:
         self._skip_tags()
         throttled = throttle_time > 0 and not partitions  # KIP-219: nothing was read, so nothing is missing
         if error == 0 and self._request.session_epoch <= 0 and not throttled:
-            for key in self._asked.keys() - partitions.keys():
+            for key in self._requested.keys() - partitions.keys():
                 partitions[key] = FetchedPartition(error=_UNKNOWN_SERVER_ERROR)
         return FetchResponse(error=error, session_id=session_id, partitions=partitions, throttle_time=throttle_time)
 
@@ -206,18 +206,18 @@ class _Reading:
         for _ in range(self._count(smallest=24)):
             head, records = self._head(), self._records()
             self._skip_tags()
-            asked = None if topic is None else self._asked.get((topic, head.partition))
-            if asked is None:
+            requested = None if topic is None else self._requested.get((topic, head.partition))
+            if requested is None:
                 continue
-            if (asked.topic, asked.partition) in partitions:
+            if (requested.topic, requested.partition) in partitions:
                 raise ProtocolError(
-                    f"partition {asked.partition} of topic {asked.topic!r} is listed twice in a response"
+                    f"partition {requested.partition} of topic {requested.topic!r} is listed twice in a response"
                 )
-            partitions[asked.topic, asked.partition] = self._fetched(asked, head, records)
+            partitions[requested.topic, requested.partition] = self._fetched(requested, head, records)
         self._skip_tags()
 
     def _topic_name(self) -> str | None:
-        """None for an id that was not asked for."""
+        """None for an id that was not requested."""
         if self._version >= _TOPIC_ID_FROM:
             return self._names.get(self._reader.uuid())
         return self._reader.compact_string() if self._compact else self._reader.string()
@@ -254,15 +254,15 @@ class _Reading:
         view = reader.compact_nullable_bytes_view() if self._compact else reader.nullable_bytes_view()
         return memoryview(b"") if view is None else view
 
-    def _fetched(self, asked: FetchPartition, head: _Head, records: memoryview) -> FetchedPartition:
+    def _fetched(self, requested: FetchPartition, head: _Head, records: memoryview) -> FetchedPartition:
         undecoded = None
         if records and not head.error:
             committed = self._request.read_committed
             undecoded = RecordSet(
                 records,
-                topic=asked.topic,
-                partition=asked.partition,
-                fetch_offset=asked.offset,
+                topic=requested.topic,
+                partition=requested.partition,
+                fetch_offset=requested.offset,
                 read_committed=committed,
                 aborted=head.aborted.read,
                 aborted_count=head.aborted.count,
@@ -276,7 +276,7 @@ class _Reading:
             last_stable_offset=head.last_stable_offset,
             log_start_offset=head.log_start_offset,
             preferred_read_replica=head.preferred_read_replica,
-            next_offset=asked.offset,
+            next_offset=requested.offset,
             undecoded=undecoded,
         )
 

@@ -1,4 +1,4 @@
-"""What answers there, if it is not Kafka: a guess from its first bytes, for a message that helps."""
+"""What responds there, if it is not Kafka: a guess from its first bytes, for a message that helps."""
 
 from __future__ import annotations
 

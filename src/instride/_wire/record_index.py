@@ -5,7 +5,7 @@ Laws
 1. Bytes are hostile. Every length is compared with the bytes that are left before it is used, and every loop
    is bounded by them. Bad bytes end the index at the batch before; nothing is raised or read outside.
 2. One compiled call indexes a record set, without the GIL. No Python object is made for a record there.
-3. Both forms (compiled, and with INSTRIDE_PURE=1 plain Python) give the same answers; a test compares them.
+3. Both forms (compiled, and with INSTRIDE_PURE=1 plain Python) give the same results; a test compares them.
 
 How to read it: `cython.pointer` types hold memoryviews where this is not compiled, so code for both forms
 only ever indexes them. Sums that may overflow go through `_wrapping_sum`. Literals stay below 2**31, since

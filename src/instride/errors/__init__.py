@@ -10,7 +10,7 @@
     ├── NetworkThreadDiedError                 the network thread ended; __cause__ says why
     ├── KafkaTimeoutError (also TimeoutError)  the call's own time ended
     ├── TransportError                         no connection, or it broke
-    │   └── NotKafkaError                      what answers there does not speak Kafka's protocol
+    │   └── NotKafkaError                      what responds there does not speak Kafka's protocol
     ├── ProtocolError                          bytes that break the protocol's rules
     │   ├── FrameTooLargeError                 a frame's stated length is over the bound, or negative
     │   ├── UnsupportedVersionError            broker and client share no version of a request
@@ -19,7 +19,7 @@
     │   ├── TlsError                           TLS was not agreed: a certificate is refused, or no version in common
     │   └── (also BrokerResponseErrors)        UnsupportedSaslMechanismError, IllegalSaslStateError,
     │                                          SaslAuthenticationFailedError: what the broker refused
-    ├── BrokerResponseError                    a broker answered with an error code
+    ├── BrokerResponseError                    a broker responded with an error code
     │   ├── (one class for each code: see BROKER_ERRORS)
     │   ├── OffsetOutOfRangeError              the log has no such offset, and auto_offset_reset="none"
     │   │   ├── LogTruncationError             the log was cut behind what was read (an unclean leader election)

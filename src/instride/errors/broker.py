@@ -68,7 +68,7 @@ __all__ = [
 
 
 class BrokerResponseError(KafkaError):
-    """A broker answered with an error code.
+    """A broker responded with an error code.
 
     code: the number in Kafka's protocol; of a known code it is an `ErrorCode`, which names it.
     advice: what to do about it, where that can be said; it ends the message of `error_for_code`.

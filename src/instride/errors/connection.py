@@ -23,7 +23,7 @@ class TransportError(KafkaError):
 
 
 class NotKafkaError(TransportError):
-    """Something answers at that address, but not in Kafka's protocol (or it wants TLS)."""
+    """Something responds at that address, but not in Kafka's protocol (or it wants TLS)."""
 
     retriable = False
 

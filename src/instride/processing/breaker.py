@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride.processing.failures import DeadLetterRecord, RetryOn, SkipRecord, chosen, refuse_wrong_choice
 
 __all__ = ["Breaker", "CircuitBreaker"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Required, TypedDict, get_args
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.processing.breaker import CircuitBreaker

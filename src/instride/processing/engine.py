@@ -43,7 +43,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride._run import FINISHED, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, TypeAlias
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride.errors import DeserializationError, HandlerDiedError, StorePositionError
 
 __all__ = [

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride.commits import CommitSnapshot
 from instride.consumer_records import stretches_of
 from instride.errors import IllegalStateError

@@ -23,7 +23,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
-from instride import arguments
+from instride import _arguments as arguments
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
 from instride.ledger import OffsetLedger, TrackedRecord

@@ -115,7 +115,7 @@ def test_bootstrap_servers_are_asked_in_turn() -> None:
 def test_two_questions_that_one_bootstrap_server_lost_skip_no_other() -> None:
     world = World("s0:1,s1:1")
     for _ in range(2):  # metadata and the search for the coordinator wait for the same connection
-        world.cluster.unanswered(ConnectionKey(Role.BOOTSTRAP, 0))
+        world.cluster.no_response(ConnectionKey(Role.BOOTSTRAP, 0))
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.BOOTSTRAP, 1)
 
 
@@ -136,7 +136,7 @@ def test_a_broker_that_did_not_answer_is_left_out_until_the_metadata_is_fresh() 
     world.known(1, 2)
     world.cluster.suspect(1)
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.DATA, 2)
-    world.cluster.unanswered(ConnectionKey(Role.DATA, 2))
+    world.cluster.no_response(ConnectionKey(Role.DATA, 2))
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.BOOTSTRAP, 0)
     world.refresh()
     world.known(1, 2)

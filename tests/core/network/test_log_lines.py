@@ -57,7 +57,7 @@ def test_a_refused_join_names_the_error() -> None:
     script = NetworkScript()
     script.subscribe()
     script.response(api.JoinGroup, api.JoinGroupResponse(error=NOT_COORDINATOR))
-    assert "JoinGroup was answered with NotCoordinatorError (error code 16)" in script.logs
+    assert "JoinGroup had the response NotCoordinatorError (error code 16)" in script.logs
 
 
 @pytest.mark.requirement("surface/log-lines")

@@ -55,7 +55,7 @@ def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | 
 
 
 def leave_group(state: ApplicationState, deadline: float) -> int:
-    """Law 4. Nothing is subscribed any more; the number of the response. Told again, it is answered again."""
+    """Law 4. Nothing is subscribed any more; the number of the response. Told again, it gets a response again."""
     call = state.next_call()
     state.awaited.add(call)
     state.write([(state.send, Unsubscribe(call=call, deadline=deadline)), *_forgetting(state)])

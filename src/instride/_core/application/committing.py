@@ -55,7 +55,7 @@ def commit(
     carry_over: bool,
     allow_rewind: bool = False,
 ) -> Call[CommitResult]:
-    """A blocking commit. Raises what the broker or the group answered."""
+    """A blocking commit. Raises what the broker or the group responded."""
     deadline = now + timeout
     call = start_commit(state, offsets, deadline, carry_over=carry_over, allow_rewind=allow_rewind)
     completion = yield from await_completion(state, call, now, deadline, "commit")
@@ -74,7 +74,7 @@ def start_commit(
 ) -> int:
     """Hand a commit over; the number of its response is returned, and told to `on_call` before anything is sent.
 
-    An empty commit is answered at once, and `on_call` is not called.
+    An empty commit is complete at once, and `on_call` is not called.
     """
     if state.config.group_id is None:
         raise IllegalStateError("commit needs a group_id")
@@ -85,7 +85,7 @@ def start_commit(
     entries = _current(state, snapshot, dropped) if snapshot is not None else _by_hand(state, offsets)
     call = state.next_call()
     if not entries and not dropped:
-        state.queue.append(CallCompleted(call=call, result=CommitResult()))  # nothing to send: answered here
+        state.queue.append(CallCompleted(call=call, result=CommitResult()))  # nothing to send: it is complete
         return call
     _hear(state, call, entries, snapshot)
     if on_call is not None:
@@ -267,7 +267,7 @@ def _hear(
 ) -> None:
     """Law 5, and interceptors hear of what was committed."""
 
-    def answered(completion: CallCompleted) -> None:
+    def completed(completion: CallCompleted) -> None:
         if snapshot is not None:
             _settle(snapshot, entries, completion)
         done = {
@@ -279,7 +279,7 @@ def _hear(
             state.on_commit({tp: entry.to_offset_and_metadata() for tp, entry in done.items()})
 
     if snapshot is not None or state.on_commit is not None:
-        state.on_completion[call] = answered
+        state.on_completion[call] = completed
 
 
 def _settle(snapshot: CommitSnapshot, entries: Mapping[TopicPartition, CommitEntry], completion: CallCompleted) -> None:

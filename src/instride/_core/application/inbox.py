@@ -1,7 +1,7 @@
 """Sorts what came up from the network side, so that a poll can take each kind at its own moment.
 
 Laws
-1. Draining is not taking. A drained request, loss or assignment takes effect when a poll takes it; answers and
+1. Draining is not taking. A drained request, loss or assignment takes effect when a poll takes it; responses and
    records take effect at once.
 2. Those of one kind keep their order.
 3. Data of an epoch whose assignment was not taken yet waits for it; data of an epoch that is gone is dropped.

@@ -1,8 +1,8 @@
-"""Verbs that put one question to the brokers and wait for its response.
+"""Verbs that look something up at the brokers, and wait for the response.
 
 Laws
 1. Each ends with the response, its error, `WakeupError`, or `KafkaTimeoutError` at its deadline.
-2. A question about nothing is answered here, without the network.
+2. A lookup of nothing ends here, without the network.
 3. They move no position and change no subscription.
 """
 

@@ -243,13 +243,13 @@ class ApplicationMachine:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing is returned, and no fetch is sent, until resume. What is buffered or in flight stays."""
-        for owned in self._all_held(partitions):
+        for owned in self._all_owned(partitions):
             if not owned.paused:
                 told = Pause(partition=owned.partition, epoch=owned.epoch)
                 self._state.write([(setattr, owned, "paused", True), (self._state.send, told)])
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for owned in self._all_held(partitions):
+        for owned in self._all_owned(partitions):
             if owned.paused:
                 told = Resume(partition=owned.partition, epoch=owned.epoch)
                 self._state.write([(setattr, owned, "paused", False), (self._state.send, told)])
@@ -288,7 +288,7 @@ class ApplicationMachine:
         if hopeless is not None:
             raise hopeless
 
-    def _all_held(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
+    def _all_owned(self, partitions: Iterable[TopicPartition]) -> list[OwnedPartition]:
         return [self._state.owned(TopicPartition(*tp)) for tp in partitions]
 
     # -- the group's and the brokers' offsets

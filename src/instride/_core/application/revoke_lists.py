@@ -59,7 +59,7 @@ _PENDING = (Ownership.REVOKE_NEXT, Ownership.REVOKE_THEREAFTER)
 
 
 class RevokeLists:
-    """States of the held partitions. `held` is every partition of the assignment, whatever its state."""
+    """States of the owned partitions: every partition of the assignment, whatever its state."""
 
     __slots__ = (
         "_lost",
@@ -81,9 +81,9 @@ class RevokeLists:
         self.polls = Polls()
         self.owned: dict[TopicPartition, OwnedPartition] = {}
         # Those whose revocation is requested; of which something is buffered; that failed.
-        self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_held(owned))
-        self.filled = Marks(lambda owned: owned.buffered > 0 and self._is_held(owned))
-        self.failing = Marks(lambda owned: owned.fails() and self._is_held(owned))
+        self.pending = Marks(lambda owned: owned.state in _PENDING and self._is_owned(owned))
+        self.filled = Marks(lambda owned: owned.buffered > 0 and self._is_owned(owned))
+        self.failing = Marks(lambda owned: owned.fails() and self._is_owned(owned))
         self.newest_epoch = 0
         self.newest: dict[TopicPartition, int] = {}
         self._lost: set[TopicPartition] = set()
@@ -212,7 +212,7 @@ class RevokeLists:
         return (setattr, self, "_lost", self._lost.union(partitions))
 
     def clearing(self, *, lost: bool) -> list[Write]:
-        """Nothing is held any more. lost: what still was is given up without a hand-over."""
+        """Nothing is owned any more. lost: what still was is given up without a hand-over."""
         owned = [self.owned[tp] for tp in sorted(self.owned)]
         moves = self.ownership_view.dropping(owned, lost=lost)
         return [*moves, (self.owned.clear,), (setattr, self, "_lost", set()), (self._revocation_requested.clear,)]
@@ -231,5 +231,5 @@ class RevokeLists:
         moves: list[Write] = [(setattr, owned, "state", after), self.ownership_view.moving(owned, owned.state, after)]
         return [self.pending.marking(owned), *moves] if after in _PENDING else moves
 
-    def _is_held(self, owned: OwnedPartition) -> bool:
+    def _is_owned(self, owned: OwnedPartition) -> bool:
         return self.owned.get(owned.partition) is owned

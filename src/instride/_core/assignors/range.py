@@ -71,7 +71,7 @@ class _Cut:
         self.free = dict.fromkeys(partitions)
         self.given: dict[str, list[TopicPartition]] = {member: [] for member in members}
 
-    def room(self, member: str) -> int:
+    def capacity(self, member: str) -> int:
         return max(0, self._size + (self._longer > 0) - len(self.given[member]))
 
     def give(self, member: str, partitions: Sequence[TopicPartition]) -> None:
@@ -84,7 +84,7 @@ class _Cut:
     def deal(self, queue: Callable[[str], Iterable[TopicPartition]]) -> None:
         """queue: what of the free ones a member may have, in order."""
         for member in self.given:
-            self.give(member, list(islice(queue(member), self.room(member))))
+            self.give(member, list(islice(queue(member), self.capacity(member))))
 
 
 def _alike(cuts: Iterable[_Cut]) -> Iterable[list[_Cut]]:
@@ -104,7 +104,7 @@ def _deal_near(alike: list[_Cut], racks: Racks) -> None:
         return
     for equal in zip(*[list(cut.free) for cut in alike], strict=True):
         for member in first.given:
-            if all(cut.room(member) and racks.near(member, each) for cut, each in zip(alike, equal, strict=True)):
+            if all(cut.capacity(member) and racks.near(member, each) for cut, each in zip(alike, equal, strict=True)):
                 for cut, each in zip(alike, equal, strict=True):
                     cut.give(member, [each])
                 break

@@ -60,8 +60,10 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
     offered = {assignor.name: frozenset(assignor.protocols) for assignor in assignors}
     if shared := frozenset.intersection(*offered.values()):
         return max(shared)
-    said = "; ".join(f"{name}: {_names(protocols)}" for name, protocols in offered.items())
-    raise NoAssignorInCommonError(f"the configured assignors share no rebalance protocol ({said}); take one out")
+    protocols_of = "; ".join(f"{name}: {_names(protocols)}" for name, protocols in offered.items())
+    raise NoAssignorInCommonError(
+        f"the configured assignors share no rebalance protocol ({protocols_of}); take one out"
+    )
 
 
 def _names(protocols: Iterable[RebalanceProtocol]) -> str:

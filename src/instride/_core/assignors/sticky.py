@@ -53,7 +53,7 @@ from instride._core.ownership import RebalanceProtocol
 from instride.records import TopicPartition
 
 __all__ = [
-    "Claim",
+    "OwnedPartitions",
     "CooperativeStickyAssignor",
     "Kept",
     "StickyAssignor",
@@ -126,7 +126,7 @@ class _Shares:
         self.free = dict.fromkeys(partitions)
         self.parts: dict[str, list[TopicPartition]] = {member: [] for member in members}
 
-    def room(self, member: str) -> bool:
+    def capacity(self, member: str) -> bool:
         has = len(self.parts[member])
         return has < self._quota or (has == self._quota and self._longer > 0)
 
@@ -141,12 +141,11 @@ class _Shares:
         return found
 
     def give_to_least(self, partition: TopicPartition, takers: _Takers) -> None:
-        """Of these. What they have, and whether they have room, is looked at when their turn comes: both only go one
-        way."""
+        """Of these. What they have, and their capacity, is looked at when their turn comes: both only go one way."""
         while takers:
             had, member = takers[0]
             has = len(self.parts[member])
-            if not self.room(member):
+            if not self.capacity(member):
                 heapq.heappop(takers)
             elif has != had:
                 heapq.heapreplace(takers, (has, member))
@@ -175,7 +174,7 @@ def assign_aligned(partitions: Sequence[TopicPartition], kept: Kept, racks: Rack
 def _keep(shares: _Shares, kept: Kept, near: Near) -> None:
     for member in shares.parts:
         for partition in sorted(kept[member], key=lambda each: (each.partition, each.topic)):
-            if partition in shares.free and near(member, partition) and shares.room(member):
+            if partition in shares.free and near(member, partition) and shares.capacity(member):
                 shares.give(member, partition)
 
 
@@ -277,19 +276,19 @@ Chain = list[tuple[str, str, str]]
 class Counts:
     """The numbers under decision. `consumers` never changes; `load` is the sum over a member's topics."""
 
-    __slots__ = ("_held", "_holders", "consumers", "load")
+    __slots__ = ("_holders", "_numbers", "consumers", "load")
 
     def __init__(self, *, consumers: Mapping[str, Sequence[str]], members: Iterable[str]) -> None:
         self.consumers = consumers
         self.load: dict[str, int] = dict.fromkeys(members, 0)
-        self._held: dict[str, dict[str, int]] = {member_id: {} for member_id in self.load}
+        self._numbers: dict[str, dict[str, int]] = {member_id: {} for member_id in self.load}
         self._holders: dict[str, dict[str, int]] = {topic: {} for topic in consumers}
 
     def add(self, member_id: str, topic: str, number: int) -> None:
-        held, holders = self._held[member_id], self._holders[topic]
-        held[topic] = holders[member_id] = held.get(topic, 0) + number
-        if not held[topic]:
-            del held[topic], holders[member_id]
+        numbers, holders = self._numbers[member_id], self._holders[topic]
+        numbers[topic] = holders[member_id] = numbers.get(topic, 0) + number
+        if not numbers[topic]:
+            del numbers[topic], holders[member_id]
         self.load[member_id] += number
 
     def of_topic(self, topic: str) -> int:
@@ -299,13 +298,15 @@ class Counts:
         return sorted(self._holders[topic].items())
 
     def can_spare(self, member_id: str, topic: str, floor: Floor) -> bool:
-        return self._held[member_id].get(topic, 0) > floor.get(member_id, {}).get(topic, 0)
+        return self._numbers[member_id].get(topic, 0) > floor.get(member_id, {}).get(topic, 0)
 
     def spare_topics(self, member_id: str, floor: Floor) -> list[str]:
         """Topics of which the member has more than its floor, those of which it has most first."""
         least = floor.get(member_id, {})
-        held = self._held[member_id]
-        return sorted((topic for topic in held if held[topic] > least.get(topic, 0)), key=lambda t: (-held[t], t))
+        numbers = self._numbers[member_id]
+        return sorted(
+            (topic for topic in numbers if numbers[topic] > least.get(topic, 0)), key=lambda t: (-numbers[t], t)
+        )
 
 
 def rebalance(counts: Counts, *, floor: Floor) -> None:
@@ -407,15 +408,15 @@ class StickyAssignor:
         return None if self._last is None else write_sticky(*self._last)
 
     def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
-        return stick(cluster, [_claim_of_eager(member) for member in members])
+        return stick(cluster, [_owned_of_eager(member) for member in members])
 
     def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
         self._last = (tuple(assignment), generation)
 
 
-def _claim_of_eager(member: MemberSubscription) -> Claim:
-    said = read_sticky(member.userdata)
-    return Claim(member=member, owned=said.owned, generation=said.generation)
+def _owned_of_eager(member: MemberSubscription) -> OwnedPartitions:
+    decoded = read_sticky(member.userdata)
+    return OwnedPartitions(member=member, owned=decoded.owned, generation=decoded.generation)
 
 
 class CooperativeStickyAssignor:
@@ -432,29 +433,29 @@ class CooperativeStickyAssignor:
         return generation_userdata(generation)
 
     def assign(self, cluster: ClusterView, members: Iterable[MemberSubscription]) -> Assignment:
-        claims = [_claim_of_cooperative(member) for member in members]
-        return withhold_transferring(stick(cluster, claims), claims)
+        owned = [_owned_of_cooperative(member) for member in members]
+        return withhold_transferring(stick(cluster, owned), owned)
 
     def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
         pass
 
 
-def _claim_of_cooperative(member: MemberSubscription) -> Claim:
+def _owned_of_cooperative(member: MemberSubscription) -> OwnedPartitions:
     generation = member.generation if member.generation >= 0 else read_generation(member.userdata)
-    return Claim(member=member, owned=member.owned, generation=generation)
+    return OwnedPartitions(member=member, owned=member.owned, generation=generation)
 
 
-def stick(cluster: ClusterView, claims: Sequence[Claim]) -> Assignment:
+def stick(cluster: ClusterView, owned: Sequence[OwnedPartitions]) -> Assignment:
     """The assignment to aim at, as if every partition could be handed over at once."""
-    if not claims:
+    if not owned:
         return {}
-    kept = keepable(cluster, claims)
-    consumers = subscribers([claim.member for claim in claims], cluster)
+    kept = keepable(cluster, owned)
+    consumers = subscribers([each.member for each in owned], cluster)
     partitions = {topic: cluster.of_topic(topic) for topic in consumers}
     everything = [each for of_one in partitions.values() for each in of_one]
-    racks = Racks(cluster, [claim.member for claim in claims])
+    racks = Racks(cluster, [each.member for each in owned])
     matter = racks.matter(everything, kept)
-    if len({topics_of(claim.member, cluster) for claim in claims}) == 1:
+    if len({topics_of(each.member, cluster) for each in owned}) == 1:
         if matter:
             return as_assignment(assign_aligned(everything, kept, racks))
         return as_assignment(assign_constrained(everything, kept))
@@ -466,7 +467,7 @@ def stick(cluster: ClusterView, claims: Sequence[Claim]) -> Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class OwnedPartitions:
     """What one member lists as its own, and of which generation."""
 
     member: MemberSubscription
@@ -474,42 +475,42 @@ class Claim:
     generation: int
 
 
-def keepable(cluster: ClusterView, claims: Iterable[Claim]) -> Kept:
-    claims = list(claims)
-    holders = _holders(claims)
+def keepable(cluster: ClusterView, owned: Iterable[OwnedPartitions]) -> Kept:
+    owned = list(owned)
+    holders = _holders(owned)
     kept: Kept = {}
-    for claim in claims:
-        member_id, topics = claim.member.member_id, topics_of(claim.member, cluster)
+    for each in owned:
+        member_id, topics = each.member.member_id, topics_of(each.member, cluster)
         kept[member_id] = [
             partition
-            for partition in dict.fromkeys(claim.owned)
+            for partition in dict.fromkeys(each.owned)
             if partition.topic in topics and partition in cluster and holders[partition] == [member_id]
         ]
     return kept
 
 
-def withhold_transferring(assignment: Assignment, claims: Iterable[Claim]) -> Assignment:
+def withhold_transferring(assignment: Assignment, owned: Iterable[OwnedPartitions]) -> Assignment:
     """The assignment without what another member must give up first: it is granted in the round after
     that."""
-    holders = _holders(claims)
+    holders = _holders(owned)
     return {
         member_id: tuple(partition for partition in partitions if holders.get(partition, [member_id]) == [member_id])
         for member_id, partitions in assignment.items()
     }
 
 
-def _holders(claims: Iterable[Claim]) -> Mapping[TopicPartition, list[str]]:
+def _holders(owned: Iterable[OwnedPartitions]) -> Mapping[TopicPartition, list[str]]:
     """Partition -> the members that list it with the highest generation of those that list it."""
     highest: dict[TopicPartition, int] = {}
     holders: dict[TopicPartition, list[str]] = {}
-    for claim in claims:
-        for partition in dict.fromkeys(claim.owned):
+    for each in owned:
+        for partition in dict.fromkeys(each.owned):
             best = highest.get(partition)
-            if best is None or claim.generation > best:
-                highest[partition] = claim.generation
-                holders[partition] = [claim.member.member_id]
-            elif claim.generation == best:
-                holders[partition].append(claim.member.member_id)
+            if best is None or each.generation > best:
+                highest[partition] = each.generation
+                holders[partition] = [each.member.member_id]
+            elif each.generation == best:
+                holders[partition].append(each.member.member_id)
     return holders
 
 

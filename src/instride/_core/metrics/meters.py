@@ -189,7 +189,7 @@ class NetworkMeter:
         self.fetch_records.record(records, now)
 
     def read_from(self, partition: TopicPartition, follower: int | None) -> None:
-        """Which node has just answered for it; None: its leader."""
+        """Which node has just responded for it; None: its leader."""
         if follower is None:
             self.replicas.pop(partition, None)
         else:

@@ -119,11 +119,11 @@ def _consumed(meter: TopicMeter, tags: tuple[tuple[str, str], ...], now: float) 
 
 
 def _handover(application: ApplicationMeter, holds: Mapping[TopicPartition, Hold], now: float) -> Iterator[_Value]:
-    asked = [hold.requested_at for hold in holds.values() if hold.requested_at is not None]
+    requested = [hold.requested_at for hold in holds.values() if hold.requested_at is not None]
     delayed = sum(hold.state is OwnershipChange.DELAYED for hold in holds.values())
-    yield _Value(HANDOVER, "partitions-to-be-revoked", len(asked))
+    yield _Value(HANDOVER, "partitions-to-be-revoked", len(requested))
     yield _Value(HANDOVER, "partitions-delayed", delayed)
-    yield _Value(HANDOVER, "oldest-request-seconds-ago", _ago(min(asked, default=float("-inf")), now))
+    yield _Value(HANDOVER, "oldest-request-seconds-ago", _ago(min(requested, default=float("-inf")), now))
     yield _Value(HANDOVER, "records-uncommitted", sum(hold.uncommitted for hold in holds.values()))
     yield from _over_time(HANDOVER, "handover-time", application.handed_over, now)
     yield _Value(HANDOVER, "partitions-handed-over-total", application.handed_over.number)

@@ -2,7 +2,7 @@
 
 Laws
 1. Actions are done in the order given.
-2. Each `Transmit` is answered once: `answered` or `failed` with its request id, or `closed` for its connection.
+2. Each `Transmit` has one outcome: `response_received` with its request id, or `closed` for its connection.
 3. A connection is told of once: `opened` or `closed` after `OpenConnection`; `closed` at most once after that.
    After `CloseConnection` the shell says nothing more of it.
 """

@@ -453,6 +453,12 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         self._take_note()
         return list(self._unchecked)
 
+    @property
+    def all_fetching(self) -> bool:
+        """Whether every next offset is known, and was compared with metadata."""
+        self._take_note()
+        return not self._unchecked and len(self._of_phase[Phase.FETCHING]) == len(self)
+
     def undecoded(self) -> list[AssignedPartition]:
         """Of which something came that is not decoded."""
         self._take_note()

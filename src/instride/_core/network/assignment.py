@@ -6,7 +6,7 @@ Laws
 2. A held partition is listed as owned in every join until its revoke is complete (docs/rebalance.md, the deadline).
 3. Completing, in this order: its commits have their responses, the listener, the assignment shrinks, the group is told.
 4. The deadline of a delay counts from the first Sync that requested it, less the commit budget. Past it the
-   partition is lost; one that completes is lost when the budget has ended as well and a commit of it is not answered,
+   partition is lost; one that completes is lost when the budget has ended as well and a commit of it has no response,
    since its user must hear that what was finished is not committed. The group is told when no commit of it is under
    way, or the budget has ended too (eager: half of the budget; the other half is the join's).
 5. Reassigned while pending: owned again, same epoch. Reassigned while completing: the revoke finishes, and it is
@@ -82,7 +82,7 @@ class MemberAssignment:
 
     # -- what is known
 
-    def claimed(self) -> list[TopicPartition]:
+    def owned_partitions(self) -> list[TopicPartition]:
         """Law 2: what a join lists as owned, sorted."""
         return sorted(self.partitions.keys() | self._draining.keys())
 
@@ -111,7 +111,7 @@ class MemberAssignment:
     # -- what the group says
 
     def apply(self, target: frozenset[TopicPartition], generation: int, now: float, *, member_id: str = "") -> None:
-        """Law 1: a Sync was answered."""
+        """Law 1: a Sync had its response."""
         self.target = target
         self._generation, self._member_id = generation, member_id
         self._request_revocation(self.partitions.keys() - target, self._cooperative_deadline(now))
@@ -121,6 +121,7 @@ class MemberAssignment:
     def request_revocation_outside(self, topics: frozenset[str], now: float) -> None:
         """Rule 11: partitions of topics that left the subscription."""
         gone = {tp for tp in self.partitions if tp.topic not in topics}
+        # Else a revoke of these that completes would be followed by a new assignment of them.
         self.target -= gone
         self._request_revocation(gone, self._cooperative_deadline(now))
 
@@ -134,6 +135,7 @@ class MemberAssignment:
 
     def bring_forward(self, deadline: float) -> None:
         """Eager: every requested revocation has this deadline now."""
+        # The broker has one deadline for the whole member: it removes a member that has not joined by then.
         for assigned in self.partitions.values():
             self._bound(assigned, deadline)
         epochs = {tp: assigned.epoch for tp, assigned in self.partitions.items()}
@@ -143,7 +145,7 @@ class MemberAssignment:
     def lose_all(self, now: float) -> None:
         """The membership is lost."""
         self.target = frozenset()
-        self.group_told()  # a lost member joins without being asked
+        self.group_told()  # a lost member joins by itself
         self._lose(list(self.partitions.values()), now)
 
     def assign_by_hand(self, partitions: Epochs) -> None:
@@ -185,6 +187,7 @@ class MemberAssignment:
     def poll(self, now: float) -> float:
         """Complete what can be, give up what must be. Returns when to be asked again."""
         for tp, until in list(self._draining.items()):
+            # The next owner begins at the committed offset. Before this commit has arrived it would repeat records.
             if now >= until or not self._commits.in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
@@ -214,7 +217,7 @@ class MemberAssignment:
             return assigned.state is Ownership.REVOKE_NEXT
         if self._commits.outstanding(assigned.partition):
             return now >= assigned.deadline + assigned.grace
-        # One whose commits are answered, but whose listener the application never came to run, is late as well.
+        # One whose commits have their responses, but whose listener the application never came to run, is late as well.
         return self.listener and not assigned.listener_done and assigned.settled_told
 
     def _cooperative_deadline(self, now: float) -> float:
@@ -227,6 +230,7 @@ class MemberAssignment:
             assigned = self.partitions[tp]
             if assigned.deadline == float("inf"):  # one that completes since before it was reassigned may have none
                 self._bound(assigned, deadline)
+            # The application knows already of those whose revocation was requested before.
             if assigned.state is Ownership.OWNED:
                 news[tp] = assigned.epoch
             self._move(assigned, OwnershipInput.REVOCATION_REQUESTED)
@@ -279,6 +283,7 @@ class MemberAssignment:
                 assigned.settled_told = True
                 settled[assigned.partition] = assigned.epoch
         self._release(complete)
+        # Law 5: the group assigned these again while they completed.
         back = [] if self.leaving else [each.partition for each in complete if each.partition in self.target]
         if back:
             self._assign(back)
@@ -308,6 +313,7 @@ class MemberAssignment:
             self._move(assigned, OwnershipInput.LOST)
             self.partitions.remove(tp)
             lost[tp] = assigned.epoch
+            # Until this commit has its response the join waits, so that the next owner begins after it.
             if self._commits.in_flight(tp):
                 self._draining[tp] = (
                     now + self._grace() if now < assigned.deadline else assigned.deadline + assigned.grace

@@ -71,14 +71,14 @@ class Cluster:
         self._bootstrap = parse_bootstrap_servers(context.config.bootstrap_servers)
         self._next_bootstrap = 0
         self._backoff = context.backoff()
-        self._asking = False
+        self._in_flight = False
         self._due_at = 0.0
         self._not_before = 0.0
         self._interest: frozenset[str] = frozenset()
         self._everything = False
         self._failed_since: float | None = None
         self._failures: dict[Address, Exception] = {}
-        self._first_asked: float | None = None
+        self._first_request_at: float | None = None
         # Topics that a broker refuses or does not know: since when, and its error code.
         self._missing: dict[str, tuple[float, int]] = {}
         self._lacking: dict[TopicPartition, float] = {}
@@ -149,7 +149,7 @@ class Cluster:
         return known is not None and known.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def any_node(self, now: float) -> tuple[ConnectionKey, Address]:
-        """Where to send what any broker can answer."""
+        """Where to send what any broker can respond to."""
         connections = self._context.connections
         known = [ConnectionKey(Role.DATA, node) for node in self.brokers]
         usable = [key for key in known if key.node_id not in self._suspects and not connections.backing_off(key, now)]
@@ -160,17 +160,17 @@ class Cluster:
         place = self._next_bootstrap % len(self._bootstrap)
         return ConnectionKey(Role.BOOTSTRAP, place), self._bootstrap[place]
 
-    def unanswered(self, key: ConnectionKey) -> None:
-        """What any broker can answer was not answered there: ask another."""
+    def no_response(self, key: ConnectionKey) -> None:
+        """A request that any broker can respond to had no response there: ask another."""
         if key.role is not Role.BOOTSTRAP:
             self.suspect(key.node_id)
         elif key.node_id == self._next_bootstrap % len(self._bootstrap):  # else another request has told it already
             self._next_bootstrap += 1
             if self._next_bootstrap % len(self._bootstrap) == 0:
-                self._suspects.clear()  # none of the list answers either: ask all again, the known ones first
+                self._suspects.clear()  # none of the list responds either: ask all again, the known ones first
 
     def suspect(self, node_id: int) -> None:
-        """This broker did not answer; ask others until the metadata is fresh."""
+        """This broker did not respond; ask others until the metadata is fresh."""
         self._suspects.add(node_id)
 
     # -- refreshing
@@ -238,16 +238,16 @@ class Cluster:
         return min(self._ask(now), self._tell(now))
 
     def _ask(self, now: float) -> float:
-        if self._asking:
+        if self._in_flight:
             return float("inf")
         due = max(self._due_at, self._not_before, self._backoff.ready_at)
         if not (self._interest or self._everything) and self.brokers:
             return float("inf")
         if now < due:
             return due
-        self._asking = True
-        if self._first_asked is None:
-            self._first_asked = now
+        self._in_flight = True
+        if self._first_request_at is None:
+            self._first_request_at = now
             self._tell_at = min(self._tell_at, now + _TOLD_AFTER)
         key, address = self.any_node(now)
         everything = self._everything
@@ -255,7 +255,7 @@ class Cluster:
         request = api.Metadata(topics=None if requested is None else tuple(sorted(requested)))
 
         def done(result: api.Response | Exception, then: float) -> None:
-            self._asking = False
+            self._in_flight = False
             self._on_response(key, address, result, then, requested=requested)
 
         self._context.connections.send(key, address, request, done, now)
@@ -353,7 +353,7 @@ class Cluster:
         self._backoff.failed(now)
         self.refresh()
         if key.role is Role.BOOTSTRAP:
-            self.unanswered(key)
+            self.no_response(key)
 
     def _find_leaders(self) -> Iterator[tuple[TopicPartition, tuple[api.Broker, int]]]:
         shared: dict[tuple[int, int], tuple[api.Broker, int]] = {}
@@ -367,12 +367,12 @@ class Cluster:
     def _look_for_trouble(self, response: api.MetadataResponse, requested: frozenset[str] | None, now: float) -> bool:
         """Whether something is missing that a later response may have."""
         trouble = False
-        answered = {topic.name: topic for topic in response.topics}
+        described = {topic.name: topic for topic in response.topics}
         for name in self._interest:
             if requested is not None and name not in requested:
                 trouble = True  # it became of interest after the request was sent: this response says nothing of it
                 continue
-            topic = answered.get(name)
+            topic = described.get(name)
             error = topic.error if topic is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if error == 0 and topic is not None:
                 self._missing.pop(name, None)
@@ -425,9 +425,9 @@ class Cluster:
 
     def _tell_silence(self, now: float) -> float:
         connections = self._context.connections
-        if self._first_asked is None or self.version or connections.ever_connected or connections.closing:
+        if self._first_request_at is None or self.version or connections.ever_connected or connections.closing:
             return float("inf")
-        tell_at = self._first_asked + _TOLD_AFTER
+        tell_at = self._first_request_at + _TOLD_AFTER
         if now < tell_at:
             return tell_at
         self._context.log(logging.WARNING, f"after {_TOLD_AFTER:.0f} s: {self.unreachable()}")
@@ -437,7 +437,7 @@ class Cluster:
         self._backoff.failed(now)
         level = logging.DEBUG if self._context.connections.closing else logging.WARNING
         self._context.log(level, f"metadata from {address[0]}:{address[1]} failed: {error}")
-        self.unanswered(key)
+        self.no_response(key)
         self._failures[address] = error
         if self._failed_since is None:
             self._failed_since = now
@@ -445,12 +445,12 @@ class Cluster:
             self._context.standing.stands("cluster", self.unreachable(), now)
 
     def _bootstrap_failed(self, now: float) -> bool:
-        """Law 5; at once where what answers is not Kafka."""
-        assert self._first_asked is not None
+        """Law 5; at once where it is not Kafka that responds."""
+        assert self._first_request_at is not None
         if set(self._failures) != set(self._bootstrap) or self._context.connections.refused is not None:
             return False  # of credentials that are refused `Connections` tells
         hopeless = all(isinstance(error, NotKafkaError) for error in self._failures.values())
-        return hopeless or now - self._first_asked >= _TOLD_AFTER
+        return hopeless or now - self._first_request_at >= _TOLD_AFTER
 
     def unreachable(self) -> TransportError:
         """The error that tells why no broker was reached."""

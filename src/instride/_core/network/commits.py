@@ -87,7 +87,7 @@ class Waiters:
         self._by_call: dict[int, Waiter] = {}
         # Those that do not wait for a rebalance.
         self._impatient: dict[int, Waiter] = {}
-        # Deadline and call; of calls that are answered as well, until they come to the top or are too many.
+        # Deadline and call; of calls that have their response as well, until they come to the top or are too many.
         self._deadlines: list[tuple[float, int]] = []
 
     def add(self, event: Commit) -> Waiter:
@@ -224,7 +224,7 @@ _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC
 _FENCED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 _NOTHING_KNOWN = api.CommittedOffset(error=ErrorCode.UNKNOWN_SERVER_ERROR)
 _ELSEWHERE = "committed by another"
-_NOT_HELD = "it is not this consumer's any more, or was sought elsewhere"
+_NOT_OWNED = "it is not this consumer's any more, or was sought elsewhere"
 _RETRY = _REDISCOVER | _GONE | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -281,13 +281,13 @@ class Commits:
         self._queued: dict[TopicPartition, _Entry] = {}
         # Law 9: until it is known that nothing else was committed of the partition, nor waits.
         self._starts: dict[TopicPartition, _Entry] = {}
-        self._asking = False
+        self._lookup_in_flight = False
         self._flight: _InFlightCommit | None = None
         # What the broker accepted last of each partition.
         self._accepted: dict[TopicPartition, CommitEntry] = {}
         self._waiters = Waiters(context, self._accepted)
         self._unknown_since: dict[TopicPartition, float] = {}
-        # Held until more syncs than these were answered (law 4).
+        # Held until more syncs than these had their response (law 4).
         self._deferred_until = -1
 
     # -- what others ask
@@ -313,7 +313,7 @@ class Commits:
         return self._deferred_until >= self._membership.syncs and self._membership.generation >= 0
 
     def abandon(self, partition: TopicPartition, why: str) -> None:
-        """What is queued for the partition is not sent any more. What is under way is answered by the broker."""
+        """What is queued for the partition is not sent any more. What is in flight gets its response."""
         for table in (self._queued, self._starts):
             entry = table.pop(partition, None)
             if entry is not None:
@@ -338,11 +338,11 @@ class Commits:
     def _queue(self, tp: TopicPartition, commit: CommitEntry, waiter: Waiter) -> None:
         event = waiter.event
         if not self._holds(tp, commit.epoch, commit.seek_number):
-            self._waiters.settle(waiter, tp, abandoned(tp, commit, _NOT_HELD))
+            self._waiters.settle(waiter, tp, abandoned(tp, commit, _NOT_OWNED))
             return
         in_flight, queued = self._in_flight(tp), self._queued.get(tp)
         if queued is None and in_flight is not None and in_flight.commit == commit:
-            in_flight.waiters[event.call] = waiter  # a ledger offers what is on its way until it is answered
+            in_flight.waiters[event.call] = waiter  # a ledger offers what is in flight until it has its response
             return
         if queued is not None and queued.commit.epoch < commit.epoch:
             self.abandon(tp, "the partition was assigned anew")
@@ -367,7 +367,7 @@ class Commits:
     def poll(self, now: float) -> float:
         self._refuse_the_impatient()
         wake = min(self._ask_about_starts(now), self._send_queued(now))
-        self._expire(now)  # who gave no time at all has asked all the same
+        self._expire(now)  # a call without any time is a call all the same
         return min(wake, self._waiters.next_deadline())
 
     def _send_queued(self, now: float) -> float:
@@ -433,8 +433,8 @@ class Commits:
 
     def _ask_about_starts(self, now: float) -> float:
         """Law 9. Returns when to try again, where only time has to pass."""
-        asked = {tp: entry for tp, entry in self._starts.items() if not entry.free}
-        if not asked or self._asking:
+        starts = {tp: entry for tp, entry in self._starts.items() if not entry.free}
+        if not starts or self._lookup_in_flight:
             return float("inf")
         if not self._coordinator.need():
             if self._coordinator.refused is not None:
@@ -442,22 +442,22 @@ class Commits:
             return float("inf")
         if not self._backoff.ready(now):
             return self._backoff.ready_at
-        self._asking = True
+        self._lookup_in_flight = True
         request = api.OffsetFetch(
             group_id=self._context.config.group_id or "",
-            partitions=tuple(sorted(asked)),
-            topic_ids=self._cluster.topic_ids({tp.topic for tp in asked}),
+            partitions=tuple(sorted(starts)),
+            topic_ids=self._cluster.topic_ids({tp.topic for tp in starts}),
         )
-        self._coordinator.send(request, lambda result, then: self._known(asked, result, then), now)
+        self._coordinator.send(request, lambda result, then: self._known(starts, result, then), now)
         return float("inf")
 
-    def _known(self, asked: dict[TopicPartition, _Entry], result: api.Response | Exception, now: float) -> None:
+    def _known(self, starts: dict[TopicPartition, _Entry], result: api.Response | Exception, now: float) -> None:
         """What the group has of partitions whose start is to be committed. What may be known later is asked again."""
-        self._asking = False
+        self._lookup_in_flight = False
         self._context.touch()
         if isinstance(result, Exception) or getattr(result, "error", 0) in _REDISCOVER:
             self._coordinator.lost(result)
-        for tp, entry in asked.items():
+        for tp, entry in starts.items():
             if self._starts.get(tp) is entry:
                 self._known_of(tp, entry, result, now)
 
@@ -478,11 +478,11 @@ class Commits:
             self._settle_accepted(tp, entry, replace(entry.commit, offset=found.offset, metadata=_ELSEWHERE))
 
     def _drop_hopeless(self) -> None:
-        """What is not held any more, and what lies behind what the broker accepted (law 2)."""
+        """What is not owned any more, and what lies behind what the broker accepted (law 2)."""
         for tp, entry in list(self._queued.items()):
             accepted = self._accepted.get(tp)
             if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
-                self.abandon(tp, _NOT_HELD)
+                self.abandon(tp, _NOT_OWNED)
             elif accepted is not None and not entry.rewind and _older(entry.commit, accepted):
                 self._settle_accepted(tp, self._queued.pop(tp), accepted)
 
@@ -588,7 +588,7 @@ class Commits:
         if not entry.waiters and not self._completes(tp):
             return  # law 10
         if not self._holds(tp, entry.commit.epoch, entry.commit.seek_number):
-            self._abandon(tp, entry, _NOT_HELD)
+            self._abandon(tp, entry, _NOT_OWNED)
             return
         queued = self._queued.get(tp)
         self._queued[tp] = entry if queued is None else _merged(entry, queued)
@@ -630,7 +630,7 @@ class Commits:
         self._give_up(waiter, error, late=late)
 
     def _give_up(self, waiter: Waiter, error: KafkaError, *, late: bool = False) -> None:
-        """Answer now. What only this one wanted is not sent any more. late: but for law 10."""
+        """Complete the call now. What only this one wanted is not sent any more. late: but for law 10."""
         for tp in waiter.waiting:
             waiter.results[tp] = error
             in_flight = self._in_flight(tp)

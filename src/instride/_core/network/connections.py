@@ -232,7 +232,7 @@ class Connections:
         return link is not None and bool(link.waiting or link.in_flight)
 
     def in_flight(self, key: ConnectionKey) -> bool:
-        """Whether a request was put on the connection and is not answered yet."""
+        """Whether a request was put on the connection and has no response yet."""
         link = self._links.get(key)
         return link is not None and bool(link.in_flight)
 
@@ -311,7 +311,7 @@ class Connections:
             blamed.on_done(broken, now)
 
     def _blamed(self, link: _Link, error: ProtocolError) -> _Pending | None:
-        """A frame over the bound came to nobody as a response: it is the oldest's, since brokers answer in order."""
+        """A frame over the bound came to nobody as a response: it is the oldest's, since brokers respond in order."""
         if not isinstance(error, FrameTooLargeError) or not link.in_flight:
             return None
         oldest = link.in_flight.pop(next(iter(link.in_flight)))
@@ -341,6 +341,7 @@ class Connections:
                 standing = f": {link.standing}" if link.standing else ""
                 why = f"no connection to {_name(link)} within connection_setup_timeout{standing}"
                 self._give_up(key, link, why, now)
+            # A broker responds in order: while one response is missing, those of all later requests are, too.
             elif any(each.request_id in link.in_flight for each in late):
                 self._give_up(key, link, f"no response from {_name(link)} within request_timeout", now)
             else:
@@ -408,6 +409,7 @@ class Connections:
             pending.on_done(KafkaTimeoutError(f"no connection to {_name(link)} within the timeout{last}"), now)
 
     def _fail_all(self, link: _Link, error: Exception, now: float) -> None:
+        # All are forgotten before the first one hears of it, since its `on_done` may send the next request here.
         failed = [*link.in_flight.values(), *link.waiting]
         link.in_flight.clear()
         link.waiting.clear()

@@ -47,7 +47,7 @@ _VARIES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\S*\d\S*")
 @dataclass(slots=True, kw_only=True)
 class _Kind:
     began: float
-    said: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
     lines: int = 0
     deferred: int = 0
 
@@ -68,9 +68,9 @@ class Lines:
         if kind.deferred:
             message = f"{message} (and {kind.deferred} more lines like this one before)"
             kind.deferred = 0
-        elif message in kind.said and level < logging.ERROR:
+        elif message in kind.logged and level < logging.ERROR:
             level = min(level, logging.DEBUG)
-        kind.said.add(message)
+        kind.logged.add(message)
         return level, message
 
     def _kind(self, message: str, now: float) -> _Kind:
@@ -80,7 +80,7 @@ class Lines:
         kind = self._kinds.setdefault(key, _Kind(began=now))
         if now >= kind.began + _WINDOW:
             kind.began, kind.lines = now, 0
-            kind.said.clear()
+            kind.logged.clear()
         return kind
 
 

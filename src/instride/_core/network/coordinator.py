@@ -165,7 +165,7 @@ class Coordinator:
         self._backoff.failed(now)
         self.move(CoordinatorInput.FAILED)
         if isinstance(result, Exception):  # no response, or none that could be read: another broker may do better
-            self._cluster.unanswered(key)
+            self._cluster.no_response(key)
             self._cluster.refresh()
         self._refused(result, now)
         self._context.log(logging.DEBUG, f"FindCoordinator failed: {result}")

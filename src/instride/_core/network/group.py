@@ -122,7 +122,7 @@ _FIRST_TRY: Final = 1.0
 _LONGEST: Final = 60.0
 # Our own settings, or another member of our name: what the broker says will not change.
 _FINAL_CODES: Final = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.FENCED_INSTANCE_ID})
-# A join is answered when the slowest member has joined; the broker's own timer may be later than ours by this.
+# A join has its response when the slowest member has joined; the broker's own timer may be later than ours by this.
 _JOIN_GRACE = 5.0
 _MOST_UNKNOWN: Final = 1000
 _SHOWN: Final = 80
@@ -145,7 +145,7 @@ class Membership:
     Laws
     1. `number` rises whenever a membership ends: a response to a request of an older membership is ignored.
     2. A need for a new join is kept until a join is sent; several needs share one.
-    3. The lease ends session_timeout after the *sending* of the last heartbeat that was answered well. A join or sync
+    3. The lease ends session_timeout after the *sending* of the last heartbeat whose response was good. A join or sync
        that is pending at the broker renews it, as long as this thread is never away for that long and heartbeats
        neither fail nor are refused. An expired lease is not a loss: the next response decides. Without a membership
        there is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at
@@ -153,8 +153,8 @@ class Membership:
 
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
     requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
-    alive_at: when the last heartbeat that was answered was sent. well_at: the same, of those answered without a word of
-    a rebalance. unheard: the last one had no response, or a refusal.
+    alive_at: when the last heartbeat that had a response was sent. well_at: the same, of those whose response named no
+    rebalance. unheard: the last one had no response, or a refusal.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator, lease: Lease) -> None:
@@ -181,7 +181,7 @@ class Membership:
 
     @property
     def sync_pending(self) -> bool:
-        """From the answered join to the answered sync the broker takes no commit."""
+        """From the response to the join until the response to the sync the broker takes no commit."""
         return self.state is GroupState.COMPLETING_REBALANCE
 
     @property
@@ -205,8 +205,8 @@ class Membership:
         return self.generation >= 0 and not self.sync_pending and self._lease.holds(now)
 
     def heard(self, sent: float, *, well: bool) -> None:
-        """The broker took us for a member when it answered what was `sent` then. well: and named no rebalance."""
-        # What was answered meanwhile may be younger: a sync waits for the leader.
+        """The broker took us for a member when it responded to what was `sent` then. well: and named no rebalance."""
+        # What had a response meanwhile may be younger: a sync waits for the leader.
         self.alive_at = max(self.alive_at, sent)
         if well:
             self.well_at = max(self.well_at, sent)
@@ -250,10 +250,13 @@ class Membership:
         if not self.subscribed:
             self._lease.expires = float("inf")  # no group decides what is read
         elif self.generation < 0:
+            # The application may not have heard of the loss yet, and polls must return nothing until it has.
             self._lease.expires = float("-inf")
         elif pending and not self.unheard and self._lease.holds(now):
+            # The broker does not end the session of a member whose Join or Sync it has not responded to.
             self._lease.expires = now + self._session_timeout
         else:
+            # The broker counts from the heartbeat's arrival, which is later than its sending: so ours ends first.
             self._lease.expires = self.alive_at + self._session_timeout
         if float("-inf") < before < now <= self._lease.expires < float("inf"):
             self._context.deliver(LeaseRenewed())
@@ -522,11 +525,12 @@ class Joining:
     2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
     3. A response to a request of an older membership is ignored.
     4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
-       once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that is answered
-       well before its Sync is refused is no success, but one more rebalance for the whole group.
-    5. A static member that joins without its member id may be given what its predecessor had, without a rebalance: what
-       that one was asked for and had not released is with nobody then. So it joins once more, with metadata that has
-       changed, and the leader deals that out. (Eager members release everything before a join.)
+       once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that succeeds
+       before its Sync is refused is no success, but one more rebalance for the whole group.
+    5. A static member that joins without its member id may get its predecessor's partitions without a rebalance. What
+       the group requested of the predecessor, and the predecessor did not release, has no owner then. So the member
+       joins once more, with metadata that has changed, and the leader deals that out. (Eager members release
+       everything before a join.)
     6. An assignor may be the user's own: what it raises, whenever it is called, ends the membership and is told.
     7. Any leader may assign what does not exist, or does not yet as far as we know. That is told in one line; up to
        `_MOST_UNKNOWN` such partitions are taken on, the others are left out until they are there.
@@ -564,7 +568,7 @@ class Joining:
         self._backoff = context.backoff()
         self._leader_assignment: LeaderAssignment | None = None
         self._protocol = ""
-        self._claimed: frozenset[object] = frozenset()
+        self._listed_as_owned: frozenset[object] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
         self._last_join = float("-inf")
         self._repeated: set[str] = set()
@@ -634,9 +638,10 @@ class Joining:
             return
         member.move(GroupInput.JOIN)
         self._eager_revocation.over()
+        # This join lists what is owned now, so it informs the group of every revoke that is complete.
         self._assignment.group_told()
         member.requesting, member.wants_join = True, False
-        self._claimed, self._joined_topics = frozenset(self._assignment.claimed()), member.topics
+        self._listed_as_owned, self._joined_topics = frozenset(self._assignment.owned_partitions()), member.topics
         self._succeeds_itself = self._config.group_instance_id is not None and not member.member_id
         member.id_used = bool(member.member_id)
         self._last_join = now
@@ -657,6 +662,7 @@ class Joining:
     def _send(
         self, request: api.Request, on_done: Callable[[api.Response | Exception, float], None], now: float
     ) -> None:
+        # The response comes when the slowest member has joined, and that one may take its max_poll_interval.
         timeout = max(self._config.request_timeout, self._config.max_poll_interval + _JOIN_GRACE)
         self._coordinator.send_join(request, on_done, now, timeout=timeout)
 
@@ -670,7 +676,7 @@ class Joining:
 
     def _metadata(self, assignor: Assignor) -> bytes:
         """Law 2. Two places for the generation: leaders before 3.4 read only the assignor's own (protocol-facts)."""
-        topics, owned = self._membership.topics, self._assignment.claimed()
+        topics, owned = self._membership.topics, self._assignment.owned_partitions()
         # An eager member lists nothing; its generation still says that this is a new join, and not a repeated one.
         generation = self._membership.generation if owned or self._eager_revocation.eager else -1
         userdata = assignor.subscription_userdata(topics, owned=owned, generation=generation)
@@ -697,6 +703,8 @@ class Joining:
         elif result.error == 0:
             self._join_accepted(result, now)
         elif result.error == ErrorCode.MEMBER_ID_REQUIRED:
+            # KIP-394: the first Join of a dynamic member gets an id only. So a Join whose response is lost leaves no
+            # member behind, for which the group would wait.
             self._follow("id", now)
             member.member_id = result.member_id
             member.rejoin(member.reason)
@@ -707,7 +715,7 @@ class Joining:
         member = self._membership
         if response.generation < 0 or not response.member_id:
             # It would be no member: without heartbeats, and so without a record, for ever.
-            self._group.fail(ProtocolError(f"JoinGroup was answered with generation {response.generation}"), now)
+            self._group.fail(ProtocolError(f"JoinGroup had a response with generation {response.generation}"), now)
             return
         self._mixed = member.rejoin_requested and response.generation == member.generation
         member.joined(response)
@@ -773,6 +781,7 @@ class Joining:
 
     def _sync_accepted(self, response: api.SyncGroupResponse, sent: float, now: float) -> None:
         member = self._membership
+        # To the broker a Sync is as good as a heartbeat: it begins the session anew.
         member.heard(sent, well=True)
         member.syncs += 1
         member.move(GroupInput.SYNCED)
@@ -797,7 +806,8 @@ class Joining:
         self._group.well()
         target = frozenset(partitions)
         self._assignment.apply(target, member.generation, now, member_id=member.member_id)
-        if self._claimed - self._assignment.partitions.keys() - target:
+        # The leader withheld what the join listed. Only another join can tell it that the partition is free.
+        if self._listed_as_owned - self._assignment.partitions.keys() - target:
             member.rejoin("a revoke was completed during the join")
         if self._succeeds_itself and not self._eager_revocation.eager:
             self._succeeds_itself = False
@@ -862,7 +872,7 @@ class Joining:
         return next((each for each in self._assignors if each.name == self._protocol), None)
 
     def _metadata_changed(self, now: float) -> None:
-        """A leader answers for the group's partitions: when their number changes, it joins again."""
+        """A leader is responsible for the group's partitions: when their number changes, it joins again."""
         if self._leader_assignment is not None and self._membership.stable and self._leader_assignment.outdated():
             self._membership.rejoin("the partitions of the group's topics changed")
         elif self._left_out and self._membership.stable and not self._cluster.lacks(self._left_out[0]):
@@ -876,12 +886,13 @@ class Joining:
             self._group.fail(error, now)
             return
         self._backoff.failed(now)
+        # The group may have moved to another coordinator, whose address only a new lookup finds.
         self._restart()
         self._coordinator.lost(error)
 
     def _refused(self, what: str, code: int, now: float) -> None:
         """An error code on Join or Sync (Java's table)."""
-        self._context.log(logging.INFO, f"{what} was answered with {name_of_code(code)}")
+        self._context.log(logging.INFO, f"{what} had the response {name_of_code(code)}")
         code = self.meaning(code, now)
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._follow("id", now)
@@ -910,7 +921,7 @@ class Joining:
         return ErrorCode.UNKNOWN_MEMBER_ID
 
     def _learn_what_the_group_uses(self, now: float) -> None:
-        """Until that is answered no other join is sent, as if this one were still under way."""
+        """Until that has its response no other join is sent, as if this one were still under way."""
         number, names = self._membership.number, [each.name for each in self._assignors]
         self._membership.requesting = True
 
@@ -938,6 +949,7 @@ class Joining:
 
     def _restart(self) -> None:
         """Law 1: at Join, with what was kept."""
+        # The member id and the generation stay: the broker still knows this member by them.
         self._leader_assignment = None
         self._membership.wants_join = True
         if self._membership.state is GroupState.COMPLETING_REBALANCE:
@@ -954,11 +966,11 @@ class EagerRevocation:
     1. A need for a join, in a membership that holds an assignment, requests the revocation of all that is held, once.
        The join is sent when nothing is held any more.
     2. The broker removes who has not joined when the largest rebalance time-out of all members has passed since the
-       rebalance began: which is not on the wire. A heartbeat that was answered well was sent before it. So the bound is
-       the sending of the last such one plus our own time-out; where nobody has told us of a rebalance,
-       max_poll_interval from the need.
+       rebalance began. The protocol does not tell when it began, but the last heartbeat with a good response was sent
+       before it. So the bound is the sending of that heartbeat plus our own time-out; where nobody has told us of a
+       rebalance, max_poll_interval from the need.
     3. A rebalance that is told of later brings the deadline forward. Nothing takes it back.
-    4. Who holds nothing is asked too (KIP-429: the listener hears of the empty set), and not waited for.
+    4. A member that owns nothing has a request too (KIP-429: the listener hears of the empty set), and not waited for.
     """
 
     def __init__(
@@ -968,20 +980,20 @@ class EagerRevocation:
         self._config = context.config
         self._membership = membership
         self.eager = protocol is RebalanceProtocol.EAGER
-        self._asked = False
+        self._requested = False
         self._deadline = float("inf")
         self._assignment = assignment
 
     def over(self) -> None:
         """A join is sent, or the membership has ended."""
-        self._asked = False
+        self._requested = False
 
     def done(self, now: float) -> bool:
         """Whether a join may be sent, as far as what is held is concerned."""
         if not self.eager or not self._membership.stable:
             return True
-        if not self._asked:
-            self._asked = True
+        if not self._requested:
+            self._requested = True
             self._deadline = self._bound(now)
             self._assignment.request_revocation_of_all(self._deadline)
         elif (bound := self._bound(now)) < self._deadline:
@@ -1093,17 +1105,17 @@ def _shown(value: object) -> str:
 
 def _decoded(member: api.GroupMember) -> MemberSubscription:
     try:
-        said = read_subscription(member.metadata)
+        subscription = read_subscription(member.metadata)
     except ProtocolError:
-        said = Subscription(topics=())
+        subscription = Subscription(topics=())
     return MemberSubscription(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
-        topics=said.topics,
-        owned=said.owned,
-        generation=said.generation,
-        rack=said.rack,
-        userdata=said.userdata,
+        topics=subscription.topics,
+        owned=subscription.owned,
+        generation=subscription.generation,
+        rack=subscription.rack,
+        userdata=subscription.userdata,
     )
 
 
@@ -1134,11 +1146,11 @@ class Heartbeats:
         self._in_flight = False
 
     def joined(self, now: float) -> None:
-        """The interval begins at the answered join."""
+        """The interval begins at the response to the join."""
         self._due = self._pace.first(now)
 
     def synced(self, notice: GroupNotice | None, partitions: int | None, *, has_some: bool, now: float) -> None:
-        """It begins anew at the answered sync. partitions: of our topics; None in an eager group."""
+        """It begins anew at the response to the sync. partitions: of our topics; None in an eager group."""
         if notice is not None:
             self._due = self._pace.told(notice, now)
         elif partitions is not None:
@@ -1279,7 +1291,7 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Farewell:
-    """One LeaveGroup, until it is answered for good. until: when the session has ended."""
+    """One LeaveGroup, until its final response. until: when the session has ended."""
 
     request: api.LeaveGroup
     on_done: Callable[[Exception | None], None]
@@ -1293,9 +1305,9 @@ class Leaving:
 
     Laws
     1. It is tried again where that can help, with a search for the coordinator and a back-off between: until the broker
-       answers, or the session has ended, after which the broker needs no telling.
+       responds, or the session has ended, after which the broker needs no telling.
     2. A broker that knows no such member, or another one in its place, has been told: the group waits for nobody.
-    3. Who asked for it hears how it ended, once, and truly.
+    3. The caller hears how it ended, once, and truly.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator) -> None:
@@ -1367,9 +1379,9 @@ def _ask_what_it_uses(
     on_done: Callable[[InconsistentGroupProtocolError, float], None],
     now: float,
 ) -> None:
-    """The broker says only that no assignor is common; so the group's coordinator is asked what the group uses.
+    """The broker says only that no assignor is common; so we ask the group's coordinator what the group uses.
 
-    Calls `on_done` with the error to raise, once the coordinator has answered or has not in time: whatever becomes of
+    Calls `on_done` with the error to raise, once the coordinator has responded or has not in time: whatever becomes of
     the question, the user hears of the mismatch, and what to do about it.
     """
     request = api.DescribeGroup(group_id=group_id)
@@ -1379,14 +1391,14 @@ def _ask_what_it_uses(
 def _mismatch(group_id: str, assignors: Sequence[str], found: object) -> InconsistentGroupProtocolError:
     """found: the coordinator's response, or why there is none."""
     offered = ", ".join(assignors)
-    said = (
+    refusal = (
         f"group {group_id!r} cannot be joined: it has no assignor in common with this consumer, which offers {offered}."
     )
     if not isinstance(found, api.DescribeGroupResponse) or found.error:
         why = f"error code {found.error}" if isinstance(found, api.DescribeGroupResponse) else found
         hint = "Set assignors to what its members use, or choose another group_id."
-        return InconsistentGroupProtocolError(f"{said} What the group uses could not be learnt ({why}). {hint}")
-    return InconsistentGroupProtocolError(f"{said} {_hint(found, assignors)}")
+        return InconsistentGroupProtocolError(f"{refusal} What the group uses could not be learnt ({why}). {hint}")
+    return InconsistentGroupProtocolError(f"{refusal} {_hint(found, assignors)}")
 
 
 def _hint(group: api.DescribeGroupResponse, assignors: Sequence[str]) -> str:

@@ -55,28 +55,29 @@ class Lookups:
         self._context = context
         self._cluster = cluster
         self._coordinator = coordinator
-        self._open: list[_Lookup] = []
+        # While it is empty the machine does not ask for topics, nor poll.
+        self.open: list[_Lookup] = []
 
     def add(self, event: LookupEvent) -> None:
         lookup = _Lookup(event=event, backoff=self._context.backoff(), metadata_version=self._cluster.version)
-        self._open.append(lookup)
+        self.open.append(lookup)
         self._context.touch()
         if _is_empty(event):
             self._end(lookup, result={})
 
     def close(self, error: Exception) -> None:
         """The consumer has closed: every open call ends now."""
-        for lookup in list(self._open):
+        for lookup in list(self.open):
             self._end(lookup, error=error)
 
     def topics(self) -> frozenset[str]:
         """Whose metadata the open calls need."""
-        events = [each.event for each in self._open]
+        events = [each.event for each in self.open]
         return frozenset(tp.topic for event in events if isinstance(event, FetchOffsets) for tp in event.timestamps)
 
     def poll(self, now: float) -> float:
         wake = float("inf")
-        for lookup in list(self._open):
+        for lookup in list(self.open):
             if now >= lookup.event.deadline:
                 self._timed_out(lookup)
                 continue
@@ -204,17 +205,17 @@ class Lookups:
         lookup.in_flight = 0
         self._context.touch()
         if not isinstance(result, api.MetadataResponse):
-            self._cluster.unanswered(key)
+            self._cluster.no_response(key)
             self._failed(lookup, result, now)
             return
-        asked = [topic for topic in result.topics if event.internal or not topic.is_internal]
-        for topic in asked:
+        found = [topic for topic in result.topics if event.internal or not topic.is_internal]
+        for topic in found:
             if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 error = error_for_code(topic.error, f"topic {topic.name!r}: error code {topic.error}")
                 self._failed(lookup, error, now)
                 return
         nodes = {each.node_id: _node(each) for each in result.brokers}
-        self._end(lookup, result={each.name: _infos(each, nodes) for each in asked if each.error == 0})
+        self._end(lookup, result={each.name: _infos(each, nodes) for each in found if each.error == 0})
 
     # -- the result of each
 
@@ -239,8 +240,8 @@ class Lookups:
         self._end(lookup, error=error)
 
     def _end(self, lookup: _Lookup, *, result: object = None, error: Exception | None = None) -> None:
-        if lookup in self._open:
-            self._open.remove(lookup)
+        if lookup in self.open:
+            self.open.remove(lookup)
             self._context.deliver(CallCompleted(call=lookup.event.call, result=result, error=error))
 
 

@@ -131,8 +131,8 @@ class Closing:
         if self._stage is _Stage.COMMITTING and (late or not self._commits.anything_outstanding()):
             self._leave(event, now)
         elif self._stage is _Stage.LEAVING and late:
-            unanswered = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
-            self._done(self._failed or unanswered, now)
+            no_response = KafkaTimeoutError("the group's response to LeaveGroup did not come within the timeout")
+            self._done(self._failed or no_response, now)
         return event.deadline
 
     def _leave(self, event: Close | Unsubscribe, now: float) -> None:
@@ -169,9 +169,9 @@ class Closing:
         if isinstance(event, Close):
             self._coordinator.move(CoordinatorInput.CLOSED)
             self._context.connections.close_all(now)
-            unanswered = ConsumerClosedError("the consumer was closed before this was done")
-            self._commits.close(unanswered)
-            self._lookups.close(unanswered)
+            closed = ConsumerClosedError("the consumer was closed before this was done")
+            self._commits.close(closed)
+            self._lookups.close(closed)
         self._context.deliver(CallCompleted(call=event.call, error=error))
         if isinstance(event, Close):
             self._context.out.append(Stop())
@@ -326,14 +326,14 @@ class NetworkMachine:
     def _poll_parts(self, now: float) -> float:
         self._context.connections.expire(now)
         self._closing.give_up(now)
-        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.active)
+        self._cluster.follow(self._interest(), mine=self._own_topics(), everything=self._pattern.pattern is not None)
         times = [
             self._assignment.poll(now),
             self._group.poll(now),
             self._commits.poll(now),
-            self._positions.poll(now),
+            self._poll_positions(now),
             self._reader.poll(now),
-            self._lookups.poll(now),
+            self._lookups.poll(now) if self._lookups.open else float("inf"),
             self._closing.poll(now),
             self._coordinator.poll(now),
             self._cluster.poll(now),
@@ -342,8 +342,15 @@ class NetworkMachine:
         ]
         return min(times)
 
+    def _poll_positions(self, now: float) -> float:
+        compared = self._positions.metadata_version == self._cluster.version
+        if compared and self._assignment.partitions.all_fetching:
+            return float("inf")
+        return self._positions.poll(now)
+
     def _interest(self) -> frozenset[str]:
-        return self._own_topics() | self._group.group_topics() | self._lookups.topics()
+        interest = self._own_topics() | self._group.group_topics()
+        return interest | self._lookups.topics() if self._lookups.open else interest
 
     def _own_topics(self) -> frozenset[str]:
         """The topics of the subscription and the assignment, without those of fellow members or of a single call."""

@@ -43,7 +43,7 @@ from instride._core.network.assigned_partitions import Phase as Position
 from instride._core.network.context import Context
 from instride._core.network.group import GroupState
 from instride._core.ownership import Ownership
-from instride._core.telemetry_lines import words
+from instride._core.telemetry_lines import formatted
 from instride._wire import api
 from instride.records import TopicPartition
 from instride.telemetry import (
@@ -214,7 +214,7 @@ class Monitor:
         self._context = context
         self._group = group
         self._leaders = leaders
-        self._held = assigned
+        self._assigned = assigned
         self._phases = Phases()
         self._state = group.state
         self._revokes: dict[TopicPartition, _Revoke] = {}
@@ -290,7 +290,7 @@ class Monitor:
                     self._context.deliver(Noticed(event=began))
 
     def _look_at_partitions(self, now: float) -> None:
-        assigned = self._held()
+        assigned = self._assigned()
         for tp in [tp for tp in self._progress if tp not in assigned]:
             self._flows(tp, self._progress.pop(tp), now)
         for each in assigned.values():
@@ -351,6 +351,6 @@ class Monitor:
 
     def _warn(self, event: TelemetryEvent) -> None:
         """Law 2."""
-        level, text = words(event)
+        level, text = formatted(event)
         self._context.log(level if level >= logging.INFO else logging.INFO, text)
         self._context.deliver(Noticed(event=event))

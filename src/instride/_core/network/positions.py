@@ -56,7 +56,7 @@ from instride._core.network.connections import Backoff
 from instride._core.network.context import Context
 from instride._core.network.coordinator import Coordinator
 from instride._core.ownership import Ownership
-from instride._core.telemetry_lines import words
+from instride._core.telemetry_lines import formatted
 from instride._wire import api
 from instride.config import ConsumerConfig, reset_duration
 from instride.errors import (
@@ -101,14 +101,14 @@ class Positions:
         self._context = context
         self._cluster = cluster
         self._coordinator = coordinator
-        self._held = assigned
+        self._assigned = assigned
         self._committed_backoff = context.backoff()
         self._committed_in_flight = False
         self._finding = LeaderRequests(context, cluster)
         self._verifying = LeaderRequests(context, cluster)
         self._validating = LeaderRequests(context, cluster)
-        # That all positions were compared with.
-        self._metadata_version = -1
+        # That all positions were compared with. While it is the newest, and all are fetched, the machine does not poll.
+        self.metadata_version = -1
 
     def poll(self, now: float) -> float:
         """Returns when to be polled again."""
@@ -117,7 +117,7 @@ class Positions:
     def _try_failed(self, now: float) -> float:
         """Law 4. Returns when the next one is due."""
         due = float("inf")
-        for assigned in self._held().in_phase(Phase.FAILED):
+        for assigned in self._assigned().in_phase(Phase.FAILED):
             if assigned.trouble is not None and assigned.state is Ownership.OWNED:
                 if assigned.trouble.ready(now):
                     assigned.try_again()
@@ -129,7 +129,7 @@ class Positions:
     def _in_phase(self, *phases: Phase) -> Iterator[AssignedPartition]:
         """Those whose next request is to be sent."""
         for phase in phases:
-            for assigned in self._held().in_phase(phase):
+            for assigned in self._assigned().in_phase(phase):
                 if not assigned.asking and assigned.state is Ownership.OWNED:
                     yield assigned
 
@@ -156,7 +156,7 @@ class Positions:
         if not self._committed_backoff.ready(now):
             return self._committed_backoff.ready_at
         self._committed_in_flight = True
-        fences = _asked(partitions)
+        fences = _requested(partitions)
         request = api.OffsetFetch(
             group_id=self._context.config.group_id,
             partitions=tuple(sorted(fences)),
@@ -202,7 +202,7 @@ class Positions:
     # -- the ends of the log
 
     def _find_offsets(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
-        fences = _asked(partitions)
+        fences = _requested(partitions)
         config, wall_clock = self._context.config, self._context.wall_clock()
         timestamps = {each.partition: _reset_timestamp(config, each.timestamp, wall_clock) for each in partitions}
         request = list_offsets(self._context, timestamps, self._finding.leader_epochs(partitions))
@@ -264,7 +264,7 @@ class Positions:
         self, node_id: int, partitions: list[AssignedPartition], starts: _Offsets | None, now: float
     ) -> None:
         """starts: where the logs begin; None: that is what to ask for first, since a request asks for one end."""
-        fences = _asked(partitions)
+        fences = _requested(partitions)
         request = api.ListOffsets(
             timestamps=dict.fromkeys(fences, EARLIEST if starts is None else LATEST),
             leader_epochs=self._verifying.leader_epochs(partitions),
@@ -322,9 +322,9 @@ class Positions:
     # -- validation
 
     def _validate(self, now: float) -> float:
-        version, held = self._cluster.version, self._held()
-        known, self._metadata_version = self._metadata_version, version
-        for assigned in held.unchecked() if version == known else list(held.values()):
+        version, table = self._cluster.version, self._assigned()
+        known, self.metadata_version = self.metadata_version, version
+        for assigned in table.unchecked() if version == known else list(table.values()):
             assigned.checked = version
             self._compare_with_metadata(assigned)
         wake, ready = float("inf"), []
@@ -354,7 +354,7 @@ class Positions:
             assigned.validated = leader[1]
 
     def _ask_for_epoch_ends(self, node_id: int, partitions: list[AssignedPartition], now: float) -> None:
-        fences, leader_epochs = _asked(partitions), self._validating.leader_epochs(partitions)
+        fences, leader_epochs = _requested(partitions), self._validating.leader_epochs(partitions)
         request = api.OffsetForLeaderEpoch(
             epochs={assigned.partition: assigned.leader_epoch for assigned in partitions}, leader_epochs=leader_epochs
         )
@@ -427,7 +427,7 @@ class Positions:
         assigned.other_topic()
         self._context.touch()
         if assigned.phase in (Phase.FIND_COMMITTED, Phase.FIND_OFFSET):
-            return  # nothing of the old one is known; what was asked for is asked for again
+            return  # nothing of the old one is known; what was requested is requested again
         tp = assigned.partition
         error = TopicRecreatedError(
             f"topic {tp.topic!r} was deleted and made again (its id was {old}, and is {assigned.topic_id}): offset "
@@ -465,7 +465,7 @@ class Positions:
             to_offset=assigned.offset,
         )
         self._context.connections.meter.reset(event)
-        self._context.log(*words(event))
+        self._context.log(*formatted(event))
         self._context.deliver(Noticed(event=event))
 
     def _found(self, assigned: AssignedPartition, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
@@ -524,7 +524,7 @@ class Positions:
         )
 
     def recovered(self, assigned: AssignedPartition) -> None:
-        """What it needed was answered well."""
+        """What it needed had a good response."""
         if assigned.trouble is None:
             return
         assigned.trouble, assigned.alone = None, False
@@ -537,8 +537,8 @@ class Positions:
         return Backoff(_FIRST_TRY, _LONGEST_TROUBLE, self._context.random, together=True)
 
     def _current(self, fences: Fences) -> list[AssignedPartition]:
-        """Law 2. They may be asked for again."""
-        current = unchanged(self._held(), fences)
+        """Law 2. They may be requested again."""
+        current = unchanged(self._assigned(), fences)
         for assigned in current:
             assigned.asking = False
         return current
@@ -555,13 +555,13 @@ def unchanged(table: Mapping[TopicPartition, AssignedPartition], fences: Fences)
 
 
 def note_fetch(table: Mapping[TopicPartition, AssignedPartition], fences: Fences, error: str) -> None:
-    """How a request of these ended; error: empty where it was answered well."""
+    """How a request of these ended; error: empty where the response was good."""
     for assigned in unchanged(table, fences):
         assigned.fetch_error = error
 
 
-def _asked(partitions: list[AssignedPartition]) -> Fences:
-    """They are asked for now, as they are."""
+def _requested(partitions: list[AssignedPartition]) -> Fences:
+    """They are requested now, as they are."""
     for assigned in partitions:
         assigned.asking = True
     return {assigned.partition: assigned.fence for assigned in partitions}

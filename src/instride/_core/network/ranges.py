@@ -5,7 +5,7 @@ Laws
    isolation_level "read_committed", at the last stable offset).
 2. What comes back under an older epoch or fetch number, or of a topic that was made anew since, is dropped.
 3. A log that ends before the position: at once refresh the metadata, since the topic may be another one; if the next
-   answer says the same, it is as if a fetch had been out of range.
+   response says the same, it is as if a fetch had been out of range.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LogEnds:
         self._context = context
         self._cluster = cluster
         self._positions = positions
-        self._held = assigned
+        self._assigned = assigned
         self._requests = LeaderRequests(context, cluster)
 
     def end(self, now: float) -> None:
@@ -100,7 +100,7 @@ class LogEnds:
 
     def poll(self, now: float) -> float:
         wake, ready = float("inf"), []
-        for assigned in self._held().values():
+        for assigned in self._assigned().values():
             if assigned.fetchable and assigned.backoff.ready(now):
                 ready.append(assigned)
             elif assigned.fetchable:
@@ -117,10 +117,10 @@ class LogEnds:
         if not isinstance(result, api.ListOffsetsResponse):
             self._context.log(logging.INFO, f"asking node {node_id} for the ends of its partitions failed: {result}")
             self._requests.failed(node_id, now)
-            note_fetch(self._held(), fences, str(result))
+            note_fetch(self._assigned(), fences, str(result))
             return
         self._requests.succeeded(node_id, next_at=now + self._context.config.range_poll_interval)
-        table = self._held()
+        table = self._assigned()
         for tp, listed in result.offsets.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:

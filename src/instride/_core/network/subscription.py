@@ -28,32 +28,29 @@ class PatternSubscription:
         self._context = context
         self._cluster = cluster
         self._group = group
-        self._pattern: re.Pattern[str] | None = None
+        # None where the subscription, if there is one, names its topics.
+        self.pattern: re.Pattern[str] | None = None
         self._matched: frozenset[str] | None = None
         cluster.on_update.append(self._metadata_changed)
 
-    @property
-    def active(self) -> bool:
-        return self._pattern is not None
-
     def start(self, pattern: re.Pattern[str], now: float) -> None:
         """Replaces an earlier subscription, of either kind, once the topics are known."""
-        self._pattern, self._matched = pattern, None
+        self.pattern, self._matched = pattern, None
         self._group.polled(now)
         self._group.forgive()
         self._cluster.refresh()
 
     def stop(self) -> None:
-        self._pattern = self._matched = None
+        self.pattern = self._matched = None
 
     def _metadata_changed(self, now: float) -> None:
-        if self._pattern is None or not self._cluster.knows_everything:
+        if self.pattern is None or not self._cluster.knows_everything:
             return
-        matched = self._matches(self._pattern)
+        matched = self._matches(self.pattern)
         if matched == self._matched:
             return
         self._matched = matched
-        self._context.deliver(SubscriptionMatched(pattern=self._pattern, topics=matched))
+        self._context.deliver(SubscriptionMatched(pattern=self.pattern, topics=matched))
         self._group.change_topics(matched, now)
 
     def _matches(self, pattern: re.Pattern[str]) -> frozenset[str]:

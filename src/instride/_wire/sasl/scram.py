@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677, KIP-84): the password is proved, never sent; the broker proves itself.
 
 Laws
-1. The nonce that the broker answers begins with ours and is longer, or it is not a response to us.
+1. The nonce that the broker responds with begins with ours and is longer, or it is not a response to us.
 2. 4096 <= iterations <= 1,000,000: fewer would make a stolen proof cheap to try, more would keep us busy.
 3. The broker's signature is checked, in constant time. Without a good one there is no success.
 4. Names escape "," and "=". Names and passwords are sent as UTF-8 without SASLprep, as the Java client does: what is

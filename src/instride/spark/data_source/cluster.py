@@ -1,4 +1,4 @@
-"""What the brokers say of topics and offsets: asked by a consumer of no group, which reads nothing."""
+"""What the brokers say of topics and offsets: read by a consumer of no group, which reads nothing."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Cluster:
         """Those that are there now. Of topics that are not there: nothing."""
         if topics.pattern is not None:
             pattern = re.compile(topics.pattern)
-            listed = self._asked().list_topics()
+            listed = self._opened().list_topics()
             return _ids(info for name, infos in listed.items() if pattern.fullmatch(name) for info in infos)
         names = topics.subscribe or sorted({partition.topic for partition in topics.assign})
-        found = _ids(info for name in names for info in self._asked().partitions_for(name))
+        found = _ids(info for name in names for info in self._opened().partitions_for(name))
         return {each: found[each] for each in topics.assign if each in found} if topics.assign else found
 
     def require(self, topics: Topics) -> Found:
@@ -49,12 +49,12 @@ class Cluster:
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         chosen = list(partitions)
-        return self._asked().beginning_offsets(chosen) if chosen else {}
+        return self._opened().beginning_offsets(chosen) if chosen else {}
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends; with kafka.isolation.level=read_committed the last stable offsets."""
         chosen = list(partitions)
-        return self._asked().end_offsets(chosen) if chosen else {}
+        return self._opened().end_offsets(chosen) if chosen else {}
 
     def resolve(self, bound: Bound, partitions: Iterable[TopicPartition], *, name: str) -> dict[TopicPartition, int]:
         """The offset of each partition. name: the option, for errors. Raises ConfigError."""
@@ -82,7 +82,7 @@ class Cluster:
             if consumer is not None:
                 consumer.close(timeout=1.0)
 
-    def _asked(self) -> Consumer:
+    def _opened(self) -> Consumer:
         if self._consumer is None:
             self._consumer = Consumer(**dict(self._options.consumer))
         return self._consumer
@@ -104,7 +104,7 @@ class Cluster:
             times = dict.fromkeys(partitions, bound.timestamp)
         else:
             _check_all_named(times, partitions, name)
-        found = self._asked().offsets_for_times(times)
+        found = self._opened().offsets_for_times(times)
         late = [partition for partition in partitions if found[partition] is None]
         if late and bound.unmatched == "error":
             raise ConfigError(

@@ -85,20 +85,20 @@ def write_data_file(
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Tables of about the size of a row group, of the batches that have rows."""
-    held: list[pa.RecordBatch] = []
+    gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        if held and batch.schema != held[0].schema:
-            raise SinkError(f"batches of one range differ in schema: {held[0].schema} and {batch.schema}")
-        held.append(batch)
+        if gathered and batch.schema != gathered[0].schema:
+            raise SinkError(f"batches of one range differ in schema: {gathered[0].schema} and {batch.schema}")
+        gathered.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(gathered)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
 
 
 def _write_groups(temp: Path, groups: Iterator[pa.Table], compression: str) -> int:
