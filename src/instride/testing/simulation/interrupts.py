@@ -12,16 +12,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from instride._core.application import calls
 from instride._core.application.calls import Wait
 
 __all__ = ["Interrupter", "at_line", "at_wait"]
 
 T = TypeVar("T")
 Call = Generator[Wait, float, T]
-_HERE = "/core/application/"
+_HERE = str(Path(calls.__file__).parent)
 
 
 def at_wait(call: Call[T], number: int) -> Call[T]:
@@ -69,7 +71,7 @@ class Interrupter:
             sys.settrace(before)
 
     def _called(self, frame: FrameType, what: str, argument: Any) -> Any:
-        return self._line if _HERE in frame.f_code.co_filename else None
+        return self._line if frame.f_code.co_filename.startswith(_HERE) else None
 
     def _line(self, frame: FrameType, what: str, argument: Any) -> Any:
         if what == "line":
