@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -127,7 +127,32 @@ def test_a_commit_that_fails_is_heard(observed: tuple[Consumer, Hearing]) -> Non
         consumer.commit({TP: 1}, timeout=0.01)
     assert hearing.named("on_commit", "on_commit_failed") == ["on_commit", "on_commit_failed"]
     consumer.unsubscribe(timeout=0.01)
-    assert hearing.named("on_unsubscribe") == ["on_unsubscribe", "on_unsubscribe"]
+    assert hearing.named("on_unsubscribe", "on_timed_out") == ["on_unsubscribe", "on_unsubscribe"]
+
+
+def test_an_unsubscribe_that_takes_its_whole_timeout_is_heard(observed: tuple[Consumer, Hearing]) -> None:
+    consumer, hearing = observed
+    consumer.subscribe(["t"])
+    up(consumer, Assigned(generation=1, partitions={TP: 1}))
+    consumer.poll(timeout=0)
+    consumer.unsubscribe(timeout=0)  # the network side says nothing of its revoke
+    assert hearing.named("on_unsubscribe", "on_timed_out") == ["on_unsubscribe", "on_timed_out", "on_unsubscribe"]
+    assert hearing.last["on_timed_out"] == ("unsubscribe",)
+
+
+@pytest.mark.parametrize("verb", ["unsubscribe", "close"])
+def test_an_end_that_an_exception_leaves_is_heard(verb: str, observed: tuple[Consumer, Hearing]) -> None:
+    class Interrupts(RebalanceListener):
+        def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+            raise KeyboardInterrupt
+
+    consumer, hearing = observed
+    consumer.subscribe(["t"], listener=Interrupts())
+    up(consumer, Assigned(generation=1, partitions={TP: 1}))
+    consumer.poll(timeout=0)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(consumer, verb)(timeout=0)
+    assert hearing.last["on_interrupted"] == (verb,)
 
 
 def test_what_an_observer_raises_is_logged_and_goes_no_further(address: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -382,10 +382,13 @@ class Member(Verbs):
             limit = self._timeout("unsubscribe", timeout)
             try:
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=False))
-                self._driver.run(self._application.unsubscribe(now(), limit))
+                in_time = self._driver.run(self._application.unsubscribe(now(), limit))
+                if not in_time:
+                    self._observers.each(lambda observer: observer.on_timed_out("unsubscribe"))
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
                 self._application.give_up(now(), limit)
+                self._observers.each(lambda observer: observer.on_interrupted("unsubscribe"))
                 raise
 
     # -- commits
@@ -524,6 +527,7 @@ class Member(Verbs):
                 if self._driver.alive:  # it was interrupted: the network thread does the rest
                     self._application.end(now(), timeout, leave=leave_group)
                     self._driver.join_at_exit(timeout)
+                self._observers.each(lambda observer: observer.on_interrupted("close"))
                 raise
             finally:
                 self._driver.closed = True

@@ -164,10 +164,13 @@ class AsyncConsumer(Verbs, Generic[K, V]):
             limit = self._timeout("unsubscribe", timeout)
             try:
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=False))
-                await self._driver.run(self._application.unsubscribe(now(), limit), alone=True)
+                in_time = await self._driver.run(self._application.unsubscribe(now(), limit), alone=True)
+                if not in_time:
+                    self._observers.each(lambda observer: observer.on_timed_out("unsubscribe"))
                 self._observers.each(lambda observer: observer.on_unsubscribe(done=True))
             except BaseException:
                 self._application.give_up(now(), limit)
+                self._observers.each(lambda observer: observer.on_interrupted("unsubscribe"))
                 raise
 
     # -- commits
@@ -275,6 +278,7 @@ class AsyncConsumer(Verbs, Generic[K, V]):
             if driver.alive:  # it was cancelled: the network thread does the rest
                 self._application.end(now(), max(0.0, deadline - now()), leave=leave_group)
                 driver.join_at_exit(max(0.0, deadline - now()))
+            self._observers.each(lambda observer: observer.on_interrupted("close"))
             raise
         finally:
             driver.end()

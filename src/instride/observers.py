@@ -96,6 +96,12 @@ class Observer:
     def on_unsubscribe(self, *, done: bool) -> None:
         """`unsubscribe` was called, and once more when it is done."""
 
+    def on_timed_out(self, verb: str) -> None:
+        """An `unsubscribe` has taken its whole timeout: it leaves without the commits that it tried until then."""
+
+    def on_interrupted(self, verb: str) -> None:
+        """`unsubscribe` or `close` is about to raise: an exception came in the middle, or a listener's at its end."""
+
     def on_seek(self, partition: TopicPartition) -> None:
         """A seek was taken."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from stories import OWNS, READS, STARTED, P, Q, Say, commits, done, poll, tell
 
+from instride.records import TopicPartition
 from instride.testing.check import BROKER, INVARIANTS, check
 from instride.testing.check.rules import RULES
 
@@ -16,6 +17,7 @@ TO_B: list[Say] = [("A", "revoked", ((P, 1),)), ("B", "assigned", 2, ((P, 7),))]
 B_BEGINS: list[Say] = [*TO_B, ("B", "looked up", P, 5, 0), ("B", "positioned", P, 7, 5)]
 ASKED: list[Say] = [("A", "requested", ((P, 1),)), ("A", "poll", (), (P,), ())]
 HANDED_OVER: list[Say] = [*READS, *commits("A", 5), *ASKED, *B_BEGINS]
+A_THOUSAND: list[Say] = [*OWNS, ("A", "assigned", 1, tuple((TopicPartition("many", n), 7) for n in range(1000)))]
 
 
 def sample(megabytes: int, files: int = 30, threads: int = 9, buffered: int = 0) -> Say:
@@ -299,6 +301,7 @@ BROKEN: list[Broken] = [
     ("R1", "buffers keep their caps", [*STARTED, sample(100, buffered=1001)], {}),
     ("R1", "buffers keep their caps", [*STARTED, load(buffered=1001)], {}),
     ("R1", "little is under way", [*STARTED, load(queued=201)], {}),
+    ("R1", "little is under way", [*A_THOUSAND, load(queued=1202)], {}),
     ("R1", "little is under way", [*STARTED, load(requests=41)], {}),
     ("R1", "little is under way", [*STARTED, load(connections=21)], {}),
     ("R1", "little is under way", [*STARTED, load(turns=1501)], {}),
@@ -359,6 +362,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         unsubscribes(*TRIES, TIMED_OUT),
         {"kind": "faults"},
     ),
+    "the same, as a recorder sees it": (unsubscribes(*TRIES, TIMED_OUT), {"kind": "faults", **CLIENTS}),
     "a commit has no response for as long as an unsubscribe may take": (
         unsubscribes(TRIES[0], TIMED_OUT),
         {"kind": "faults"},
@@ -750,10 +754,27 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         [*READS, ("A", "evicted", "it did not join in time"), ("B", "assigned", 2, ((P, 7),)), poll("A", 5, 9)],
         {"kind": "faults"},
     ),
+    "who missed a barrier begins late": (
+        [
+            *OWNS,
+            ("A", "evicted", "no heartbeat within the session time-out"),
+            *TO_B[1:],
+            ("B", "looked up", P, None, 0),
+            ("B", "positioned", P, 7, 0),
+            poll("B", 0, 4, epoch=7),
+            done("B", 0, 4, epoch=7),
+            *commits("B", 5),
+            ("A", "blind"),
+            poll("A", 0, 4),
+            ("A", "lost", ((P, 1),)),
+        ],
+        {"kind": "faults"},
+    ),
     "late word of an older generation": (
         [*STARTED, ("B", "assigned", 3, ((P, 1),)), ("A", "assigned", 2, ((P, 1),)), ("A", "lost", ((P, 1),))],
         {"kind": "faults"},
     ),
+    "where each of 1,000 partitions begins is queued": ([*A_THOUSAND, load(queued=1201)], {}),
     "resources that rise while warming up": ([*STARTED, sample(50), sample(90), *[sample(120)] * 10, OVER], {}),
     "a peer that tells of records and partitions only": (
         [

@@ -25,17 +25,20 @@ from instride.errors import ConsumerClosedError
 __all__ = ["close", "leave_group", "stop", "unsubscribe"]
 
 
-def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[None]:
+def unsubscribe(state: ApplicationState, now: float, timeout: float) -> Call[bool]:
+    """True: every revoke was completed within the timeout."""
     deadline = now + timeout
     errors: list[Exception] = []
+    completed = False
     try:
-        yield from _complete_all(state, now, deadline, errors)
+        completed = yield from _complete_all(state, now, deadline, errors)
     finally:
         call = leave_group(state, deadline)
     yield from _await_quietly(state, call, now, deadline)
     state.write(_forgetting(state))  # what came up meanwhile
     if errors:
         raise errors[0]
+    return completed
 
 
 def close(state: ApplicationState, now: float, timeout: float, *, leave: bool | None) -> Call[bool]:

@@ -350,10 +350,11 @@ class ApplicationMachine:
 
     # -- the end
 
-    def unsubscribe(self, now: float, timeout: float) -> Call[None]:
+    def unsubscribe(self, now: float, timeout: float) -> Call[bool]:
+        """True: every revoke was completed within the timeout."""
         self._at(now)
         try:
-            yield from closing.unsubscribe(self._state, now, timeout)
+            return (yield from closing.unsubscribe(self._state, now, timeout))
         finally:
             self._poller.forget()
 

@@ -113,6 +113,12 @@ class Recording(Tap):
     def on_unsubscribe(self, *, done: bool) -> None:
         self._say(*(["unsubscribed"] if done else ["unsubscribes", "unsubscribe"]))
 
+    def on_timed_out(self, verb: str) -> None:
+        self._say("timed out", verb)
+
+    def on_interrupted(self, verb: str) -> None:
+        self._say("interrupted", verb, None)
+
     def on_delay_revoke(self, partitions: tuple[TopicPartition, ...], *, accepted: bool) -> None:
         self._say("delay", partitions, accepted)
 

@@ -37,6 +37,7 @@ from instride.records import TopicPartition
 from instride.telemetry import TelemetryEvent
 from instride.testing.simulation.busiest import Busiest
 from instride.testing.simulation.history import History
+from instride.testing.simulation.interrupts import spared
 from instride.testing.simulation.links import Link
 from instride.testing.simulation.load import load
 from instride.testing.simulation.scheduler import Scheduler
@@ -158,7 +159,8 @@ class Process:
 
     def work(self, seconds: float) -> None:
         """The application's thread is busy for so long, in a listener say: everybody else goes on meanwhile."""
-        self.scheduler.run(self.scheduler.now + seconds, lambda: False)
+        with spared():
+            self.scheduler.run(self.scheduler.now + seconds, lambda: False)
 
     def _end(self) -> None:
         self.crashed = True

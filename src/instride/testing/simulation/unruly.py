@@ -238,7 +238,6 @@ class _User(RebalanceListener):
 
     def _unsubscribe(self) -> Verb:
         self._member.did("unsubscribes", "resubscribe in haste")
-        self._subscribed = False
         try:
             yield from self._interrupted(self._consumer.unsubscribe(timeout=2.0))
         except KeyboardInterrupt:
@@ -247,6 +246,7 @@ class _User(RebalanceListener):
             self._member.did("unsubscribed")
         else:
             self._member.did("unsubscribed")
+        self._subscribed = False  # whatever his listener has subscribed to meanwhile
 
     def _close(self) -> Verb:
         """Law 4. What he has finished is committed before; another verb may come between."""

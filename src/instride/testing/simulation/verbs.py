@@ -186,7 +186,9 @@ class SimulatedConsumer:
 
     def unsubscribe(self, *, timeout: float) -> Call[None]:
         self._called("unsubscribe")
-        return self._application.unsubscribe(self._now, timeout)
+        in_time = yield from self._application.unsubscribe(self._now, timeout)
+        if not in_time:
+            self._process.history.add(self._process.name, "timed out", "unsubscribe")
 
     def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
         self._called("close")

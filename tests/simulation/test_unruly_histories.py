@@ -1,0 +1,39 @@
+"""Unruly users: each means is played, and really befalls the consumer. `--unruly` plays more of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from instride.testing.simulation import History, check, plan_for, run
+from instride.testing.simulation.planning_unruly import MEANS, with_unruly_users
+
+TRACES = {
+    "verbs": {"pauses", "resumes", "seek", "own offsets"},
+    "listeners": {"on assigned"},
+    "ends": {"unsubscribes"},
+    "pairs": {"delay", "lost"},
+    "interrupts": {"interrupted"},
+    "lines": {"interrupted"},
+}
+"""What a history tells where the means was played."""
+
+
+def played(means: str, count: int) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    for seed in range(count):
+        plan = with_unruly_users(seed, plan_for(seed), frozenset({means}))
+        unruly = {each.name for each in plan.members if each.loop == "unruly"}
+        history: History = run(plan)
+        found = check(history)
+        assert not found, f"--unruly {means} --seed {seed}: {found[0]}"
+        seen.update(event.what for event in history if event.who in unruly)
+    return seen
+
+
+@pytest.mark.parametrize("means", MEANS)
+def test_each_means_is_played_and_leaves_its_trace(means: str) -> None:
+    """A means that does nothing finds nothing, and nobody would know."""
+    seen = played(means, 6)
+    assert all(seen[each] for each in TRACES[means]), seen
