@@ -49,12 +49,13 @@ C3. A partition is decoded while what is buffered of it is under its share, a ba
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
     goes on. For that one batch, what came of other partitions is dropped. A partition that was passed over for want of
-    capacity is the first that is tried the next time. (Neighbours that always have more may keep it waiting.)
+    capacity, or dropped so, is in a queue. The first of the queue is the first that is tried; once others were decoded
+    before it in `_PATIENCE` turns, nothing else is decoded until it is: then what waits becomes less with each poll.
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
     Both mean nothing where max_poll_records is -1; else nothing is fetched ahead: nobody has counted what came.
 C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
-    revoked does not count for the others.
+    revoked, or of which a record cannot be deserialized, does not count for the others.
 
 Laws of the fetch sessions (KIP-227): a broker remembers a lane's partitions, and each fetch says only what has changed
 S1. A session belongs to one lane, with one fetch in flight at a time. Its first fetch names everything (epoch 0); those
@@ -347,6 +348,8 @@ _TURN_BYTES = 4 << 20
 # What is decoded before the next fetch leaves (law 9): less work than a turn, and this part of a response at most.
 _LITTLE_BYTES = 64 << 10
 _LITTLE = 8
+# In so many turns others may be decoded before the first of those that wait for capacity (C3).
+_PATIENCE = 16
 # What a piece counts for besides its bytes.
 _PIECE_BYTES = 4 << 10
 
@@ -454,8 +457,8 @@ class Fetcher:
         self._throttled: dict[int, float] = {}
         self._turn = 0
         self._decoding_turn = 0
-        # C3: for want of capacity, until something of it is decoded; those that wait longest first.
-        self._passed_over: dict[AssignedPartition, None] = {}
+        # C3: the queue; of each, in how many turns others were decoded while it was the first.
+        self._passed_over: dict[AssignedPartition, int] = {}
         # Turns of the machine (law 9): from which on what came is decoded, which left that to the next one, which sent
         # a fetch last. What came and was not looked at, to be detached.
         self._decode_from = 0
@@ -893,9 +896,8 @@ class Fetcher:
         room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
-        first = [each for each in self._passed_over if each.undecoded and each.fetchable]
-        others = [each for each in (*partitions[start:], *partitions[:start]) if each not in self._passed_over]
-        todo = deque([*first, *others])
+        queue = {each: None for each in self._passed_over if each.undecoded and each.fetchable}
+        todo = deque([*queue, *(each for each in (*partitions[start:], *partitions[:start]) if each not in queue)])
         while todo and left > 0:
             assigned = todo.popleft()
             if not assigned.undecoded:
@@ -904,6 +906,11 @@ class Fetcher:
             left -= took
             if took:
                 todo.append(assigned)
+            elif assigned.nbytes < room.share and self._passed_over[assigned] >= _PATIENCE:
+                return False
+        first = next((each for each in queue if each.nbytes < room.share), None)
+        if first is not None and first in self._passed_over and left < _TURN_BYTES:
+            self._passed_over[first] += 1
         return bool(todo)
 
     def _decode_piece(
@@ -918,7 +925,7 @@ class Fetcher:
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
             if target > 0:
-                self._passed_over[assigned] = None
+                self._passed_over.setdefault(assigned, 0)
             return 0
         self._passed_over.pop(assigned, None)
         if undecoded.records.done:
@@ -943,7 +950,11 @@ class Fetcher:
     def _forget_undecoded(self, but: AssignedPartition) -> None:
         """Law 9."""
         for assigned in list(self._held().undecoded()):
-            assigned.undecoded = assigned.undecoded[:1] if assigned is but else ()
+            if assigned is but:
+                assigned.undecoded = assigned.undecoded[:1]
+            else:
+                assigned.undecoded = ()
+                self._passed_over.setdefault(assigned, 0)
             self._context.touch()
 
     def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:
