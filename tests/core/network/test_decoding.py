@@ -138,6 +138,18 @@ def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
     assert len(fetched(script)) == 1
 
 
+@pytest.mark.parametrize(("size", "beside"), [(150 * KIB, 50 * KIB), (150 * KIB + 1, 12 * KIB + KIB // 2)])
+def test_while_one_batch_fills_the_buffer_little_is_requested_beside_it(size: int, beside: int) -> None:
+    script = member(0, 1, fetch_buffer_bytes=200 * KIB)
+
+    def requested() -> dict[int, int]:
+        requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
+        return {each.partition: each.max_bytes for request in requests for each in request.partitions}
+
+    response(script, p0=Batches(0, [size]), p1=Batches(0, [], tail=1))
+    assert requested() == {1: beside}
+
+
 def test_what_a_paused_partition_keeps_lets_one_batch_at_a_time_pass() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
     response(script, p0=Batches(0, [90 * KIB]), p1=Batches(0, []))

@@ -42,6 +42,7 @@ Laws of the capacity: which partitions may be fetched, and what may be decoded (
 C1. One half of fetch_buffer_bytes is for what is requested or has come and is not decoded yet; the other half is for
     what is decoded and was not returned yet. A partition's share is an equal part of a half; those that are to be
     revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
+    While one batch fills both halves, or nearly, an eighth of the whole is for what is requested.
 C2. A partition is fetched again when what is buffered of it is under its share, and when all that came of it is
     decoded, or that and the most that the fetch may bring are together within its share, and within two responses.
     Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
@@ -110,8 +111,8 @@ __all__ = [
     "alone",
     "capacity",
     "decoding_capacity",
-    "most_bytes",
     "next_epoch",
+    "requested_bytes",
     "response_bytes",
     "share",
 ]
@@ -126,11 +127,13 @@ _SMALL_BYTES = 16 << 10
 class Capacity:
     """C2 and C4. nbytes, records: a partition is fetched again while less than that is buffered of it.
 
+    most_bytes: how many bytes of one partition a fetch may bring.
     undecoded: while something of it is undecoded, only if that is no more than this; -1: not before all is decoded.
     none: no partition is fetched at all.
     """
 
     nbytes: int
+    most_bytes: int
     records: int
     undecoded: int
     none: bool
@@ -146,20 +149,24 @@ def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
     """Of each of these."""
     limit, sharers = config.max_poll_records, held.sharers
     bounded = limit >= 0
-    part, counted = share(config, sharers), bounded and config.prefetch != "bytes"
+    room = requested_bytes(config, held)
+    part, counted = max(1, room // sharers), bounded and config.prefetch != "bytes"
     response = response_bytes(config)
-    ahead = min(part, 2 * response) - min(most_bytes(config, sharers), response)
+    most = min(config.max_partition_fetch_bytes, part)
+    ahead = min(part, 2 * response) - min(most, response)
     return Capacity(
         nbytes=part,
+        most_bytes=most,
         records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
         undecoded=-1 if counted else ahead,
         none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
     )
 
 
-def most_bytes(config: ConsumerConfig, partitions: int) -> int:
-    """How many bytes of one partition a fetch may bring, where so many share the room."""
-    return min(config.max_partition_fetch_bytes, share(config, partitions))
+def requested_bytes(config: ConsumerConfig, held: AssignedPartitions) -> int:
+    """C1: for what is requested or has come and is not decoded yet."""
+    large = held.kept_bytes > config.fetch_buffer_bytes * 3 // 4
+    return config.fetch_buffer_bytes // (8 if large else 2)
 
 
 def response_bytes(config: ConsumerConfig) -> int:
@@ -451,7 +458,6 @@ class Fetcher:
         self._metadata_version = -1
         self._settings = context.config
         self._capacity: Capacity | None = None
-        self._most_bytes = 0
         self._node_backoff: dict[int, Backoff] = {}
         self._unreadable: set[LaneKey] = set()
         self._throttled: dict[int, float] = {}
@@ -523,7 +529,6 @@ class Fetcher:
         if now >= self._look_at:
             self._look_at = float("inf")
             looks |= self._waiting
-        self._most_bytes = most_bytes(self._context.config, held.sharers)
         for assigned in looks:
             if assigned.fetchable or any(assigned in each for each in self._known):
                 self._place(assigned, now)
@@ -633,6 +638,7 @@ class Fetcher:
         keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
 
     def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
+        assert self._capacity is not None, "the partitions are placed before a fetch leaves"
         leader = self._cluster.leader(assigned.partition)
         return api.FetchPartition(
             topic=assigned.partition.topic,
@@ -640,7 +646,7 @@ class Fetcher:
             offset=assigned.fetch_offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
-            max_bytes=self._most_bytes,
+            max_bytes=self._capacity.most_bytes,
         )
 
     # -- a fetch
