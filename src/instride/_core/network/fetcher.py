@@ -50,7 +50,7 @@ C3. A partition is decoded while what is buffered of it is under its share, a ba
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
     goes on. For that one batch, what came of other partitions is dropped. A partition that was passed over for want of
-    capacity, or dropped so, is in a queue. The first of the queue is the first that is tried; once others were decoded
+    capacity is in a queue. The first of the queue is the first that is tried; once others were decoded
     before it in `_PATIENCE` turns, nothing else is decoded until it is: then what waits becomes less with each poll.
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
@@ -956,11 +956,7 @@ class Fetcher:
     def _forget_undecoded(self, but: AssignedPartition) -> None:
         """Law 9."""
         for assigned in list(self._held().undecoded()):
-            if assigned is but:
-                assigned.undecoded = assigned.undecoded[:1]
-            else:
-                assigned.undecoded = ()
-                self._passed_over.setdefault(assigned, 0)
+            assigned.undecoded = assigned.undecoded[:1] if assigned is but else ()
             self._context.touch()
 
     def _corrupt(self, assigned: AssignedPartition, error: Exception, now: float) -> None:
