@@ -30,6 +30,24 @@ def test_every_field_arrives_with_every_codec(codec: str) -> None:
     assert (first.epoch, first.seek_number, first.topic_partition) == (1, 2, ("t", 3))
 
 
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_a_large_value_is_there_once(codec: str) -> None:
+    """The records have it as it was decompressed, all those that are made of it the same object."""
+    values = [b"small", bytes(range(256)) * (5 << 12), None, b"b" * ((1 << 20) - 1), b"c" * (4 << 20), b"last"]
+    keys = [b"k" * (1 << 20), None, b"key", None, b"", b"k"]
+    recs = [Rec(offset=n, key=key, value=value) for n, (key, value) in enumerate(zip(keys, values, strict=True))]
+    chunk, _, error = decode(batch(recs, codec=codec), 0)
+    assert error is None
+    once, twice = records_of(chunk), records_of(chunk)
+    assert [(each.key, each.value) for each in once] == list(zip(keys, values, strict=True))
+    shared = [again.value is each.value for again, each in zip(twice, once, strict=True)]
+    assert shared == [False, True, True, False, True, False]
+    assert chunk is not None
+    for part, first in ((chunk, 0), (chunk.split(3)[1], 3)):
+        table = part.to_arrow(["key", "value"]).to_pydict()
+        assert table == {"key": keys[first:], "value": values[first:]}
+
+
 def test_batches_of_all_codecs_in_one_set() -> None:
     data = b"".join(batch(plain(2 * n, 2 * n + 1), codec=codec) for n, codec in enumerate(CODECS))
     assert read(data) == (list(range(10)), 10)

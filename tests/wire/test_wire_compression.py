@@ -111,8 +111,23 @@ print((peak() - before) // 1024)
     assert int(done.stdout) < 60
 
 
+def test_pages_are_given_back_where_nothing_else_stands() -> None:
+    data, page = b"x" * (9 << 20), mmap.PAGESIZE
+    sections = Sections(0)
+    sections.append(CODECS.index("zstd"), memoryview(compress("zstd", data)), 64 << 20)
+    whole = memoryview(sections.finish())
+    assert sections.releases
+    sections.release(5, page - 1)
+    assert whole == data, "there is no whole page between"
+    sections.release(page + 1, 5 * page - 1)
+    assert [bytes(whole[n * page : (n + 1) * page]).count(b"x") for n in range(6)] == [page, page, 0, 0, page, page]
+    small = Sections(0)
+    small.append(CODECS.index("zstd"), memoryview(compress("zstd", b"x" * 100)), 64 << 20)
+    assert not small.releases
+
+
 def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(mmap, "mmap", refuse)

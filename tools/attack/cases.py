@@ -40,8 +40,7 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
-    any_error: of ours may be raised. told: what an error or a line of the log must say. keeps_records: copies of what
-    one poll returned come on top of the bound on memory, while the application reads them.
+    any_error: of ours may be raised. told: what an error or a line of the log must say.
     damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
     more; then all that was `written` of each partition that flows is read from
     its beginning. Until then each value is one that was written, where `written` says how many.
@@ -75,7 +74,6 @@ class Case:
     topic: str = "t"
     any_error: bool = False
     told: str = ""
-    keeps_records: bool = False
     written: int = 0
     good_after: float = 0.0
     known: str = ""
@@ -234,13 +232,13 @@ class LargeValues(Broker):
     "largest values",
     "2",
     "values of 60 MB, nearly max_decompressed_bytes, in three partitions beside 47 that lag; a poll returns one",
-    flows=(3, 49),
+    flows=(0, 1, 2, 3, 49),
+    enough=2,
     assign=50,
     values=False,
     seconds=4.0,
     most_seconds=60.0,
     settings={"max_poll_records": 20},
-    keeps_records=True,
 )
 class LargestValues(LargeValues):
     size = 60_000_000

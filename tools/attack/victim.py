@@ -74,10 +74,6 @@ class Victim:
         self.wrong: list[str] = []
         self.latest: dict[int, int] = {}
         self.slowest, self.threads, self.polls, self.took = 0.0, 0, 0, 0.0
-        # Bytes of the values of one poll, at most.
-        self.returned = 0
-        # The most memory since it was weighed last; of all; of all while the application held nothing of a poll.
-        self.weighed, self.most, self.most_alone = 0, 0, 0
         self.work = 0.0
         self.good = case["good_after"] == 0.0
 
@@ -99,9 +95,8 @@ class Victim:
         begun, work = time.monotonic(), time.process_time()
         self.poll_until_seen(consumer)
         self.took = time.monotonic() - begun
-        self.weigh()
         self.timed(self.case["close"], consumer.close)
-        self.handed_out()
+        most = memory("VmHWM")
         self.work = time.process_time() - work
         names = (
             "errors",
@@ -114,24 +109,11 @@ class Victim:
             "polls",
             "took",
             "work",
-            "returned",
         )
         log = {name: getattr(self.log, name) for name in ("lines", "unprintable", "leaks", "told")}
         kinds = self.log.kinds.most_common(5)
         seen = {name: getattr(self, name) for name in names}
-        weighed = {"memory": max(0, self.most - start), "memory_alone": max(0, self.most_alone - start)}
-        return {**seen, **log, **weighed, "longest_line": self.log.longest, "kinds": kinds}
-
-    def handed_out(self) -> None:
-        """Until now the application held nothing; what a poll has returned is its own."""
-        self.weigh()
-        self.most_alone = max(self.most_alone, self.weighed)
-
-    def weigh(self) -> None:
-        """The most memory since this was called last."""
-        self.weighed = memory("VmHWM")
-        self.most = max(self.most, self.weighed)
-        begin_weighing()
+        return {**seen, **log, "memory": max(0, most - start), "longest_line": self.log.longest, "kinds": kinds}
 
     def limit(self) -> None:
         """Of what is scarce: `setrlimit`'s names and what is left above what is used now."""
@@ -165,14 +147,8 @@ class Victim:
 
     def poll(self, consumer: Client) -> None:
         self.polls += 1
-        self.weigh()  # what the poll before returned is gone
         mended = self.case["good_after"] > 0 and self.good
-        returned = 0
-        records = consumer.poll(0.2)
-        self.handed_out()
-        for partition, offset, value in records:
-            returned += len(value or b"")
-            self.returned = max(self.returned, returned)
+        for partition, offset, value in consumer.poll(0.2):
             if self.case["written"] and not self.case["assign"] and offset == 0:
                 self.records[partition] = 0  # a member that was lost begins again
                 self.latest.pop(partition, None)

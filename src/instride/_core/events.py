@@ -69,6 +69,7 @@ __all__ = [
     "SetPosition",
     "Subscribe",
     "SubscriptionMatched",
+    "UnreadablePartitions",
     "Unsubscribe",
     "Wakeup",
 ]
@@ -129,6 +130,13 @@ class Consumed:
     """Room for fetches: what left the buffer, per partition: (epoch, fetch_number, records, bytes)."""
 
     partitions: Mapping[TopicPartition, tuple[int, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadablePartitions:
+    """Those whose next record cannot be deserialized, all of them: no poll takes what is buffered of these."""
+
+    partitions: Epochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +294,7 @@ ApplicationEvent = (
     | Assign
     | Polled
     | Consumed
+    | UnreadablePartitions
     | SetPosition
     | Pause
     | Resume

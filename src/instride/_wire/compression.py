@@ -2,12 +2,14 @@
 
 Laws
 1. Memory follows what is there, never what bytes claim: it grows step by step up to `limit`, then stops.
-   Much of it never exists twice: what is large is decompressed into pages that exist once they are written to.
+   Much of it never exists twice: what is large is decompressed into pages that exist once they are written to, and
+   that can be given back to the system one by one.
 2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from contextlib import suppress
 from typing import Final
@@ -34,6 +36,11 @@ _XERIAL_HEADER_BYTES: Final = 16
 _SMALLEST_STEP: Final = 1 << 16
 # A buffer that must be larger than this is made as large as it may be at all, of pages that are not there yet.
 _LARGE_BYTES: Final = 8 << 20
+
+# Pages of this process alone; to give pages back; where the system has it, to give back what malloc keeps for later.
+_PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_GIVE_BACK: Final = mmap.MADV_DONTNEED
+_MALLOC_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 class CompressionError(ValueError):
@@ -88,6 +95,17 @@ class Sections:
         del self._buffer[self._used :]
         return self._buffer
 
+    @property
+    def releases(self) -> bool:
+        """Whether its pages can be given back one by one."""
+        return isinstance(self._buffer, mmap.mmap)
+
+    def release(self, start: int, end: int) -> None:
+        """Gives back the pages that lie wholly within these bytes. Only where it `releases`."""
+        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if isinstance(self._buffer, mmap.mmap) and first < last:
+            self._buffer.madvise(_GIVE_BACK, first, last - first)
+
     def _fits(self, codec: int, data: memoryview, room: int) -> bool:
         if self._used + room > len(self._buffer):
             self._grow(self._used + room)
@@ -108,8 +126,10 @@ class Sections:
 
 
 def _pages(size: int) -> mmap.mmap:
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)  # what was decoded before may be kept for later, as much as this again
     try:
-        return mmap.mmap(-1, size)
+        return mmap.mmap(-1, size, flags=_PRIVATE)
     except OSError as error:
         raise MemoryError(f"no room for {size} bytes") from error
 

@@ -3,7 +3,8 @@
 
 Laws
 1. The index has been proven by `record_index`: what it points at lies within its buffer. Rows are checked here.
-2. A record object is made in one step, without the interpreter; it costs little more than its bytes objects. To that
+2. A large value is in memory of its own (`own_large_values`); all records of its row share that.
+3. A record object is made in one step, without the interpreter; it costs little more than its bytes objects. To that
    end it takes no part in garbage collection: a deserialized value that refers to its own record is never freed.
 
 `decoder.pyi` is what users and type checkers see.
@@ -42,6 +43,9 @@ _FIRST_ROW = cython.declare(cython.int, 8)
 _WIDTH = cython.declare(cython.int, 9)
 _ROW_INTS = cython.declare(cython.int, 5)
 _ROW_BYTES = cython.declare(cython.int, 36)
+
+# A value that is as long as this is moved out of the buffer, in steps of so much.
+_LARGE_VALUE = cython.declare(cython.longlong, 1048576)
 
 _LARGEST_COLUMN = cython.declare(cython.longlong, 2147483647)
 
@@ -190,6 +194,8 @@ class RecordColumns:
     _capacity: cython.Py_ssize_t
     _long_columns: object
     _int_columns: object
+    # Values that are in memory of their own, by where they stood; None where there are none.
+    _large: dict
     _octets: Octets
     _longs: Longs
     _ints: Ints
@@ -197,6 +203,7 @@ class RecordColumns:
     def __init__(self, base: object, table: bytearray, fetch_offset: cython.longlong):
         index = index_records(base, table)
         self._base = base
+        self._large = None
         self._table = memoryview(table).cast("q")
         self._long_columns, self._int_columns, self._capacity, self.rows, self.failed_batch, code = index
         self._batches = len(table) // (8 * BATCH_WIDTH) if self.failed_batch < 0 else self.failed_batch
@@ -234,6 +241,36 @@ class RecordColumns:
         if cython.compiled:
             return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._octets + at), length)
         return bytes(self._base[at : at + length])
+
+    def own_large_values(self, release: object) -> None:
+        """Moves each large value into memory of its own: see `decoder.pyi`."""
+        row: cython.Py_ssize_t
+        cell: cython.Py_ssize_t
+        for row in range(self.rows):
+            cell = row * _ROW_INTS + 2
+            if self._ints[cell + 1] >= _LARGE_VALUE:
+                if self._large is None:
+                    self._large = {}
+                self._large[self._ints[cell]] = self._moved(self._ints[cell], self._ints[cell + 1], release)
+
+    @cython.cfunc
+    def _moved(self, at: cython.Py_ssize_t, length: cython.Py_ssize_t, release: object) -> object:
+        done: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t
+        value = PyBytes_FromStringAndSize(cython.NULL, length) if cython.compiled else self._bytes(at, length)
+        while done < length:
+            size = min(length - done, _LARGE_VALUE)
+            if cython.compiled:
+                memcpy(PyBytes_AS_STRING(value) + done, self._octets + at + done, size)
+            done += size
+            release(at + done - size, at + done)
+        return value
+
+    @cython.cfunc
+    def _value(self, at: cython.Py_ssize_t, length: cython.Py_ssize_t) -> object:
+        if self._large is not None and length >= _LARGE_VALUE:
+            return self._large[at]
+        return self._bytes(at, length)
 
     @cython.cfunc
     def _check(self, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> object:
@@ -306,7 +343,7 @@ class RecordColumns:
             record.timestamp_type = self._table[b + _LOG_APPEND]
             record.leader_epoch = self._table[b + _LEADER_EPOCH]
             record.key = self._bytes(self._ints[cell], self._ints[cell + 1])
-            record.value = self._bytes(self._ints[cell + 2], self._ints[cell + 3])
+            record.value = self._value(self._ints[cell + 2], self._ints[cell + 3])
             record._headers = () if self._ints[cell + 4] < 0 else header_bytes(self._base, self._ints[cell + 4])
             record.epoch = epoch
             record.seek_number = seek_number
@@ -399,7 +436,26 @@ class RecordColumns:
         offsets: bytearray = bytearray((stop - start + 1) * 4)
         data = PyBytes_FromStringAndSize(cython.NULL, total) if cython.compiled else bytearray(total)
         self._copy_field(field, start, memoryview(offsets).cast("i"), data)
+        if field == 1 and self._large is not None:
+            self._copy_large(start, memoryview(offsets).cast("i"), data)
         return offsets, data, validity
+
+    @cython.cfunc
+    def _copy_large(self, start: cython.Py_ssize_t, offsets: cython.int[::1], data: object) -> object:
+        """Those values that are in memory of their own."""
+        n: cython.Py_ssize_t
+        length: cython.Py_ssize_t
+        cell: cython.Py_ssize_t = start * _ROW_INTS + 2
+        for n in range(offsets.shape[0] - 1):
+            length = self._ints[cell + 1]
+            if length >= _LARGE_VALUE:
+                value: bytes = self._large[self._ints[cell]]
+                if cython.compiled:
+                    memcpy(PyBytes_AS_STRING(data) + offsets[n], PyBytes_AS_STRING(value), length)
+                else:
+                    memoryview(data)[offsets[n] : offsets[n] + length] = value
+            cell += _ROW_INTS
+        return None
 
     def headers(self, row: cython.Py_ssize_t) -> tuple:
         """The headers of one row, () where it has none."""

@@ -1,5 +1,6 @@
 """What `decoder.py` offers, for type checkers and users (its own annotations speak Cython)."""
 
+from collections.abc import Callable
 from typing import Any, Final, Generic, final
 
 from typing_extensions import TypeVar
@@ -81,6 +82,11 @@ class RecordColumns:
     def failed_batch(self) -> int: ...
     @property
     def failure(self) -> str: ...
+    def own_large_values(self, release: Callable[[int, int], object]) -> None:
+        """Moves each value of 1 MiB or more into memory of its own, step by step. release: is called after each step
+        with the bytes [start, end) of the base that nothing needs any more. Before anybody else knows of these columns.
+        """
+
     def offset(self, row: int) -> int: ...
     def leader_epoch(self, row: int) -> int: ...
     def key(self, row: int) -> bytes | None: ...

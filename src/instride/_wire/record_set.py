@@ -10,7 +10,8 @@ Laws
    `alone`, of at most max_decompressed_bytes with its index.
 5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
    piece that nobody consumes would keep all of a response.
-6. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
+6. A large value is not there twice: a record has it as it was decompressed, unless that could not be moved.
+7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
    that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
 """
 
@@ -158,7 +159,7 @@ class RecordSet:
 
     @property
     def next_offset(self) -> int:
-        """Law 6. Read it before anything is decoded."""
+        """Law 7. Read it before anything is decoded."""
         return end_of_batches(self._data, self._fetch_offset)
 
     def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
@@ -288,15 +289,25 @@ class RecordSet:
         if not batches:
             return None
         base = memoryview(sections.finish())
-        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES)
+        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES, sections)
 
     def _next(self) -> Batch | None:
         assert self._walk is not None
         self._least_room = 0
         return self._walk.next()
 
-    def _piece(self, base: memoryview, table: bytearray, batches: Sequence[Batch], nbytes: int) -> Piece:
+    def _piece(
+        self,
+        base: memoryview,
+        table: bytearray,
+        batches: Sequence[Batch],
+        nbytes: int,
+        sections: Sections | None = None,
+    ) -> Piece:
+        """sections: what the base is of, if its pages can be given back one by one."""
         columns = index_batches(base, table, self._fetch_offset)
+        if sections is not None and sections.releases:
+            columns.own_large_values(sections.release)
         if columns.failed_batch >= 0:
             bad = batches[columns.failed_batch]
             failure = f"{columns.failure} (in {bad.describe()})"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instride._core.application.partition import Delivery
-from instride._core.events import Commit, Consumed, Fetched, SetPosition
+from instride._core.events import Commit, Consumed, Fetched, SetPosition, UnreadablePartitions
 from instride.errors import DeserializationError
 from instride.records import ConsumerRecord
 from instride.testing.simulation.chunk import SimulatedChunk
@@ -113,6 +113,28 @@ def test_the_error_repeats_with_back_off_and_the_position_stays_until_the_applic
     script.arrives(0, 3, 5, fetch_number=1)
     assert script.machine.failed() == {}
     assert script.read() == [(0, 3), (0, 4)]
+
+
+def test_the_network_side_knows_which_partitions_cannot_be_read() -> None:
+    """It waits for no poll to take what is buffered of them."""
+    script = ReadingScript((0, 1), (1, 0))
+
+    def told() -> list[dict[Any, int]]:
+        return [dict(each.partitions) for each in script.take_posted(UnreadablePartitions)]
+
+    script.arrives(0, 0, 3)
+    assert (script.read(), told()) == ([(0, 0)], [{tp(0): 1}])
+    script.arrives(1, 0, 3)
+    assert (script.fails(), told()) == ((0, 1), [])
+    assert (script.fails(), told()) == ((1, 0), [{tp(0): 1, tp(1): 1}])
+    assert (script.fails(after=1.0), told()) == ((0, 1), [])
+    assert (script.fails(), told()) == ((1, 0), [])
+    script.reader.bad = {(1, 0)}
+    script.now += 2.0
+    assert (script.read(), told()) == ([(0, 1), (0, 2)], [{tp(1): 1}])
+    script.machine.seek(tp(1), 3)
+    assert (script.read(), told()) == ([], [{}])
+    assert (script.read(), told()) == ([], [])
 
 
 def test_a_bad_first_record_is_told_at_once() -> None:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import Close, Consumed, Fetched, PartitionFailed, Pause, Resume, SetPosition
+from instride._core.events import (
+    Close,
+    Consumed,
+    Fetched,
+    PartitionFailed,
+    Pause,
+    Resume,
+    SetPosition,
+    UnreadablePartitions,
+)
 from instride._core.network.actions import Deliver, Transmit
 from instride._core.network.ranges import RangeChunk
 from instride._wire import api
@@ -62,7 +71,7 @@ class Batches:
 
 
 def member(*partitions: int, **settings: object) -> NetworkScript:
-    script = NetworkScript(**settings)  # type: ignore[arg-type]
+    script = NetworkScript(topics={"t": 48}, **settings)  # type: ignore[arg-type]
     script.member_of(1, *partitions)
     return script
 
@@ -129,6 +138,18 @@ def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
     assert len(fetched(script)) == 1
 
 
+@pytest.mark.parametrize(("size", "beside"), [(150 * KIB, 50 * KIB), (150 * KIB + 1, 12 * KIB + KIB // 2)])
+def test_while_one_batch_fills_the_buffer_little_is_requested_beside_it(size: int, beside: int) -> None:
+    script = member(0, 1, fetch_buffer_bytes=200 * KIB)
+
+    def requested() -> dict[int, int]:
+        requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
+        return {each.partition: each.max_bytes for request in requests for each in request.partitions}
+
+    response(script, p0=Batches(0, [size]), p1=Batches(0, [], tail=1))
+    assert requested() == {1: beside}
+
+
 def test_what_a_paused_partition_keeps_lets_one_batch_at_a_time_pass() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
     response(script, p0=Batches(0, [90 * KIB]), p1=Batches(0, []))
@@ -157,6 +178,69 @@ def test_a_large_batch_passes_as_soon_as_polls_have_taken_what_was_there_before_
         taken[partition] = taken.get(partition, 0) + 1
     script.do(Consumed(partitions={tp(p): (script.epoch(p), 0, n, n * 10 * KIB) for p, n in taken.items()}))
     assert fetched(script) == [(0, 1)]
+
+
+@pytest.mark.parametrize("large", [95 * KIB, 500 * KIB], ids=["within the half", "larger than it"])
+@pytest.mark.parametrize("partitions", [2, 10, 48])
+def test_a_large_batch_has_its_turn_though_its_neighbours_always_have_more(partitions: int, large: int) -> None:
+    """A poll takes one record of one partition: something decoded always waits, if its neighbours may go on."""
+    script = member(*range(partitions), fetch_buffer_bytes=200 * KIB)
+    neighbours = {f"p{number}": Batches(0, [2 * KIB] * 500) for number in range(1, partitions)}
+    response(script, p0=Batches(0, [large]), **neighbours)
+    buffered = fetched(script)
+    waited = 0
+    while 0 not in dict(buffered):
+        waited += 1
+        partition, _ = buffered.pop(0)
+        consume(script, partition, 1, 2 * KIB)
+        buffered += fetched(script)
+        assert waited < 80, "16 turns, and until all 50 that may be decoded were taken"
+
+
+def test_those_that_large_batches_made_wait_have_their_turn_between_these() -> None:
+    """Each time that one passes alone, what came of the others is dropped, the small one's too."""
+    script = member(*range(6), fetch_buffer_bytes=200 * KIB)
+    at = dict.fromkeys(range(6), 0)
+    passed: list[int] = []
+    while passed.count(5) < 3:
+        wanted = asked(script)
+        if wanted:
+            sizes = {number: 500 * KIB if number < 5 else 20 * KIB for number in wanted}
+            response(script, **{f"p{n}": Batches(offset, [sizes[n]] * 3) for n, offset in wanted.items()})
+        for partition, end in fetched(script):
+            passed.append(partition)
+            at[partition] = end
+            consume(script, partition, 1, (500 if partition < 5 else 20) * KIB)
+        assert len(passed) < 60
+    assert set(passed) == set(range(6))
+
+
+def test_what_nobody_can_deserialize_holds_up_no_large_batch() -> None:
+    """A poll does not take it away, so nobody waits for that."""
+    script = member(0, 1, fetch_buffer_bytes=200 * KIB)
+    response(script, p0=Batches(0, [500 * KIB]), p1=Batches(0, [30 * KIB, 30 * KIB]))
+    assert fetched(script) == [(1, 1), (1, 2)]
+    script.do(UnreadablePartitions(partitions={tp(1): script.epoch(1) + 1, tp(7): 1}))
+    assert fetched(script) == [], "of another assignment"
+    script.do(UnreadablePartitions(partitions={tp(1): script.epoch(1)}))
+    assert fetched(script) == [(0, 1)]
+    consume(script, 0, 1, 500 * KIB)
+    script.do(UnreadablePartitions(partitions={}))
+    response(script, p0=Batches(1, [500 * KIB]))
+    assert fetched(script) == [], "it can be read again, so a poll takes it soon"
+    consume(script, 1, 2, 60 * KIB)
+    assert fetched(script) == [(0, 2)]
+
+
+@pytest.mark.requirement("KIP-41/12")
+def test_what_nobody_can_deserialize_does_not_count_where_records_are_bounded() -> None:
+    script = member(0, 1, prefetch="total", max_poll_records=2)
+    response(script, p0=Batches(0, [5, 5]))
+    assert fetched(script) == [(0, 1), (0, 2)]
+    consume(script, 1, 0, 0)
+    assert 1 not in asked(script)
+    script.do(UnreadablePartitions(partitions={tp(0): script.epoch(0)}))
+    assert 1 in asked(script)
 
 
 def test_one_that_waits_for_capacity_and_is_lost_is_forgotten() -> None:

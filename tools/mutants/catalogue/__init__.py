@@ -14,7 +14,7 @@ from mutants.mutant import Edit, Mutant
 
 __all__ = ["load"]
 
-_FILES = ("application", "commits", "group", "ledger", "kip983", "slowness", "beyond_core")
+_FILES = ("application", "commits", "group", "ledger", "kip983", "slowness", "beyond_core", "hostile")
 
 
 def load() -> tuple[Mutant, ...]:

@@ -51,6 +51,7 @@ from instride._core.events import (
     Reassigned,
     RevocationRequested,
     Revoked,
+    UnreadablePartitions,
 )
 from instride.errors import WakeupError
 from instride.records import TopicPartition
@@ -78,6 +79,8 @@ class Poller:
         self._untold_bytes = 0
         self._returned_large = False
         self._polled_at = float("-inf")
+        # Of which a record cannot be deserialized, as the network side was told.
+        self._unreadable: dict[TopicPartition, int] = {}
         # Immediate mode: revokes that this poll waits for.
         self._awaited: dict[TopicPartition, int] = {}
 
@@ -305,10 +308,18 @@ class Poller:
         assert result.aside is not None, "it is under way"
         deliveries = taken if read is None else read_taken(read, state.lists, taken, now)
         result.aside.deliveries = deliveries
+        if read is not None or self._unreadable:
+            self._tell_unreadable()
         if deliveries:
             self._tell_taken(deliveries)
         else:
             self._raise_failure()
+
+    def _tell_unreadable(self) -> None:
+        unreadable = {each.partition: each.epoch for each in self._state.lists.failing.those() if each.unreadable}
+        if unreadable != self._unreadable:
+            event = UnreadablePartitions(partitions=unreadable)
+            self._state.write([(self._state.send, event), (setattr, self, "_unreadable", unreadable)])
 
     def _tell_taken(self, deliveries: list[Delivery]) -> None:
         """Law 10."""

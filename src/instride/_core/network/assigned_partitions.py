@@ -132,6 +132,8 @@ class AssignedPartition:
     stale_seek_number: int
     # Buffer
     paused: bool
+    # A record cannot be deserialized: no poll takes what is buffered.
+    unreadable: bool
     records: int
     nbytes: int
     kept: list[Kept]
@@ -176,6 +178,7 @@ class AssignedPartition:
         "topic_number",
         "trouble",
         "undecoded",
+        "unreadable",
         "validated",
     )
 
@@ -202,7 +205,7 @@ class AssignedPartition:
     @property
     def fetchable(self) -> bool:
         """Whether a fetch of it may be sent."""
-        return self.awaits_records and not self.paused
+        return self.awaits_records and not (self.paused or self.unreadable)
 
     @property
     def awaits_records(self) -> bool:
@@ -360,6 +363,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("topic_number", 0),
     ("stale_seek_number", -1),
     ("paused", False),
+    ("unreadable", False),
     ("records", 0),
     ("nbytes", 0),
     ("kept_bytes", 0),
@@ -544,7 +548,7 @@ def _standing(assigned: AssignedPartition) -> _Standing:
     owned, undecoded, records = assigned.state is Ownership.OWNED, assigned.undecoded != (), assigned.records
     wants = assigned.fetchable and (assigned.lagging or assigned.known_end < 0)
     demand = owned and (wants or undecoded or records > 0)
-    flows = owned and not assigned.paused
+    flows = owned and not (assigned.paused or assigned.unreadable)
     return (
         assigned.phase,
         not owned,

@@ -42,6 +42,7 @@ Laws of the capacity: which partitions may be fetched, and what may be decoded (
 C1. One half of fetch_buffer_bytes is for what is requested or has come and is not decoded yet; the other half is for
     what is decoded and was not returned yet. A partition's share is an equal part of a half; those that are to be
     revoked have none, so that a delayed revoke slows nobody, nor have those without demand (`assigned_partitions`).
+    While one batch fills both halves, or nearly, an eighth of the whole is for what is requested.
 C2. A partition is fetched again when what is buffered of it is under its share, and when all that came of it is
     decoded, or that and the most that the fetch may bring are together within its share, and within two responses.
     Nothing waits for the broker while there is capacity. One fetch requests a share of a partition at most.
@@ -49,12 +50,13 @@ C3. A partition is decoded while what is buffered of it is under its share, a ba
     the half, of which is counted what is really in memory. Without that capacity only small batches of a partition of
     which nothing is buffered pass, and one batch alone where nothing waits that a poll could take: so the application
     goes on. For that one batch, what came of other partitions is dropped. A partition that was passed over for want of
-    capacity is the first that is tried the next time. (Neighbours that always have more may keep it waiting.)
+    capacity is in a queue. The first of the queue is the first that is tried; once others were decoded
+    before it in `_PATIENCE` turns, nothing else is decoded until it is: then what waits becomes less with each poll.
 C4. prefetch="total" (KIP-41's heuristic 1): besides, fewer than max_poll_records are buffered in all.
     prefetch="partition" (heuristic 2): besides, fewer than the partition's share of max_poll_records are.
     Both mean nothing where max_poll_records is -1; else nothing is fetched ahead: nobody has counted what came.
 C5. A slow partition, full of what nobody consumes, never stops another; what is buffered of one that is paused or to be
-    revoked does not count for the others.
+    revoked, or of which a record cannot be deserialized, does not count for the others.
 
 Laws of the fetch sessions (KIP-227): a broker remembers a lane's partitions, and each fetch says only what has changed
 S1. A session belongs to one lane, with one fetch in flight at a time. Its first fetch names everything (epoch 0); those
@@ -109,8 +111,8 @@ __all__ = [
     "alone",
     "capacity",
     "decoding_capacity",
-    "most_bytes",
     "next_epoch",
+    "requested_bytes",
     "response_bytes",
     "share",
 ]
@@ -125,11 +127,13 @@ _SMALL_BYTES = 16 << 10
 class Capacity:
     """C2 and C4. nbytes, records: a partition is fetched again while less than that is buffered of it.
 
+    most_bytes: how many bytes of one partition a fetch may bring.
     undecoded: while something of it is undecoded, only if that is no more than this; -1: not before all is decoded.
     none: no partition is fetched at all.
     """
 
     nbytes: int
+    most_bytes: int
     records: int
     undecoded: int
     none: bool
@@ -145,20 +149,24 @@ def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
     """Of each of these."""
     limit, sharers = config.max_poll_records, held.sharers
     bounded = limit >= 0
-    part, counted = share(config, sharers), bounded and config.prefetch != "bytes"
+    room = requested_bytes(config, held)
+    part, counted = max(1, room // sharers), bounded and config.prefetch != "bytes"
     response = response_bytes(config)
-    ahead = min(part, 2 * response) - min(most_bytes(config, sharers), response)
+    most = min(config.max_partition_fetch_bytes, part)
+    ahead = min(part, 2 * response) - min(most, response)
     return Capacity(
         nbytes=part,
+        most_bytes=most,
         records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
         undecoded=-1 if counted else ahead,
         none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
     )
 
 
-def most_bytes(config: ConsumerConfig, partitions: int) -> int:
-    """How many bytes of one partition a fetch may bring, where so many share the room."""
-    return min(config.max_partition_fetch_bytes, share(config, partitions))
+def requested_bytes(config: ConsumerConfig, held: AssignedPartitions) -> int:
+    """C1: for what is requested or has come and is not decoded yet."""
+    large = held.kept_bytes > config.fetch_buffer_bytes * 3 // 4
+    return config.fetch_buffer_bytes // (8 if large else 2)
 
 
 def response_bytes(config: ConsumerConfig) -> int:
@@ -347,6 +355,8 @@ _TURN_BYTES = 4 << 20
 # What is decoded before the next fetch leaves (law 9): less work than a turn, and this part of a response at most.
 _LITTLE_BYTES = 64 << 10
 _LITTLE = 8
+# In so many turns others may be decoded before the first of those that wait for capacity (C3).
+_PATIENCE = 16
 # What a piece counts for besides its bytes.
 _PIECE_BYTES = 4 << 10
 
@@ -448,14 +458,13 @@ class Fetcher:
         self._metadata_version = -1
         self._settings = context.config
         self._capacity: Capacity | None = None
-        self._most_bytes = 0
         self._node_backoff: dict[int, Backoff] = {}
         self._unreadable: set[LaneKey] = set()
         self._throttled: dict[int, float] = {}
         self._turn = 0
         self._decoding_turn = 0
-        # C3: for want of capacity, until something of it is decoded; those that wait longest first.
-        self._passed_over: dict[AssignedPartition, None] = {}
+        # C3: the queue; of each, in how many turns others were decoded while it was the first.
+        self._passed_over: dict[AssignedPartition, int] = {}
         # Turns of the machine (law 9): from which on what came is decoded, which left that to the next one, which sent
         # a fetch last. What came and was not looked at, to be detached.
         self._decode_from = 0
@@ -520,7 +529,6 @@ class Fetcher:
         if now >= self._look_at:
             self._look_at = float("inf")
             looks |= self._waiting
-        self._most_bytes = most_bytes(self._context.config, held.sharers)
         for assigned in looks:
             if assigned.fetchable or any(assigned in each for each in self._known):
                 self._place(assigned, now)
@@ -630,6 +638,7 @@ class Fetcher:
         keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
 
     def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
+        assert self._capacity is not None, "the partitions are placed before a fetch leaves"
         leader = self._cluster.leader(assigned.partition)
         return api.FetchPartition(
             topic=assigned.partition.topic,
@@ -637,7 +646,7 @@ class Fetcher:
             offset=assigned.fetch_offset,
             topic_id=self._cluster.topic_id(assigned.partition.topic),
             leader_epoch=leader[1] if leader is not None else -1,
-            max_bytes=self._most_bytes,
+            max_bytes=self._capacity.most_bytes,
         )
 
     # -- a fetch
@@ -893,9 +902,8 @@ class Fetcher:
         room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
-        first = [each for each in self._passed_over if each.undecoded and each.fetchable]
-        others = [each for each in (*partitions[start:], *partitions[:start]) if each not in self._passed_over]
-        todo = deque([*first, *others])
+        queue = {each: None for each in self._passed_over if each.undecoded and each.fetchable}
+        todo = deque([*queue, *(each for each in (*partitions[start:], *partitions[:start]) if each not in queue)])
         while todo and left > 0:
             assigned = todo.popleft()
             if not assigned.undecoded:
@@ -904,6 +912,11 @@ class Fetcher:
             left -= took
             if took:
                 todo.append(assigned)
+            elif assigned.nbytes < room.share and self._passed_over[assigned] >= _PATIENCE:
+                return False
+        first = next((each for each in queue if each.nbytes < room.share), None)
+        if first is not None and first in self._passed_over and left < _TURN_BYTES:
+            self._passed_over[first] += 1
         return bool(todo)
 
     def _decode_piece(
@@ -918,7 +931,7 @@ class Fetcher:
             piece = undecoded.records.decode(target, free, alone=True)
         if piece is None:
             if target > 0:
-                self._passed_over[assigned] = None
+                self._passed_over.setdefault(assigned, 0)
             return 0
         self._passed_over.pop(assigned, None)
         if undecoded.records.done:

@@ -36,6 +36,7 @@ from instride._core.events import (
     Consumed,
     DelayExplained,
     EnforceRebalance,
+    Epochs,
     FetchCommitted,
     FetchMetadata,
     FetchOffsets,
@@ -46,6 +47,7 @@ from instride._core.events import (
     Resume,
     SetPosition,
     Subscribe,
+    UnreadablePartitions,
     Unsubscribe,
 )
 from instride._core.lease import Lease
@@ -242,6 +244,8 @@ class NetworkMachine:
         self._cluster.wanted = lambda tp: tp in self._assignment.partitions
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
+        # As the application said last.
+        self._unreadable_partitions: Epochs = {}
 
     @property
     def meter(self) -> NetworkMeter:
@@ -260,6 +264,8 @@ class NetworkMachine:
                 self._group.polled(now)
             case Consumed():
                 self._consumed(event)
+            case UnreadablePartitions():
+                self._unreadable(event)
             case SetPosition() | Pause() | Resume():
                 self._moved(event)
             case Commit():
@@ -412,6 +418,14 @@ class NetworkMachine:
             assigned = self._assignment.get(tp, epoch)
             if assigned is not None:
                 assigned.consumed(fetch_number, records, nbytes)
+
+    def _unreadable(self, event: UnreadablePartitions) -> None:
+        before, self._unreadable_partitions = self._unreadable_partitions, event.partitions
+        for unreadable, partitions in ((False, before), (True, event.partitions)):
+            for tp, epoch in partitions.items():
+                assigned = self._assignment.get(tp, epoch)
+                if assigned is not None:
+                    assigned.unreadable = unreadable
 
     def _moved(self, event: SetPosition | Pause | Resume) -> None:
         assigned = self._assignment.get(event.partition, event.epoch)
