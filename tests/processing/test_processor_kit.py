@@ -21,17 +21,22 @@ def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:
     return [each.value for each in found]
 
 
-def example(section: str) -> str:
-    page = (Path(__file__).parents[2] / "docs" / "processor.md").read_text(encoding="utf-8")
-    found = re.search(r"```python\n(.*?)```", page[page.index(f"## {section}") :], re.DOTALL)
+def example(section: str, name: str = "processor.md") -> str:
+    page = (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```", page[page.index(f"# {section}") :], re.DOTALL)
     assert found
     return found[1]
 
 
-def test_the_example_of_the_page_runs_as_it_stands() -> None:
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [("processor.md", "Test it"), ("retries.md", "Retries and dead letters"), ("retries.md", "Outages")],
+)
+def test_the_examples_of_the_pages_run_as_they_stand(page: str, section: str) -> None:
     names: dict[str, Any] = {}
-    exec(compile(example("Test it"), "docs/processor.md", "exec"), names)
-    names["test_billing"]()
+    exec(compile(example(section, page), page, "exec"), names)
+    (test,) = [each for name, each in names.items() if name.startswith("test_")]
+    test()
 
 
 def test_retries_dead_letters_and_commits_in_virtual_time() -> None:
