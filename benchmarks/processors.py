@@ -28,6 +28,7 @@ import time
 import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +199,11 @@ def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.N
         first.tell("join")
         with feeding(kafka.bootstrap_servers, topic, RATES[kind], PARTITIONS, KEYS) as feeder:
             time.sleep(SETTLE)
-            began = time.monotonic()
+            began, begin = time.monotonic(), time.time()
             for number in range(int(chosen.seconds / STORM)):
                 second.tell("leave" if number % 2 else "join")
                 time.sleep(max(0.0, began + STORM * (number + 1) - time.monotonic()))
-            ended = time.time()
+            end = time.time()
         made = feeder.made
         _until(made, [first, second], PATIENCE)
         reports = [first.report(), second.report()]
@@ -213,7 +214,7 @@ def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.N
     return {
         "handled %": 100 * len(first_end) / made,
         "twice": len(finished) - len(first_end),
-        "longest stall s": _longest_stall(finished, ended),
+        "longest stall s": _longest_stall(finished, begin, end),
         "p99 s": latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))],
         "peak MB": reports[0].peak_mb,
     }
@@ -223,17 +224,13 @@ def _at(finished: tuple[int, int, float]) -> float:
     return finished[2]
 
 
-def _longest_stall(finished: list[tuple[int, int, float]], until: float) -> float:
+def _longest_stall(finished: list[tuple[int, int, float]], begin: float, end: float) -> float:
     """Of any partition, while records came: the longest time between two ends, by whichever member."""
-    by_partition: dict[int, list[float]] = {}
+    by_partition: dict[int, list[float]] = {number: [begin] for number in range(PARTITIONS)}
     for partition, _, at in sorted(finished, key=_at):
-        by_partition.setdefault(partition, []).append(at)
-    begin = max((times[0] for times in by_partition.values()), default=0.0)
-    gaps = []
-    for times in by_partition.values():
-        seen = [at for at in times if begin <= at <= until]
-        gaps += [after - before for before, after in zip(seen, [*seen[1:], until], strict=False)]
-    return max(gaps, default=0.0)
+        if begin <= at <= end:
+            by_partition[partition].append(at)
+    return max(after - before for times in by_partition.values() for before, after in pairwise([*times, end]))
 
 
 def _until(count: int, members: list[Member], patience: float) -> Report:
