@@ -9,8 +9,8 @@ backlog   one member, all records are there before it joins. Records a second in
           the ideal (concurrency / handler time; of computing: one core where threads share an interpreter, else all);
           CPU time of a record in all, the handler's included; peak memory.
 storm     1,000 records a second (computing: 300); a second member joins and leaves every 3 seconds. The part of the
-          records that was handled in the end, how many were handled twice, the longest time in which nothing of a
-          partition was handled, and how long a record took from the producer to its end (99 %).
+          records that was handled in the end, and during the storm; how many were handled twice, the longest time in
+          which nothing of a partition was handled, and how long a record took from the producer to its end (99 %).
 
 FastStream is installed into a virtual environment in bench-output/, the jars of parallel-consumer are fetched with jgo.
 """
@@ -211,8 +211,10 @@ def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.N
     produced = _timestamps(kafka.bootstrap_servers, topic, made)
     first_end = {(partition, offset): at for partition, offset, at in sorted(finished, key=_at, reverse=True)}
     latencies = sorted(at - produced[place] for place, at in first_end.items())
+    in_storm = sum(begin <= at <= end for at in first_end.values())
     return {
         "handled %": 100 * len(first_end) / made,
+        "kept up %": 100 * in_storm / (RATES[kind] * (end - begin)),
         "twice": len(finished) - len(first_end),
         "longest stall s": _longest_stall(finished, begin, end),
         "p99 s": latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))],
