@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|groups|processor|decoder|canned|spark]`: one, or all.
+"""`python -m benchmarks [throughput|groups|processor|processors|decoder|canned|spark]`: one, or all.
 
 Results go to bench-output/.
 """
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import canned, groups, processor, spark_source, throughput
+from benchmarks import canned, groups, processor, processors, spark_source, throughput
 
 OUTPUT = Path("bench-output")
 
@@ -28,6 +28,8 @@ def main() -> None:
         results["canned"] = canned.main(options)
     if not chosen or chosen == ["processor"]:
         results["processor"] = processor.main(options)
+    if not chosen or chosen == ["processors"]:
+        results["processors"] = processors.main(options)
     if not chosen or chosen == ["spark"]:
         results["spark"] = spark_source.main(options)
     if not chosen or chosen == ["decoder"]:

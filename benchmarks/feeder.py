@@ -1,8 +1,9 @@
 """Records at an even rate, each with the time at which it was made.
 
-    python -m benchmarks.feeder SERVERS TOPIC PARTITIONS RATE
+    python -m benchmarks.feeder SERVERS TOPIC PARTITIONS RATE [KEYS]
 
-Runs until its standard input ends, then prints how many it made. A late turn makes up for what it missed.
+With so many keys, or else without. Runs until its standard input ends, then prints how many it made. A late turn makes
+up for what it missed.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ TIME = struct.Struct("<q")
 """A record's value: nanoseconds of the machine's clock."""
 
 
-def main(servers: str, topic: str, partitions: int, rate: float) -> None:
+def main(servers: str, topic: str, partitions: int, rate: float, keys: int = 0) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "log_level": 0})
     began, made = time.monotonic(), 0
     while not select.select([sys.stdin], [], [], 0.001)[0]:
         for number in range(made, int((time.monotonic() - began) * rate)):
-            producer.produce(topic, value=TIME.pack(time.time_ns()), partition=number % partitions)
+            key, place = (b"k%d" % (number % keys), number % keys) if keys else (None, number)
+            producer.produce(topic, key=key, value=TIME.pack(time.time_ns()), partition=place % partitions)
             made += 1
         producer.poll(0)
     producer.flush()
@@ -31,4 +33,4 @@ def main(servers: str, topic: str, partitions: int, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), *map(int, sys.argv[5:]))

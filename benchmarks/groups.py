@@ -87,15 +87,24 @@ class Member:
         self._process.wait()
 
 
+class Feeder:
+    """made: how many records, once it has ended."""
+
+    made = 0
+
+
 @contextmanager
-def feeding(servers: str, topic: str, rate: float) -> Iterator[None]:
-    command = [sys.executable, "-m", "benchmarks.feeder", servers, topic, str(PARTITIONS), str(rate)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as feeder:
+def feeding(servers: str, topic: str, rate: float, partitions: int = PARTITIONS, keys: int = 0) -> Iterator[Feeder]:
+    told = [servers, topic, str(partitions), str(rate), str(keys)]
+    found = Feeder()
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.feeder", *told], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as feeder:
         try:
-            yield
+            yield found
         finally:
             with suppress(BrokenPipeError):
-                feeder.communicate()
+                found.made = int(feeder.communicate()[0] or 0)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -32,6 +33,15 @@ class GroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+    def for_confluent_kafka(self) -> bytes:
+        """What confluent-kafka's `Producer.send_offsets_to_transaction` takes in place of its own consumer's metadata.
+
+        librdkafka's form of it: CGMDv2 (librdkafka 1.9 and later).
+        """
+        instance = b"\1" if self.group_instance_id is None else b"\0" + self.group_instance_id.encode() + b"\0"
+        generation = self.generation_id.to_bytes(4, sys.byteorder, signed=True)
+        return b"CGMDv2:%b%b\0%b\0%b" % (generation, self.group_id.encode(), self.member_id.encode(), instance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,10 +28,12 @@ from instride._core.events import (
 from instride.testing.simulation.chunk import SimulatedChunk
 from network_replies import reply
 
-__all__ = ["Listener", "Network", "Scene", "VirtualLoop", "epochs", "patched_clock", "tp"]
+__all__ = ["CLOCKED", "Listener", "Network", "Scene", "VirtualLoop", "epochs", "patched_clock", "tp"]
 
 T = TypeVar("T")
 RESPONSE: Final = 0.01
+CLOCKED: Final = (instride._verbs, instride.aio, instride._net.async_driver, instride._net.loop_mailbox)
+"""What reads the clock."""
 
 
 def tp(number: int) -> TopicPartition:
@@ -79,7 +81,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 @contextmanager
 def patched_clock(loop: VirtualLoop) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (instride._verbs, instride.aio, instride._net.async_driver, instride._net.loop_mailbox):
+        for module in CLOCKED:
             patch.setattr(module, "now", loop.time)
         yield
 

@@ -311,9 +311,40 @@ def rows(database: Any) -> int:
     return found
 
 
+@pytest.mark.kafka
+def test_what_is_produced_in_transactions_is_there_once_also_when_it_is_killed(
+    kafka: LocalKafka, topic: str, kafka_topic: Callable[..., str], start: Callable[..., Program]
+) -> None:
+    """Killed in the middle, wherever that is, and started again: a reader of what is committed sees each once."""
+    output = kafka_topic(1)
+    expected = fill(kafka, topic, range(EACH * 10))
+    group = f"transactions-{uuid.uuid4().hex[:8]}"
+    arguments = ("--servers", kafka.bootstrap_servers, "--topic", topic, "--group", group, "--instance", group)
+    first = start("transactions", *arguments, "--output", output)
+    wait_until(lambda: end_of(kafka, output) > 0, first)
+    first.release()
+    expected += fill(kafka, topic, range(EACH * 10, EACH * 11))  # so that the second has some to do in any case
+    second = start("transactions", *arguments, "--output", output)
+    found: Counter[str] = Counter()
+    with Consumer(
+        bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as reader:
+        reader.assign([TopicPartition(output, 0)])
+
+        def all_is_there() -> bool:
+            found.update((record.value or b"").decode() for record in reader.poll(timeout=0.5))
+            return found.total() >= expected.total()
+
+        wait_until(all_is_there, second)
+        second.end()
+        found.update((record.value or b"").decode() for record in reader.poll(timeout=0.5))
+    assert found == expected
+    all_committed(kafka, topic, group, EACH * 11)
+
+
 def test_every_example_is_run_and_told_of() -> None:
     programs = {path.stem for path in FOLDER.glob("*.py")}
-    assert programs == {*MEMBERS, "read_partitions", "web_service", "postgres", "http_calls"}
+    assert programs == {*MEMBERS, "read_partitions", "web_service", "postgres", "http_calls", "transactions"}
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(programs) if f"[{name}.py]({name}.py)" not in page] == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import re
 import sqlite3
 import time
@@ -10,28 +11,41 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from processing_help import tp
 
 from instride import ConsumerRecord, Processor, Retry, TopicPartition, current_attempt
+from instride._wire.arrow import schema
 from instride.errors import IllegalStateError
+from instride.processing.arrow_batches import in_arrow
 
 
 def values(found: list[ConsumerRecord[Any, Any]]) -> list[Any]:
     return [each.value for each in found]
 
 
-def example(section: str) -> str:
-    page = (Path(__file__).parents[2] / "docs" / "processor.md").read_text(encoding="utf-8")
-    found = re.search(r"```python\n(.*?)```", page[page.index(f"## {section}") :], re.DOTALL)
+def example(section: str, name: str = "processor.md") -> str:
+    page = (Path(__file__).parents[2] / "docs" / name).read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```", page[page.index(f"# {section}") :], re.DOTALL)
     assert found
     return found[1]
 
 
-def test_the_example_of_the_page_runs_as_it_stands() -> None:
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [
+        ("processor.md", "Test it"),
+        ("processor.md", "Batches"),
+        ("retries.md", "Retries and dead letters"),
+        ("retries.md", "Outages"),
+    ],
+)
+def test_the_examples_of_the_pages_run_as_they_stand(page: str, section: str) -> None:
     names: dict[str, Any] = {}
-    exec(compile(example("Test it"), "docs/processor.md", "exec"), names)
-    names["test_billing"]()
+    exec(compile(example(section, page), page, "exec"), names)
+    (test,) = [each for name, each in names.items() if name.startswith("test_")]
+    test()
 
 
 def test_retries_dead_letters_and_commits_in_virtual_time() -> None:
@@ -270,6 +284,52 @@ def test_a_batch_with_a_record_that_cannot_be_deserialized() -> None:
         kit.advance(1)
         assert values(kit.handled) == ["1", "2"]
         assert kit.tally.skipped == 1
+
+
+def test_a_batch_as_an_arrow_table() -> None:
+    """As a poll would have made it; and each record alone where the batch fails."""
+    seen: list[pa.Table] = []
+
+    async def handle(table: pa.Table) -> None:
+        seen.append(table)
+        if b"bad" in table.column("value").to_pylist():
+            raise ValueError("one is bad")
+
+    processor = Processor(
+        handle,
+        topics=["t"],
+        max_batch=3,
+        batch_format="arrow",
+        retry=Retry(attempts=2, backoff=1.0),
+        on_failure="skip",
+    )
+    with processor.testing() as kit:
+        kit.give("t", b"one", key=b"k", headers=[("h", b"1"), ("i", None)])
+        kit.give("t", None)
+        kit.give("t", b"bad")
+        kit.run()
+        kit.advance(3.0)
+        assert values(kit.handled) == [b"one", None]
+        assert kit.tally.skipped == 1
+    assert seen[0].schema == schema()
+    assert seen[0].drop_columns(["timestamp", "timestamp_type"]).to_pylist() == [
+        {"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"one", "headers": HEADERS},
+        {"topic": "t", "partition": 0, "offset": 1, "key": None, "value": None, "headers": None},
+        {"topic": "t", "partition": 0, "offset": 2, "key": None, "value": b"bad", "headers": None},
+    ]
+    assert [table.column("offset").to_pylist() for table in seen] == [[0, 1, 2], [0], [1], [2]]
+
+
+HEADERS = [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]
+
+
+def test_a_handler_of_tables_goes_to_a_process() -> None:
+    sent = pickle.loads(pickle.dumps(in_arrow(rows_of, is_async=False)))
+    assert sent([]) == 0
+
+
+def rows_of(table: pa.Table) -> int:
+    return int(table.num_rows)
 
 
 def test_exactly_once_into_a_database_as_the_page_has_it(tmp_path: Path) -> None:

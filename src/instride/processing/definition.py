@@ -12,6 +12,7 @@ from typing import Any, Literal, Required, TypedDict, get_args
 from instride import _arguments as arguments
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
+from instride.processing.arrow_batches import in_arrow
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import Produce
 from instride.processing.engine import EnginePlan, Order, Task
@@ -22,6 +23,7 @@ from instride.processing.store import DatabaseStore
 
 __all__ = [
     "AnyOptions",
+    "ArrowOptions",
     "BatchOptions",
     "Definition",
     "OutputBatchOptions",
@@ -75,9 +77,17 @@ class OutputBatchOptions(BatchOptions):
     output: str
 
 
+class ArrowOptions(BatchOptions, total=False):
+    """Those of a processor whose handler takes an Arrow table."""
+
+    batch_format: Required[Literal["arrow"]]
+    output: str
+
+
 class AnyOptions(ProcessorOptions, total=False):
     """All of them."""
 
+    batch_format: Literal["list", "arrow"]
     max_batch: int
     max_wait: float
     output: str
@@ -136,7 +146,7 @@ def definition(
     is_async = _is_async(handler)
     return Definition(
         name=getattr(handler, "__qualname__", type(handler).__name__),
-        handler=handler,
+        handler=in_arrow(handler, is_async=is_async) if _is_arrow(verb, options, reader) else handler,
         is_async=is_async,
         topics=_topics(verb, topics),
         reader=reader,
@@ -216,6 +226,17 @@ def _max_batch(verb: str, options: AnyOptions) -> int:
     if found > most:
         raise ConfigError(f"{verb}: max_batch ({found}) must not be above max_records ({most})")
     return found
+
+
+def _is_arrow(verb: str, options: AnyOptions, reader: RecordReader) -> bool:
+    found = options.get("batch_format", "list")
+    if found not in ("list", "arrow"):
+        raise ConfigError(f'{verb}: batch_format must be "list" or "arrow"; it is {found!r}')
+    if "batch_format" in options and "max_batch" not in options:
+        raise ConfigError(f"{verb}: batch_format is for handlers of batches, which have a max_batch")
+    if found == "arrow" and reader:
+        raise ConfigError(f"{verb}: an Arrow table has keys and values as bytes: leave the deserializers out")
+    return found == "arrow"
 
 
 def _timeout(verb: str, options: AnyOptions, *, is_async: bool) -> float | None:

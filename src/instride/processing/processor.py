@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, Never, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeAlias, TypeVar, Unpack, cast, overload
 
 from instride._wire.decoder import ConsumerRecord
 from instride.config import ConsumerSettings
 from instride.deserializers import RecordReader
 from instride.processing.definition import (
     AnyOptions,
+    ArrowOptions,
     BatchOptions,
     Definition,
     OutputBatchOptions,
@@ -20,6 +21,9 @@ from instride.processing.definition import (
 from instride.processing.kit import ProcessorKit
 from instride.processing.outputs import Outputs
 from instride.processing.running import RunningProcessor, run_with_signals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Processor"]
 
@@ -187,6 +191,14 @@ class Processor(Generic[K, V]):
         value_deserializer: Callable[..., V],
         **options: Unpack[OutputBatchOptions],
     ) -> None: ...
+    @overload
+    def __init__(
+        self: Processor[bytes | None, bytes | None],
+        handler: Callable[[pa.Table], object],
+        *misplaced: Never,
+        topics: Iterable[str],
+        **options: Unpack[ArrowOptions],
+    ) -> None: ...
     def __init__(
         self,
         handler: Callable[[Any], object],
@@ -230,6 +242,8 @@ class Processor(Generic[K, V]):
 
         max_batch: then the handler takes a list of records instead, of one partition, in order, at most so many. It is
         called when there are so many, or when the first has waited for max_wait (1) seconds. concurrency counts calls.
+        batch_format: "list" (the default), or "arrow": then it takes a pyarrow.Table with the columns of
+        `Consumer.poll_arrow`, keys and values as bytes; there are no deserializers then.
 
         Raises ConfigError, TypeError or ValueError for a wrong or contradictory value. Does no I/O.
         """

@@ -63,3 +63,14 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches_the_pattern() -> None:
 def test_without_a_group_there_is_none() -> None:
     with pytest.raises(IllegalStateError, match="group_id"):
         Script(group_id=None).machine.group_metadata()
+
+
+@pytest.mark.parametrize("instance", [None, "one"])
+def test_confluent_kafka_takes_what_it_would_have_made_itself(instance: str | None) -> None:
+    """Before a group has been joined: no broker is asked."""
+    from confluent_kafka import Consumer
+
+    static = {} if instance is None else {"group.instance.id": instance}
+    consumer = Consumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0, **static})
+    assert GroupMetadata("g", group_instance_id=instance).for_confluent_kafka() == consumer.consumer_group_metadata()
+    consumer.close()

@@ -1,0 +1,287 @@
+"""`Processor` beside its peers: a backlog, and a group whose members come and go.
+
+    python -m benchmarks processors [--seconds N] [--rounds N] [--quick] [--only NAME ...]
+
+10,000 keys in 12 partitions of one Kafka; each member is a process of its own. Handlers sleep for 5 ms (32 at a time),
+or compute for 1 ms (as many at a time as there are cores).
+
+backlog   one member, all records are there before it joins. Records a second in the middle 80 % of them; the part of
+          the ideal (concurrency / handler time; of computing: one core where threads share an interpreter, else all);
+          CPU time of a record in all, the handler's included; peak memory.
+storm     1,000 records a second (computing: 300); a second member joins and leaves every 3 seconds. The part of the
+          records that was handled in the end, and during the storm; how many were handled twice, the longest time in
+          which nothing of a partition was handled, and how long a record took from the producer to its end (99 %).
+
+FastStream is installed into a virtual environment in bench-output/, the jars of parallel-consumer are fetched with jgo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.groups import feeding
+from benchmarks.load import ForeignLoad
+from benchmarks.processor_handlers import COMPUTE, SLEEP
+from benchmarks.processor_members import FORMS, Report
+
+PARTITIONS, KEYS = 12, 10_000
+CONCURRENCY = {"sleep": 32, "compute": os.cpu_count() or 1}
+RATES = {"sleep": 1_000.0, "compute": 300.0}
+"""Of the storm, records a second: also the slowest form keeps up with it alone."""
+STORM, SETTLE = 3.0, 3.0
+PATIENCE = 30.0
+JAVA = "parallel-consumer (Java)"
+ROOT = Path(__file__).parents[1]
+FASTSTREAM = "faststream[kafka]>=0.7,<0.8"
+PARALLEL_CONSUMER = "io.confluent.parallelconsumer:parallel-consumer-core:0.5.3.3"
+MANY_CORES = ("instride, processes", JAVA)
+
+Row = dict[str, float]
+Command = list[str]
+
+
+def main(arguments: list[str]) -> dict[str, object]:
+    parser = argparse.ArgumentParser(prog="benchmarks processors", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=24.0, help="of a storm")
+    parser.add_argument("--records", type=int, default=60_000, help="of a backlog of sleeping handlers")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records, a storm of 9 seconds")
+    parser.add_argument("--only", nargs="*", choices=[*FORMS, JAVA], default=[*FORMS, JAVA])
+    chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        chosen.seconds, chosen.records, chosen.rounds = 9.0, 6_000, 1
+    from instride.testing import LocalKafka
+
+    results: dict[str, dict[str, list[Row]]] = {}
+    with ExitStack() as stack:
+        commands = stack.enter_context(members(chosen.only))
+        kafka = stack.enter_context(LocalKafka(heap="1g", jvm_options=()))
+        for number in range(chosen.rounds):
+            for kind in CONCURRENCY:
+                for name in sorted(commands, reverse=bool(number % 2)):
+                    if name == "instride, processes" and kind == "sleep":
+                        continue
+                    for part, measure in (("backlog", backlog), ("storm", storm)):
+                        load = ForeignLoad()
+                        row = measure(kafka, name, commands[name], kind, chosen)
+                        row["foreign"] = load.share()
+                        results.setdefault(f"{part}, {kind}", {}).setdefault(name, []).append(row)
+                        print(f"round {number + 1}: {part}, {kind}, {name}: {row}", file=sys.stderr, flush=True)
+    show(results)
+    return dict(results)
+
+
+# -- the members' processes
+
+
+@contextmanager
+def members(names: list[str]) -> Iterator[dict[str, Command]]:
+    """What starts each form; a peer that cannot be had is left out, by name."""
+    found: dict[str, Command] = {}
+    with ExitStack() as stack:
+        for name in names:
+            try:
+                if name == JAVA:
+                    found[name] = stack.enter_context(_parallel_consumer())
+                else:
+                    python = _faststream() if name.startswith("FastStream") else sys.executable
+                    found[name] = [python, "-m", "benchmarks.processor_members", name]
+            except Exception as error:  # noqa: BLE001 - whatever keeps it from being installed
+                print(f"{name} is not measured: {error}", file=sys.stderr)
+        yield found
+
+
+def _faststream() -> str:
+    """The Python of an environment that has it, beside our own packages' versions."""
+    folder = ROOT / "bench-output" / "peers"
+    python = folder / "bin" / "python"
+    if not (folder / "installed").exists():
+        venv.create(folder, clear=True, with_pip=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", FASTSTREAM], check=True)
+        (folder / "installed").touch()
+    return str(python)
+
+
+@contextmanager
+def _parallel_consumer() -> Iterator[Command]:
+    from instride.testing import find_java
+    from instride.testing.fetching import fetched
+
+    with tempfile.TemporaryDirectory() as base, fetched(PARALLEL_CONSUMER, Path(base)) as folder:
+        jars = ":".join(sorted(map(str, folder.rglob("*.jar"))))
+        yield [str(find_java().path), "-Xmx1g", "-cp", jars, str(ROOT / "benchmarks" / "peers" / "Parallel.java")]
+
+
+class Member:
+    def __init__(self, command: Command, servers: str, topic: str, kind: str) -> None:
+        told = [*command, servers, topic, kind, str(CONCURRENCY[kind])]
+        self._process = subprocess.Popen(
+            told, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def tell(self, verb: str) -> str:
+        """One line to it; the line that it answers with."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{verb}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"a member died while it was told to {verb}: {self._process.args}")
+        return line
+
+    def report(self) -> Report:
+        """Since its start."""
+        return Report(**json.loads(self.tell("report")))
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def start(command: Command, servers: str, topic: str, kind: str, count: int) -> Iterator[list[Member]]:
+    members = [Member(command, servers, topic, kind) for _ in range(count)]
+    try:
+        for member in members:
+            member.report()  # it has been imported, or compiled
+        yield members
+    finally:
+        for member in members:
+            member.kill()
+
+
+# -- what is measured
+
+
+def backlog(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.Namespace) -> Row:
+    topic = _topic(kafka)
+    count = chosen.records if kind == "sleep" else chosen.records // 6
+    _produce(kafka.bootstrap_servers, topic, count)
+    with start(command, kafka.bootstrap_servers, topic, kind, 1) as (member,):
+        before = member.report().cpu
+        member.tell("join")
+        report = _until(count, [member], count / 100)
+        member.tell("leave")
+        last = member.report()
+    times = sorted(at for _, _, at in report.finished)
+    low, high = len(times) // 10, len(times) * 9 // 10
+    rate = (high - low) / (times[high] - times[low])
+    cores = CONCURRENCY["compute"] if name in MANY_CORES else 1
+    ideal = CONCURRENCY[kind] / SLEEP if kind == "sleep" else cores / COMPUTE
+    return {
+        "records/s": rate,
+        "of ideal %": 100 * rate / ideal,
+        "CPU us": (last.cpu - before) / count * 1e6,
+        "peak MB": last.peak_mb,
+    }
+
+
+def storm(kafka: Any, name: str, command: Command, kind: str, chosen: argparse.Namespace) -> Row:
+    topic = _topic(kafka)
+    with start(command, kafka.bootstrap_servers, topic, kind, 2) as (first, second):
+        first.tell("join")
+        with feeding(kafka.bootstrap_servers, topic, RATES[kind], PARTITIONS, KEYS) as feeder:
+            time.sleep(SETTLE)
+            began, begin = time.monotonic(), time.time()
+            for number in range(int(chosen.seconds / STORM)):
+                second.tell("leave" if number % 2 else "join")
+                time.sleep(max(0.0, began + STORM * (number + 1) - time.monotonic()))
+            end = time.time()
+        made = feeder.made
+        _until(made, [first, second], PATIENCE)
+        reports = [first.report(), second.report()]
+    finished = [each for report in reports for each in report.finished]
+    produced = _timestamps(kafka.bootstrap_servers, topic, made)
+    first_end = {(partition, offset): at for partition, offset, at in sorted(finished, key=_at, reverse=True)}
+    latencies = sorted(at - produced[place] for place, at in first_end.items())
+    in_storm = sum(begin <= at <= end for at in first_end.values())
+    return {
+        "handled %": 100 * len(first_end) / made,
+        "kept up %": 100 * in_storm / (RATES[kind] * (end - begin)),
+        "twice": len(finished) - len(first_end),
+        "longest stall s": _longest_stall(finished, begin, end),
+        "p99 s": latencies[min(len(latencies) - 1, int(len(latencies) * 0.99))],
+        "peak MB": reports[0].peak_mb,
+    }
+
+
+def _at(finished: tuple[int, int, float]) -> float:
+    return finished[2]
+
+
+def _longest_stall(finished: list[tuple[int, int, float]], begin: float, end: float) -> float:
+    """Of any partition, while records came: the longest time between two ends, by whichever member."""
+    by_partition: dict[int, list[float]] = {number: [begin] for number in range(PARTITIONS)}
+    for partition, _, at in sorted(finished, key=_at):
+        if begin <= at <= end:
+            by_partition[partition].append(at)
+    return max(after - before for times in by_partition.values() for before, after in pairwise([*times, end]))
+
+
+def _until(count: int, members: list[Member], patience: float) -> Report:
+    """Until so many records were handled by all together, or nothing is any more."""
+    deadline, seen = time.monotonic() + patience + PATIENCE, 0
+    while True:
+        time.sleep(1.0)
+        reports = [member.report() for member in members]
+        finished = {(each[0], each[1]) for report in reports for each in report.finished}
+        if len(finished) >= count or time.monotonic() > deadline:
+            return reports[0]
+        if len(finished) > seen:
+            seen, deadline = len(finished), max(deadline, time.monotonic() + PATIENCE)
+
+
+def _topic(kafka: Any) -> str:
+    topic = f"orders-{os.urandom(4).hex()}"
+    kafka.create_topic(topic, partitions=PARTITIONS)
+    return topic
+
+
+def _produce(servers: str, topic: str, count: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 50, "log_level": 0})
+    for number in range(count):
+        key = number % KEYS
+        producer.produce(topic, b"v" * 100, b"k%d" % key, partition=key % PARTITIONS)
+        producer.poll(0)
+    producer.flush(60)
+
+
+def _timestamps(servers: str, topic: str, count: int) -> dict[tuple[int, int], float]:
+    """When each record was made."""
+    from instride import Consumer, TopicPartition
+
+    found: dict[tuple[int, int], float] = {}
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_poll_records=-1) as reader:
+        reader.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        while len(found) < count:
+            for record in reader.poll(timeout=1.0):
+                found[record.partition, record.offset] = record.timestamp / 1000
+    return found
+
+
+def show(results: dict[str, dict[str, list[Row]]]) -> None:
+    for part, rows in results.items():
+        columns = list(next(iter(rows.values()))[0])
+        print(f"\n{part}")
+        print(f"{'':30}" + "".join(f"{column:>17}" for column in columns))
+        for name, runs in rows.items():
+            print(f"{name:30}" + "".join(f"{statistics.median(run[each] for run in runs):17.3f}" for each in columns))
