@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from parquet_help import commit, span, write
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from instride.spark.parquet import ParquetSink, ParquetWriter, read_dataframe, read_files
+from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_dataframe, read_files
 from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRange
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")]
@@ -78,11 +78,31 @@ def test_any_folder_can_be_read(spark: SparkSession, tmp_path: Path, name: str) 
     assert sorted(row.offset for row in frame.collect()) == list(range(10))
 
 
-def test_reading_without_the_manifests_shows_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_reading_without_the_manifests_says_what_to_use(spark: SparkSession, tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out")
     write(sink, span(0, 5), "zombie")
-    with pytest.raises(AnalysisException, match="UNABLE_TO_INFER_SCHEMA"):
-        spark.read.option("recursiveFileLookup", "true").parquet(f"file://{sink.folder}")
+    for reader in (spark.read.option("recursiveFileLookup", "true"), spark.read.schema("offset long")):
+        with pytest.raises(Exception, match=r"-folder-with-format\(instride-parquet\)"):
+            reader.parquet(f"file://{sink.folder}").collect()
+
+
+def test_the_source_reads_what_was_committed_when_the_query_was_planned(spark: SparkSession, tmp_path: Path) -> None:
+    """Found by its name. Several tasks; the columns that are asked for; a snapshot for each `load`."""
+    sink = ParquetSink(tmp_path / "out")
+    for start in (0, 5):
+        commit(sink, "a", write(sink, span(start, start + 5), "a"))
+    write(sink, span(10, 12), "zombie")
+    reader = spark.read.format("instride-parquet")
+    frame = reader.load(str(sink.folder))
+    assert sorted(map(tuple, frame.collect())) == [(3, offset, "a") for offset in range(10)]
+    commit(sink, "a", write(sink, span(10, 11), "a"))
+    compact(sink.folder)
+    assert frame.count() == 10
+    again = reader.option("columns", "job,offset").load(str(sink.folder))
+    assert again.columns == ["job", "offset"]
+    assert sorted(map(tuple, again.collect())) == [("a", offset) for offset in range(11)]
+    with pytest.raises(PySparkException, match="s3://bucket/out is not on a local file system"):
+        reader.load("s3://bucket/out")
 
 
 def test_columns_that_came_later_are_null_before(spark: SparkSession, tmp_path: Path) -> None:

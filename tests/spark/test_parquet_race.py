@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from parquet_help import PARTITION, Crash, DeadFrom, SystemCalls, batches, commit, rows, span, write
 
 from instride.errors import MissingDataError
-from instride.spark.parquet import ParquetSink, read_manifests, vacuum
+from instride.spark.parquet import Manifest, ParquetSink, compact, read_manifests, vacuum
 from instride.spark.sink import CommitStatus, OutputRange, WrittenRange
 
 WRITERS = st.integers(0, 3)
@@ -46,6 +46,8 @@ class Writers(RuleBasedStateMachine):
         self.winners: dict[str, OutputRange] = {}
         self.committed: set[str] = set()
         self.losers: set[str] = set()
+        self.chain: dict[int, Manifest] = {}
+        self.compacted = 0
         self.reached = 0
 
     def teardown(self) -> None:
@@ -97,9 +99,34 @@ class Writers(RuleBasedStateMachine):
             SystemCalls(between, lambda: self._settle((writer + 1) % 4, other)).install(patch)
             self._settle(writer, output)
 
+    @rule(writer=WRITERS, output=outputs, at=st.integers(0, 12))
+    def stopped_in_a_commit(self, writer: int, output: Written, at: int) -> None:
+        """Others go on, compact, and delete what is replaced, while this one is stopped between two system calls."""
+        with pytest.MonkeyPatch.context() as patch:
+            SystemCalls(at, lambda: self._others_go_on(ParquetSink(self.folder))).install(patch)
+            self._settle(writer, output)
+
+    def _others_go_on(self, sink: ParquetSink) -> None:
+        for _ in range(2):
+            position = sink.positions([PARTITION])[PARTITION] or FIRST
+            job = f"job{self._count()}"
+            commit(sink, job, write(sink, span(position, position + 2), job))
+            self._learn()
+        self._keep_small(keep_for=0)
+
+    @rule(keep_for=st.sampled_from([0, 3600]))
+    def keep_small(self, keep_for: int) -> None:
+        self.sinks[0].writer()
+        self._keep_small(keep_for)
+
+    def _keep_small(self, keep_for: float) -> None:
+        self._learn()
+        compact(self.folder, target_bytes=4_000)
+        self.compacted = len(self.chain)
+        vacuum(self.folder, keep_for=keep_for)
+
     @rule()
     def vacuum(self) -> None:
-        self.sinks[0].positions([])
         self.sinks[0].writer()
         vacuum(self.folder)
 
@@ -107,8 +134,8 @@ class Writers(RuleBasedStateMachine):
     def readers_see_one_winner_for_each_range(self) -> None:
         if not self.folder.exists():
             return
-        chain = read_manifests(self.folder).get(PARTITION, [])
-        assert [manifest.sequence for manifest in chain] == list(range(1, len(chain) + 1))
+        self._learn()
+        chain = [self.chain[sequence] for sequence in range(1, len(self.chain) + 1)]
         assert all(one.end == other.start for one, other in pairwise(chain))
         expected = Counter(
             (3, offset, manifest.job)
@@ -145,6 +172,8 @@ class Writers(RuleBasedStateMachine):
                 assert output.job not in self.committed
                 self.committed.add(output.job)
             self.winners[output.job] = output.written.range
+        elif self._is_forgotten(output.job):
+            assert outcome.position > output.written.range.start
         elif outcome.position > output.written.range.start:
             assert output.job not in self.winners
             self.losers.add(output.job)
@@ -155,7 +184,12 @@ class Writers(RuleBasedStateMachine):
     def _learn(self) -> None:
         """A commit that died may have come in; then it must stay in."""
         for manifest in read_manifests(self.folder).get(PARTITION, []):
+            assert self.chain.setdefault(manifest.sequence, manifest) == manifest
             self.winners[manifest.job] = span(manifest.start, manifest.end)
+
+    def _is_forgotten(self, job: str) -> bool:
+        """Came in, and is behind a checkpoint: a repeat may be told that others have gone on."""
+        return any(each.job == job and sequence < self.compacted for sequence, each in self.chain.items())
 
 
 TestWriters = Writers.TestCase

@@ -2,9 +2,10 @@
 
 A sink is a folder. Any number of applications commit to it at once; what a reader sees is, for each
 partition, one unbroken chain of ranges, each written by exactly one job. See `sink` for the commit, `layout`
-for the folder, `read` for readers.
+for the folder, `read` for readers, `compaction` and `vacuum` for what keeps a folder small.
 """
 
+from instride.spark.parquet.compaction import compact
 from instride.spark.parquet.data import ParquetWriter, write_data_file
 from instride.spark.parquet.manifest import Manifest
 from instride.spark.parquet.read import read_dataframe, read_files, read_manifests, read_table
@@ -20,6 +21,7 @@ __all__ = [
     "read_dataframe",
     "read_files",
     "read_manifests",
+    "compact",
     "vacuum",
     "Manifest",
     "ManifestStore",

@@ -122,8 +122,8 @@ def _link(temp: Path, target: Path) -> bool:
     except FileExistsError:
         return False
     except FileNotFoundError:
-        # A vacuum took the temporary file, which it does only where the name is taken.
-        if target.exists():
+        # A vacuum took the temporary file, which it does only where the name is taken, or was, and has expired.
+        if target.parent.exists():
             return False
         raise
     return True

@@ -2,10 +2,14 @@
 
     FOLDER/_instride/sink.json                                        "this is a sink", and its version
     FOLDER/_instride/topic-T/partition-PPPPP/SEQUENCE.json            the chain of manifests
+    FOLDER/_instride/topic-T/partition-PPPPP/checkpoint-NUMBER.json   what it says up to some manifest
     FOLDER/_data/topic-T/partition-PPPPP/START-END-JOB-ATTEMPT-TOKEN.parquet
+    FOLDER/_compacted/topic-T/partition-PPPPP/START-END-JOB-NUMBER-TOKEN.parquet   made for checkpoint NUMBER
+    FOLDER/read-this-folder-with-format(instride-parquet).parquet     for who reads it without its manifests
 
-Both names begin with "_", which Spark, Arrow and pandas pass over: reading FOLDER without its manifests
-gives an error or nothing, not the rows of losers and zombies.
+The folders' names begin with "_", which Spark, Arrow and pandas pass over: reading FOLDER without its manifests
+gives an error, not the rows of losers and zombies. The error is that the last one is no Parquet file: Spark, Arrow,
+pandas and DuckDB all name the file that they cannot read, and so say what to use.
 
 Numbers are of fixed width, so that names sort as they count. The token makes the name of every write its
 own: even two writes by the same attempt cannot touch each other's file.
@@ -20,11 +24,13 @@ from pathlib import Path
 from typing import Final
 
 from instride.errors import NotASinkError
+from instride.spark.parquet import files
 from instride.spark.parquet.manifest import VERSION, chain_folder
 from instride.spark.parquet.store import LocalManifestStore, ManifestStore
 from instride.spark.sink import OutputRange
 
 __all__ = [
+    "COMPACTED",
     "DATA",
     "check_job_id",
     "check_topic",
@@ -34,15 +40,21 @@ __all__ = [
     "local_folder",
     "name_prefix",
     "open_sink",
+    "attempt_of",
     "start_of",
 ]
 
 DATA: Final = "_data"
+COMPACTED: Final = "_compacted"
+_SIGNPOST: Final = "read-this-folder-with-format(instride-parquet).parquet"
+_SIGNPOST_TEXT: Final = b"""The rows are in files that manifests list; other files here hold rows twice, or half.
+Read them with spark.read.format("instride-parquet").load(folder), or with instride.spark.parquet.read_table(folder).
+"""
 _META: Final = "_instride"
 _MARKER: Final = "sink.json"
 _JOB = re.compile(r"[A-Za-z0-9_]{1,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_NAME = re.compile(r"\.?(\d{20})-\d{20}-")
+_NAME = re.compile(r"\.?(\d{20})-\d{20}-[A-Za-z0-9_]{1,64}-(\d+)-")
 
 
 def local_folder(place: str | Path) -> Path:
@@ -93,6 +105,12 @@ def start_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def attempt_of(name: str) -> int | None:
+    """The attempt that such a name speaks of: of a compaction's file, the checkpoint for which it was made."""
+    match = _NAME.match(name)
+    return int(match[2]) if match else None
+
+
 def open_sink(folder: Path, store: ManifestStore | None) -> ManifestStore:
     """The store of an existing sink. Raises NotASinkError where there is none, or a newer one."""
     store = store or LocalManifestStore(folder / _META)
@@ -113,6 +131,8 @@ def create_sink(folder: Path, store: ManifestStore | None) -> ManifestStore:
         if strange and not _is_marked(folder, store):
             raise NotASinkError(f"{folder} is not a sink and not empty (it holds {strange}); choose another folder")
         store.create_if_absent(_MARKER, json.dumps({"format": "instride-parquet", "version": VERSION}).encode())
+    if not (folder / _SIGNPOST).exists():
+        files.create_if_absent(folder / _SIGNPOST, _SIGNPOST_TEXT)
     return store
 
 
@@ -134,4 +154,4 @@ def _is_marked(folder: Path, store: ManifestStore) -> bool:
 
 def _strange_things(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return ", ".join([name for name in names if name != _META][:3])
+    return ", ".join([name for name in names if name not in (_META, _SIGNPOST) and not files.is_temporary(name)][:3])

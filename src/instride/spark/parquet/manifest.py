@@ -17,7 +17,19 @@ from typing import Any, Final
 from instride.errors import CorruptManifestError
 from instride.spark.sink import FileInfo
 
-__all__ = ["VERSION", "Manifest", "chain_folder", "decode", "encode", "key_of", "partition_of", "topic_of"]
+__all__ = [
+    "VERSION",
+    "Manifest",
+    "chain_folder",
+    "decode",
+    "encode",
+    "from_fields",
+    "key_of",
+    "partition_of",
+    "sealed",
+    "topic_of",
+    "unsealed",
+]
 
 VERSION: Final = 1
 _TOPIC = "topic-"
@@ -61,12 +73,22 @@ def partition_of(name: str) -> int | None:
 
 def encode(manifest: Manifest) -> bytes:
     """The text of a manifest, with version and checksum."""
-    body = {"version": VERSION, **asdict(manifest)}
-    return json.dumps({**body, "crc32": _checksum(body)}, indent=1).encode()
+    return sealed(asdict(manifest))
 
 
 def decode(content: bytes, key: str) -> Manifest:
     """The manifest found under a key. Raises CorruptManifestError, which names the key."""
+    return _checked(from_fields(unsealed(content, key), key), key)
+
+
+def sealed(fields: dict[str, Any]) -> bytes:
+    """The text of these fields, with version and checksum."""
+    body = {"version": VERSION, **fields}
+    return json.dumps({**body, "crc32": _checksum(body)}, indent=1).encode()
+
+
+def unsealed(content: bytes, key: str) -> dict[str, Any]:
+    """The fields whose `sealed` gave this text. Raises CorruptManifestError, which names the key."""
     try:
         body = json.loads(content)
         checksum = body.pop("crc32")
@@ -76,10 +98,12 @@ def decode(content: bytes, key: str) -> Manifest:
         raise CorruptManifestError(f"the manifest {key} was changed or damaged: its checksum does not match")
     if body.pop("version", None) != VERSION:
         raise CorruptManifestError(f"the manifest {key} is of another version than {VERSION}; use a newer instride")
-    return _checked(_build(body, key), key)
+    assert isinstance(body, dict)
+    return body
 
 
-def _build(body: dict[str, Any], key: str) -> Manifest:
+def from_fields(body: dict[str, Any], key: str) -> Manifest:
+    """A manifest of its fields. Raises CorruptManifestError, which names the key."""
     try:
         files = tuple(FileInfo(**file) for file in body.pop("files"))
         return Manifest(**body, files=files)

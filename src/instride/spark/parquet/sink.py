@@ -10,8 +10,9 @@ Laws (those of `instride.spark.sink`, as this sink keeps them)
    anything is promised.
 3. The job of a range is in its manifest, so a repeated commit is told from another's.
 4. A chain whose manifests know the topic's id takes no range of another id.
-5. A dropped job's files are deleted only once the chain has passed their start: from then on no commit can
-   ever list them.
+5. A dropped job's files are deleted only where another's manifest holds their start: from then on no commit can
+   ever list them. Where that manifest has expired, nobody can tell whether the job was here before: the answer is
+   CONFLICT, and the files are left for `vacuum`.
 6. The ranges of a job are committed one by one. An error in one does not keep the others from being tried;
    the first error is then raised, and `commit` with the same job again finishes what is left.
 """
@@ -84,7 +85,7 @@ class ParquetSink:
             files=(),
         )
         last = self._last(partition)
-        if last is None and self._chain(partition).append(first):
+        if last is None and self._chain(partition).append(first, after=None):
             last = first
             self._remember(partition, first)
         last = last or self._shown(partition, None)
@@ -127,9 +128,10 @@ class ParquetSink:
 
     def _shown(self, partition: TopicPartition, last: Manifest | None) -> Manifest:
         """The last manifest after another won the race. A store that says "taken" and shows nothing is broken."""
-        now = self._last(partition)
+        now = self._chain(partition).last()
         if now is None or (last is not None and now.sequence <= last.sequence):
             raise SinkError(f"the manifest store refused a manifest of {partition} as present, but does not show it")
+        self._remember(partition, now)
         return now
 
     def _remember(self, partition: TopicPartition, last: Manifest) -> None:
@@ -158,7 +160,7 @@ class _Commit:
         while last is None or last.end == self.range.start:
             _check_topic_id(last, partition, self.range.topic_id)
             self._check_data()
-            if self.sink._chain(partition).append(self._next(last)):
+            if self.sink._chain(partition).append(self._next(last), after=last):
                 self.sink._remember(partition, self._next(last))
                 return CommitOutcome(status=CommitStatus.COMMITTED, position=self.range.end)
             last = self.sink._shown(partition, last)
@@ -179,11 +181,12 @@ class _Commit:
 
     def _refused(self, last: Manifest) -> CommitOutcome:
         """The chain is elsewhere: because this job was here before, or because another was."""
-        there = self.sink._chain(self.range.topic_partition).starting_at(self.range.start, last)
-        if there is not None and (there.job, there.end) == (self.job, self.range.end):
+        there = self.sink._chain(self.range.topic_partition).reaching(self.range.start, last)
+        ours = (self.job, self.range.start, self.range.end)
+        if there is not None and (there.job, there.start, there.end) == ours:
             return CommitOutcome(status=CommitStatus.ALREADY, position=last.end)
         _log.warning("the sink is at offset %d, so job %s drops %s", last.end, self.job, self.range)
-        if last.end > self.range.start:
+        if there is not None and there.start <= self.range.start:
             for file in self.written.files:
                 files.remove(self.sink.folder / file.path)
         return CommitOutcome(status=CommitStatus.CONFLICT, position=last.end)

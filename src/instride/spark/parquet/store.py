@@ -43,6 +43,13 @@ class ManifestStore(Protocol):
         """
         ...
 
+    def remove(self, key: str) -> None:
+        """Remove what is under the key, if it is there and may be removed: nothing is raised. `vacuum` calls it.
+
+        Keys that are removed one after another must go in that order, also where the machine crashes between.
+        """
+        ...
+
 
 class LocalManifestStore:
     """Manifests in a folder of a POSIX file system with hard links: a local disk, or one shared by all
@@ -74,6 +81,10 @@ class LocalManifestStore:
             return []
         except OSError as error:
             raise SinkError(f"cannot list {self.folder / folder}: {error}") from error
+
+    def remove(self, key: str) -> None:
+        """In the order of the calls on a file system with a journal (ext4, XFS)."""
+        files.remove(self.folder / key)
 
     def __repr__(self) -> str:
         return f"LocalManifestStore({str(self.folder)!r})"

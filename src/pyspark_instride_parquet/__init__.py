@@ -1,0 +1,40 @@
+"""PySpark's door to a Parquet sink of instride: `spark.read.format("instride-parquet").load(folder)`.
+
+The laws of `pyspark_instride` hold here too: PySpark finds it by name, and imports it in every session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The source "instride-parquet", described in docs/parquet-sink.md."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "instride-parquet"
+
+    def schema(self) -> StructType:
+        """Raises ConfigError, NotASinkError, CorruptManifestError, MissingDataError."""
+        from instride.spark.parquet.data_source import parquet_schema  # noqa: PLC0415 - not in every session
+
+        return parquet_schema(self._options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raises ConfigError."""
+        from instride.spark.parquet.data_source import ParquetReader  # noqa: PLC0415 - not in every session
+
+        return ParquetReader(self._options, schema)

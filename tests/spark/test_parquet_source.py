@@ -1,0 +1,107 @@
+"""`format("instride-parquet")` without Spark's JVM: schema, tasks, and what a task reads."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from parquet_help import commit, span, write
+from pyspark.sql.types import StructType
+
+from instride.errors import ConfigError, MissingDataError, NotASinkError
+from instride.spark.parquet import ParquetSink, compact, read_files, vacuum
+from instride.spark.parquet import data_source as module
+from pyspark_instride_parquet import DefaultSource
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> ParquetSink:
+    return ParquetSink(tmp_path / "out")
+
+
+def _add(sink: ParquetSink, start: int, batch: pa.RecordBatch) -> None:
+    output = span(start, start + batch.num_rows)
+    commit(sink, "j", sink.writer().write(output, job="j", attempt=0, batches=iter([batch])))
+
+
+def _rows(folder: Path, schema: StructType | None = None, **options: str) -> list[dict[str, Any]]:
+    return [row for batch in _read(folder, schema, **options) for row in batch.to_pylist()]
+
+
+def _read(folder: Path, schema: StructType | None = None, **options: str) -> Iterator[pa.RecordBatch]:
+    """As Spark does it: the schema by one copy of the source, tasks by another, reading by a third."""
+    given = {"path": str(folder), **options}
+    schema = schema or DefaultSource(given).schema()
+    reader = DefaultSource(given).reader(schema)
+    for task in reader.partitions():
+        yield from pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(task)))
+
+
+def test_columns_of_all_files_in_sparks_types(sink: ParquetSink) -> None:
+    noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    noon_ns = int(noon.timestamp()) * 10**9 + 999
+    _add(sink, 0, pa.record_batch({"a": pa.array([1], pa.int32()), "c": pa.array(["x"]).dictionary_encode()}))
+    _add(
+        sink, 1, pa.record_batch({"a": pa.array([2], pa.int64()), "t": pa.array([noon_ns], pa.timestamp("ns", "UTC"))})
+    )
+    assert DefaultSource({"path": str(sink.folder)}).schema() == (
+        StructType().add("a", "long").add("c", "string").add("t", "timestamp")
+    )
+    expected: list[dict[str, Any]] = [{"a": 1, "c": "x", "t": None}, {"a": 2, "c": None, "t": noon}]
+    assert _rows(sink.folder) == expected
+    assert _rows(sink.folder, columns="t, a") == [{"t": row["t"], "a": row["a"]} for row in expected]
+    assert _rows(sink.folder, StructType().add("a", "string").add("new", "integer")) == [
+        {"a": "1", "new": None},
+        {"a": "2", "new": None},
+    ]
+
+
+def test_small_files_share_a_task_and_large_ones_do_not(sink: ParquetSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    for start in range(5):
+        commit(sink, "a", write(sink, span(start, start + 1), "a"))
+    bytes_ = read_files(sink.folder)[0].stat().st_size
+    monkeypatch.setattr(module, "_OPEN_BYTES", 0)
+    monkeypatch.setattr(module, "_TASK_BYTES", 2 * bytes_)
+    options = {"path": str(sink.folder)}
+    tasks = DefaultSource(options).reader(DefaultSource(options).schema()).partitions()
+    assert [len(task.files) for task in tasks if isinstance(task, module.FilesPartition)] == [2, 2, 1]
+
+
+def test_a_snapshot_that_was_kept_too_short_is_an_error_that_says_so(sink: ParquetSink) -> None:
+    for start in range(2):
+        commit(sink, "a", write(sink, span(start, start + 1), "a"))
+    options = {"path": str(sink.folder)}
+    reader = DefaultSource(options).reader(DefaultSource(options).schema())
+    tasks = reader.partitions()
+    compact(sink.folder)
+    vacuum(sink.folder)
+    assert len([batch for task in tasks for batch in reader.read(task)]) == 2
+    vacuum(sink.folder, keep_for=0)
+    with pytest.raises(MissingDataError, match=r"share the folder, or did the query take longer than .*keep_for"):
+        list(reader.read(tasks[0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({}, ConfigError, r"give the sink's folder, and one only: load\(folder\)"),
+        ({"path": "/x", "mergeSchema": "true"}, ConfigError, "unknown option 'mergeschema'"),
+        ({"path": "HERE", "columns": "offset,b"}, ConfigError, "has no column b; it has partition, offset, job"),
+        ({"path": "/nowhere/at/all"}, NotASinkError, "is not a sink of instride"),
+    ],
+)
+def test_what_is_refused(sink: ParquetSink, options: dict[str, str], error: type[Exception], match: str) -> None:
+    commit(sink, "a", write(sink, span(0, 1), "a"))
+    given = {name: value.replace("HERE", str(sink.folder)) for name, value in options.items()}
+    with pytest.raises(error, match=match):
+        DefaultSource(given).schema()
+
+
+def test_a_sink_without_rows_has_no_tasks(sink: ParquetSink) -> None:
+    sink.writer()
+    assert _rows(sink.folder) == []
