@@ -6,8 +6,8 @@ Laws
    once for a wait, however many reads a response takes, and never for what does not wait (`send`, `receive`).
 2. What is received goes where `Line.offer` said, and no further. What it means is not judged here: but for its first
    four bytes, by which a frame that has room is whole.
-3. A frame that has begun is told of after `_MOMENT` at the latest, whole or not: who waits for it judges whether it goes
-   on coming.
+3. A frame that has begun is told of after `_MOMENT` (twice that where bytes keep coming), whole or not: who waits for
+   it judges whether it goes on coming.
 
 `compiled_pump.pyi` is what type checkers see.
 """
@@ -56,8 +56,8 @@ if cython.compiled:
 @cython.nogil
 @cython.exceptval(check=False)
 def _now() -> cython.double:
-    at: timespec  # noqa: F821 - of compiled_pump.pxd
-    clock_gettime(CLOCK_MONOTONIC, cython.address(at))  # noqa: F821
+    at: timespec
+    clock_gettime(CLOCK_MONOTONIC, cython.address(at))
     return at.tv_sec + at.tv_nsec * 1e-9
 
 
@@ -84,6 +84,10 @@ class Line:
         self._used = 0
         self._wanted = wanted
         self._offered = True
+
+    @property
+    def received(self) -> int:
+        return self._used
 
     def take(self) -> int:
         self._view = None
@@ -144,7 +148,7 @@ class Pump:
         return _now() < self._crowded_until
 
     def register(self, data: object, number: cython.int, interest: cython.int, line: object = None) -> None:
-        events: cython.short = (POLLIN if interest & 1 else 0) | (POLLOUT if interest & 2 else 0)  # noqa: F821
+        events: cython.short = (POLLIN if interest & 1 else 0) | (POLLOUT if interest & 2 else 0)
         self._entries[data] = _Entry(number, events, data, line)
 
     def unregister(self, data: object) -> None:
@@ -153,8 +157,9 @@ class Pump:
     def select(self, timeout: cython.double) -> list:
         entries: list = list(self._entries.values())
         count: cython.Py_ssize_t = len(entries)
-        fds: cython.pointer(pollfd) = cython.cast(  # noqa: F821
-            cython.pointer(pollfd), malloc((count + 1) * cython.sizeof(pollfd))  # noqa: F821
+        fds: cython.pointer(pollfd) = cython.cast(
+            cython.pointer(pollfd),
+            malloc((count + 1) * cython.sizeof(pollfd)),
         )
         slots: cython.pointer(_Slot) = cython.cast(cython.pointer(_Slot), malloc((count + 1) * cython.sizeof(_Slot)))
         if fds == cython.NULL or slots == cython.NULL:
@@ -170,7 +175,7 @@ class Pump:
             free(slots)
 
     @cython.cfunc
-    def _lay_out(self, entries: list, fds: cython.pointer(pollfd), slots: cython.pointer(_Slot)) -> object:  # noqa: F821
+    def _lay_out(self, entries: list, fds: cython.pointer(pollfd), slots: cython.pointer(_Slot)) -> object:
         n: cython.Py_ssize_t
         entry: _Entry
         line: Line
@@ -194,7 +199,7 @@ class Pump:
     @cython.cfunc
     def _wait(
         self,
-        fds: cython.pointer(pollfd),  # noqa: F821
+        fds: cython.pointer(pollfd),
         slots: cython.pointer(_Slot),
         count: cython.Py_ssize_t,
         timeout: cython.double,
@@ -217,7 +222,7 @@ class Pump:
         return None
 
     @cython.cfunc
-    def _tell(self, entries: list, fds: cython.pointer(pollfd), slots: cython.pointer(_Slot)) -> list:  # noqa: F821
+    def _tell(self, entries: list, fds: cython.pointer(pollfd), slots: cython.pointer(_Slot)) -> list:
         n: cython.Py_ssize_t
         entry: _Entry
         found: list = []
@@ -230,11 +235,11 @@ class Pump:
                 entry.line._least = slots[n].least
                 if slots[n].used > 0 or slots[n].told:
                     mask = 1
-            elif fds[n].revents & ~POLLOUT:  # noqa: F821
+            elif fds[n].revents & ~POLLOUT:
                 mask = 1
-            if fds[n].revents & POLLOUT:  # noqa: F821
+            if fds[n].revents & POLLOUT:
                 mask |= 2
-            elif fds[n].revents and fds[n].events & POLLOUT and not fds[n].events & POLLIN:  # noqa: F821
+            elif fds[n].revents and fds[n].events & POLLOUT and not fds[n].events & POLLIN:
                 mask |= 2  # an error of a connection that is being made
             if mask:
                 found.append((entry.data, mask))
@@ -247,7 +252,9 @@ if cython.compiled:
     @cython.nogil
     @cython.exceptval(check=False)
     def _anything(
-        fds: cython.pointer(pollfd), slots: cython.pointer(_Slot), count: cython.Py_ssize_t  # noqa: F821
+        fds: cython.pointer(pollfd),
+        slots: cython.pointer(_Slot),
+        count: cython.Py_ssize_t,
     ) -> cython.bint:
         """Whether somebody is to be told of something: a frame's beginning alone may wait."""
         n: cython.Py_ssize_t
@@ -255,7 +262,7 @@ if cython.compiled:
             if slots[n].octets == cython.NULL:
                 if fds[n].revents != 0:
                     return True
-            elif slots[n].told or fds[n].revents & ~POLLIN:  # noqa: F821
+            elif slots[n].told or fds[n].revents & ~POLLIN:
                 return True
         return False
 
@@ -263,43 +270,42 @@ if cython.compiled:
     @cython.nogil
     @cython.exceptval(check=False)
     def _pump(
-        fds: cython.pointer(pollfd),  # noqa: F821
+        fds: cython.pointer(pollfd),
         slots: cython.pointer(_Slot),
         count: cython.Py_ssize_t,
         timeout: cython.double,
         eager: cython.bint,
     ) -> cython.void:
-        """Until something is whole, or ready, or the time is over."""
+        """Until something is whole, or ready, or the time is over: then what is there is received all the same."""
         at: cython.double = _now()
         until: cython.double = at + timeout
         n: cython.Py_ssize_t
         ready: cython.int
         begun: cython.bint = False
         while True:
-            ready = poll(fds, count, 0 if until <= at else cython.cast(cython.int, (until - at) * 1000 + 0.999))  # noqa: F821
+            ready = poll(fds, count, 0 if until <= at else cython.cast(cython.int, (until - at) * 1000 + 0.999))
             if ready > 0:
                 for n in range(count):
-                    if fds[n].revents == POLLIN and slots[n].octets != cython.NULL:  # noqa: F821
+                    if fds[n].revents == POLLIN and slots[n].octets != cython.NULL:
                         _receive(cython.address(slots[n]), fds[n].fd, eager)
                         if not begun and slots[n].used > 0:
                             begun = True
-                            if until > _now() + _MOMENT:
-                                until = _now() + _MOMENT
-                    elif fds[n].revents & ~POLLOUT:  # noqa: F821
+                            until = min(until, _now() + _MOMENT)
+                    elif fds[n].revents & ~POLLOUT:
                         slots[n].told = True
                 if _anything(fds, slots, count):
                     return
             at = _now()
-            if at >= until or ready < 0:
+            if ready < 0 or (at >= until and ready == 0) or at >= until + _MOMENT:
                 return
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
     def _receive(slot: cython.pointer(_Slot), fd: cython.int, eager: cython.bint) -> cython.void:
-        got: cython.Py_ssize_t = recv(fd, slot.octets + slot.used, slot.size - slot.used, 0)  # noqa: F821
+        got: cython.Py_ssize_t = recv(fd, slot.octets + slot.used, slot.size - slot.used, 0)
         if got <= 0:
-            if got == 0 or (errno != EAGAIN and errno != EINTR):
+            if got == 0 or errno not in {EAGAIN, EINTR}:
                 slot.told = True  # whoever reads it sees the same
             return
         slot.used += got
@@ -320,7 +326,7 @@ if cython.compiled:
             value = cython.cast(cython.int, missing if missing < _AT_ONCE else _AT_ONCE)
         if value != slot.least:
             slot.least = value
-            setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, cython.address(value), cython.sizeof(cython.int))  # noqa: F821
+            setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, cython.address(value), cython.sizeof(cython.int))
 
 
 @cython.final
@@ -336,7 +342,7 @@ class Waker:
     def wake(self) -> None:
         octet: cython.uchar = 0
         if self._number >= 0:
-            _send(self._number, cython.address(octet), 1, 0)  # noqa: F821
+            _send(self._number, cython.address(octet), 1, 0)
 
     def close(self) -> None:
         self._number = -1
@@ -346,7 +352,7 @@ def send(number: cython.int, data: cython.const[cython.uchar][::1]) -> int:
     """See `compiled_pump.pyi`."""
     if data.shape[0] == 0:
         return 0
-    sent: cython.Py_ssize_t = _send(number, cython.address(data[0]), data.shape[0], 0)  # noqa: F821
+    sent: cython.Py_ssize_t = _send(number, cython.address(data[0]), data.shape[0], 0)
     if sent < 0:
         PyErr_SetFromErrno(OSError)
     return sent
@@ -354,7 +360,7 @@ def send(number: cython.int, data: cython.const[cython.uchar][::1]) -> int:
 
 def receive(number: cython.int, buffer: cython.uchar[::1]) -> int:
     """See `compiled_pump.pyi`."""
-    got: cython.Py_ssize_t = recv(number, cython.address(buffer[0]), buffer.shape[0], 0)  # noqa: F821
+    got: cython.Py_ssize_t = recv(number, cython.address(buffer[0]), buffer.shape[0], 0)
     if got < 0:
         PyErr_SetFromErrno(OSError)
     return got

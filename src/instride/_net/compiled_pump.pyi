@@ -17,6 +17,10 @@ class Line:
         Nobody else touches the buffer until it was taken.
         """
 
+    @property
+    def received(self) -> int:
+        """How many bytes are in the buffer."""
+
     def take(self) -> int:
         """Give the buffer back. How many bytes were received into it."""
 

@@ -34,6 +34,10 @@ class Line:
     def offer(self, buffer: memoryview, wanted: int) -> None:
         self.buffer, self.used, self.wanted = buffer, 0, wanted
 
+    @property
+    def received(self) -> int:
+        return self.used
+
     def take(self) -> int:
         used, self.used = self.used, 0
         self.buffer = None
@@ -107,6 +111,7 @@ class Pump(Generic[D]):
         self.takes += 1
         while True:
             ready, whole = dict(poll.poll(max(0.0, until - at) * 1000)), set()
+            idle = not ready
             for entry in entries:
                 line = entry.line
                 if line is not None and line.buffer is not None and ready.get(entry.number, 0) == select.POLLIN:
@@ -116,7 +121,7 @@ class Pump(Generic[D]):
                     if line.used:
                         until = min(until, now() + _MOMENT)
             at = now()
-            if ready or whole or at >= until:
+            if ready or whole or (at >= until and idle) or at >= until + _MOMENT:
                 told = [(each, each.told(ready.get(each.number, 0), whole=each.number in whole)) for each in entries]
                 return [(each.data, mask) for each, mask in told if mask]
 

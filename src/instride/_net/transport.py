@@ -74,7 +74,6 @@ class Transport:
         self._was_ready = False
         self.line: Line | None = None
         self._offered = False
-        self._received = 0
         self.authenticate_at = float("inf")
         self.stalls_at = float("inf")
         self._patience = patience
@@ -120,7 +119,8 @@ class Transport:
             self._held.append((request_id, request))
             return
         self._out.append(memoryview(self._connection.send(request_id, request)))
-        self._take_back()  # what is awaited now may be long
+        if self.line is not None and not self.line.received:
+            self._take_back()  # what is awaited now may be long
         self.writable()
 
     def authenticate_again(self, mechanism: Mechanism) -> None:
@@ -156,10 +156,12 @@ class Transport:
             self._offered = True
             self.line.offer(self._connection.get_buffer(), self._connection.wanted)
 
-    def _take_back(self) -> None:
-        if self._offered and self.line is not None:
-            self._offered = False
-            self._received += self.line.take()
+    def _take_back(self) -> int:
+        """How many bytes were received."""
+        if not self._offered or self.line is None:
+            return 0
+        self._offered = False
+        return self.line.take()
 
     def readable(self) -> list[Received]:
         """Answers that are complete now. May set `failure`."""
@@ -167,8 +169,7 @@ class Transport:
         if not self._secure:
             self.writable()
             return received
-        self._take_back()
-        taken, self._received = self._received, 0
+        taken = self._take_back()
         if taken:
             received += self._updated(taken)
         else:
