@@ -6,7 +6,12 @@ A failed compilation fails the build (no silent fall-back to the slow form).
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-COMPILED = ("instride._wire.batch_reader", "instride._wire.record_index", "instride._wire.decoder")
+COMPILED = (
+    "instride._net.compiled_pump",
+    "instride._wire.batch_reader",
+    "instride._wire.record_index",
+    "instride._wire.decoder",
+)
 
 setup(
     ext_modules=cythonize(

@@ -1,4 +1,4 @@
-"""A long response takes few reads: the system wakes us for much of it at once, and no read is made for nothing."""
+"""A long response takes one wait: it is received whole, where the last one was, while the thread waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import socket
 import struct
 import sys
 import termios
-import threading
 from array import array
 from collections.abc import Iterator
 
@@ -18,21 +17,22 @@ from instride._core.lease import Lease
 from instride._core.network.actions import ConnectionKey, Role
 from instride._core.network.machine import NetworkMachine
 from instride._net.mailbox import Mailbox
+from instride._net.pump import Pump
 from instride._net.thread import NetworkThread
 from instride._net.transport import Transport
+from instride._wire.api import ApiVersions
 from instride._wire.connection import Connection, Received
 from instride._wire.frames import FrameBuffer
 from instride._wire.segments import Segments
 from instride.config import ConsumerConfig
 
-LONG = 4 << 20
+LONG = 300_000
 PART = 100_000
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
+KEY = ConnectionKey(Role.DATA, 1)
 
 
 class Frames(Connection):
-    """Takes frames for what they are: no handshake, no requests."""
+    """Takes frames for what they are: no handshake, and a response is always awaited."""
 
     def __init__(self) -> None:
         super().__init__(client_id="c", max_frame_bytes=1 << 30)
@@ -46,46 +46,55 @@ class Frames(Connection):
     def handshake(self) -> bytes:
         return b""
 
+    def get_buffer(self) -> memoryview:
+        return self._frames.get_buffer(whole=True)
+
     def buffer_updated(self, size: int) -> list[Received]:
         self.found += self._frames.buffer_updated(size)
         return []
 
 
 class Line:
-    """Both ends of one connection."""
+    """Both ends of one connection. What is sent fits into the system's buffers, and is there at once."""
 
     def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             self.frames = Frames()
             self.transport = Transport([(socket.AF_INET, server.getsockname())], "b:1", self.frames)
             assert self.transport.socket is not None
             self.socket = self.transport.socket
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
             self.peer, _ = server.accept()
+        self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         select.select([], [self.socket], [])
         self.transport.writable()
-        self.peer.sendall(struct.pack(">i", 1) + b"x")  # the first frame is short
-        self.read_until(1)
-        self.frames.found.clear()
+        self.pump: Pump[str] = Pump(eager=sys.platform == "linux")
+        self.pump.register("one", self.socket.fileno(), 1, self.transport.line)
+        assert self.receive(b"x", 1) == [b"x"]  # the first frame is short
+
+    def send(self, data: bytes) -> None:
+        """All of it has come when this returns."""
+        self.peer.sendall(data)
+
+    def turn(self) -> None:
+        self.transport.offer()
+        for _ in self.pump.select(60.0):
+            self.transport.readable()
+        assert self.transport.failure is None
+
+    def receive(self, body: bytes, frames: int) -> list[memoryview]:
+        self.send(struct.pack(">i", len(body)) + body)
+        while len(self.frames.found) < frames:
+            self.turn()
+        found, self.frames.found = self.frames.found, []
+        return found
 
     def begin(self) -> None:
         """A part of a long response has come and is read."""
-        self.peer.sendall(struct.pack(">i", LONG) + b"y" * PART)
-        self.read_but(LONG - PART)
-
-    def read_but(self, missing: int) -> None:
-        """Without waiting to be woken, which the system does for more than this only."""
-        while self.frames.missing != missing:
-            self.transport.readable()
-            assert self.transport.failure is None
-
-    def read_until(self, frames: int) -> None:
-        while len(self.frames.found) < frames:
-            select.select([self.socket], [], [])
-            self.transport.readable()
-
-    @property
-    def wakes_for(self) -> int:
-        return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        self.send(struct.pack(">i", LONG) + b"y" * PART)
+        while self.frames.wanted != LONG - PART:
+            self.turn()
 
 
 @pytest.fixture
@@ -96,62 +105,59 @@ def line() -> Iterator[Line]:
     made.peer.close()
 
 
-def test_the_rest_of_a_long_response_wakes_us_when_much_of_it_is_there(line: Line) -> None:
-    assert line.wakes_for == 1
+def test_a_response_that_is_as_long_as_the_last_one_takes_one_wait(line: Line) -> None:
+    line.receive(b"a" * LONG, 1)
+    for body in (b"b" * LONG, b"c" * (LONG + 7)):
+        before = line.pump.takes
+        assert line.receive(body, 1) == [body]
+        assert line.pump.takes == before + 1
+
+
+def test_a_short_one_that_comes_instead_does_as_well(line: Line) -> None:
+    line.receive(b"a" * LONG, 1)
+    before = line.pump.takes
+    assert line.receive(b"short", 1) == [b"short"]
+    assert line.pump.takes == before + 1
+
+
+def test_what_the_pump_has_not_received_is_read(line: Line) -> None:
     line.begin()
-    assert line.wakes_for > PART
-    sender = threading.Thread(target=line.peer.sendall, args=(b"z" * (LONG - PART),))
-    sender.start()
-    line.read_until(1)
-    sender.join()
-    assert line.frames.found == [b"y" * PART + b"z" * (LONG - PART)]
-    assert line.wakes_for == 1, "what comes next may be short"
-
-
-def test_the_last_of_a_long_response_wakes_us_however_little_it_is(line: Line) -> None:
-    line.begin()
-    sender = threading.Thread(target=line.peer.sendall, args=(b"z" * (LONG - PART - 1),))
-    sender.start()
-    line.read_but(1)
-    sender.join()
-    assert line.wakes_for == 1
-    line.peer.sendall(b"z")
-    line.read_until(1)
-
-
-def test_a_read_that_got_less_than_it_had_room_for_is_the_last(line: Line) -> None:
-    line.begin()
-    reads: list[str] = []
-
-    def count(_frame: object, event: str, made: object) -> None:
-        if event == "c_call" and getattr(made, "__name__", "") == "recv_into":
-            reads.append(event)
-
-    line.peer.sendall(b"z" * 10)
-    while line.frames.missing != LONG - PART - 10:
-        before = len(reads)
-        sys.setprofile(count)
+    line.send(b"z" * (LONG - PART))
+    while not line.frames.found:
         line.transport.readable()
-        sys.setprofile(None)
-        assert len(reads) == before + 1
+    assert line.frames.found == [b"y" * PART + b"z" * (LONG - PART)]
 
 
+def test_a_request_that_is_sent_leaves_what_was_received(line: Line) -> None:
+    line.transport.offer()
+    line.send(struct.pack(">i", 5) + b"fi")
+    assert line.pump.select(60.0) == [("one", 1)]
+    line.frames.send = lambda request_id, request: b"request"  # type: ignore[method-assign]  # its bytes mean nothing here
+    line.transport.send(1, ApiVersions())
+    line.transport.offer()
+    line.send(b"ve!")
+    assert line.pump.select(60.0) == [("one", 1)]
+    line.transport.readable()
+    assert line.frames.found == [b"five!"]
+    assert line.peer.recv(99) == b"request"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how much is there is asked as Linux has it")
 def test_a_response_that_comes_slowly_has_not_stopped(line: Line) -> None:
     config = ConsumerConfig(bootstrap_servers="b:1")
     machine = NetworkMachine(config, lease=Lease(), random=lambda: 0.5, wall_clock=lambda: 0.0)
     thread = NetworkThread(config, machine, Mailbox())
-    key = ConnectionKey(Role.DATA, 1)
-    thread._transports[key] = line.transport
-    thread._announced.add(key)
+    thread._transports[KEY] = line.transport
+    thread._announced.add(KEY)
     line.begin()
-    line.peer.sendall(b"z" * 10)  # the system does not wake us for so little
+    line.send(b"z" * 10)  # the system does not wake us for so little
     waiting = array("i", [0])
     while waiting[0] != 10:
         fcntl.ioctl(line.socket, termios.FIONREAD, waiting)
     line.transport.stalls_at = 0.0
     thread._end_stalled()
     assert line.transport.failure is None
-    assert line.frames.missing == LONG - PART - 10
+    assert line.frames.wanted == LONG - PART - 10
     line.transport.stalls_at = 0.0
     thread._end_stalled()
     assert "stopped in the middle" in str(line.transport.failure)

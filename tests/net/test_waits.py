@@ -1,5 +1,5 @@
 """Rule 21 for the threads: no event waits for a time-out, and a wait ends when it is to end. The clock, the socket's
-selector and the token are scripted, so nothing here takes time."""
+pump and the token are scripted, so nothing here takes time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from instride import Consumer, TopicPartition
 from instride._core.events import CallCompleted, CallsCompleted, Polled, Wakeup
 from instride._core.network.actions import Deliver
 from instride._net.mailbox import Mailbox
+from instride._net.pump import Waker
 from instride._net.thread import NetworkThread
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
@@ -120,13 +121,14 @@ class Selector:
     wake: socket.socket
     meanwhile: Any = None
     waits: list[float] = field(default_factory=list)
+    crowded = False
 
-    def select(self, timeout: float) -> list[tuple[Any, int]]:
+    def select(self, timeout: float) -> list[tuple[None, int]]:
         self.waits.append(timeout)
         if self.meanwhile is not None:
             self.meanwhile()
         if select.select([self.wake], [], [], 0)[0]:
-            return [(SimpleNamespace(data=None), 1)]
+            return [(None, 1)]
         self.clock.at += timeout
         return []
 
@@ -147,8 +149,9 @@ def turns(clock: Clock) -> Iterator[Turns]:
     thread._wake_in, thread._wake_out = socket.socketpair()
     for each in (thread._wake_in, thread._wake_out):
         each.setblocking(False)
+    thread._waker = Waker(thread._wake_out.fileno())
     selector = Selector(clock, thread._wake_in)
-    thread._selector = selector  # type: ignore[assignment]  # scripted
+    thread._pump = selector  # type: ignore[assignment]  # scripted
     yield Turns(thread, machine, selector)
     thread._wake_in.close()
     thread._wake_out.close()

@@ -109,3 +109,67 @@ def test_a_much_shorter_frame_does_not_take_a_long_segment() -> None:
     segments.keep(bytearray(LONG))
     assert segments.take(LONG // 2) is None
     assert segments.take(LONG - 100) is not None
+
+
+def whole(frames: FrameBuffer, data: bytes) -> list[memoryview]:
+    """As a pump receives, which is told that a frame is awaited."""
+    found: list[memoryview] = []
+    while data:
+        with frames.get_buffer(whole=True) as buffer:
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+        data = data[size:]
+        found += frames.buffer_updated(size)
+    return found
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def test_an_awaited_frame_as_long_as_the_last_one_is_received_at_once() -> None:
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=Segments(1 << 20))
+    memory = whole(frames, framed(b"a" * LONG))[0].obj
+    with frames.get_buffer(whole=True) as buffer:
+        assert buffer.obj is memory
+        assert len(buffer) >= 4 + LONG
+    (frame,) = whole(frames, framed(b"b" * LONG))
+    assert frame.obj is memory
+    assert frame == b"b" * LONG
+
+
+def test_the_memory_for_an_awaited_frame_is_given_back_where_none_is_awaited_or_a_short_one_came() -> None:
+    segments = Segments(1 << 20)
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=segments)
+    whole(frames, framed(b"a" * LONG))
+    frames.get_buffer(whole=True).release()
+    assert segments.take(LONG) is None
+    frames.get_buffer().release()
+    back = segments.take(LONG)
+    assert back is not None
+    segments.keep(back)
+    assert whole(frames, framed(b"short")) == [b"short"]
+    frames.get_buffer(whole=True).release()
+    assert segments.take(LONG) is not None
+
+
+def test_an_awaited_frame_is_judged_by_what_it_answers() -> None:
+    most = {7: LONG, 8: LONG - 1}
+    for number, accepted in ((7, True), (8, False), (9, False)):
+        frames = FrameBuffer(max_frame_bytes=MOST, most_bytes=most.get, segments=Segments(1 << 20))
+        whole(frames, framed(struct.pack(">i", 7) + b"a" * (LONG - 4)))
+        found = whole(frames, framed(struct.pack(">i", number) + b"b" * (LONG - 4)))
+        assert (len(found), frames.failure is None) == (accepted, accepted)
+
+
+def test_awaited_frames_of_any_length_and_in_any_pieces_come_as_they_were_sent() -> None:
+    chance = random.Random(3)
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=Segments(1 << 20))
+    bodies = [bytes([n % 251]) * chance.choice((0, 3, 65_531, 65_533, LONG, LONG, LONG + 9, MOST)) for n in range(60)]
+    stream, found = b"".join(map(framed, bodies)), []
+    while stream:
+        size = chance.choice((1, 5, 1000, 100_000, LONG + 4))
+        found += [bytes(each) for each in whole(frames, stream[:size])]
+        stream = stream[size:]
+    assert found == bodies
+    assert (frames.is_between_frames, frames.wanted) == (True, 0)

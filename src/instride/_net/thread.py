@@ -15,6 +15,7 @@ import functools
 import logging
 import selectors
 import socket
+import sys
 import threading
 from collections import deque
 from concurrent.futures import Future
@@ -37,12 +38,14 @@ from instride._core.network.machine import NetworkMachine
 from instride._net.clock import now
 from instride._net.credentials import authenticator
 from instride._net.mailbox import Mailbox
+from instride._net.pump import Line, Pump, Waker, receive
 from instride._net.resolver import Resolver, SocketAddress, rotated
 from instride._net.tls import Tls, tls_context
 from instride._net.transport import Transport
 from instride._wire.api import Request, Response
 from instride._wire.codecs import load_messages
 from instride._wire.connection import Connection
+from instride._wire.decoder import keep_gil
 from instride._wire.sasl.api import Mechanism
 from instride._wire.segments import Segments
 from instride.commits import CommitResult
@@ -111,7 +114,10 @@ class NetworkThread:
         self._mechanisms: dict[ConnectionKey, Mechanism] = {}
         self._opening = 0
         self._announced: set[ConnectionKey] = set()
-        self._registered: dict[ConnectionKey, tuple[socket.socket, int]] = {}
+        self._registered: dict[ConnectionKey, tuple[int, int, Line | None]] = {}
+        self._pump: Pump[ConnectionKey | None] = Pump(eager=sys.platform == "linux")
+        self._keeps_gil = False
+        self._wakes = memoryview(bytearray(64))
         self._stopping = False
         # Whether the loop waits, or is about to: else it sees what is said by itself (law 2).
         self._asleep = False
@@ -137,11 +143,11 @@ class NetworkThread:
             raise TransportError(f"cannot start the network thread: {error}; close what is not needed") from error
 
     def _open_own(self, opened: ExitStack) -> None:
-        self._selector = opened.enter_context(selectors.DefaultSelector())
         self._wake_in, self._wake_out = map(opened.enter_context, socket.socketpair())
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._pump.register(None, self._wake_in.fileno(), selectors.EVENT_READ)
+        self._waker = Waker(self._wake_out.fileno())
 
     def wake(self) -> None:
         if self._asleep:  # the loop takes it back: an interrupt before the byte must not keep the next one
@@ -169,10 +175,7 @@ class NetworkThread:
         return self._thread.is_alive()
 
     def _wake(self) -> None:
-        try:
-            self._wake_out.send(b"\0")
-        except (BlockingIOError, OSError):
-            pass  # full: the loop is woken already; closed: it has ended
+        self._waker.wake()  # full: the loop is woken already; closed: it has ended
 
     # -- the thread
 
@@ -200,16 +203,19 @@ class NetworkThread:
         self._act(self._machine.tick(now()))
         if self._stopping:
             return
-        self._update_selector()
+        self._offer()
         self._asleep = True  # before the look at the events: what comes after it wakes us
         wait = 0.0 if self.events else min(self._deadline() - now(), _LONGEST_WAIT)
-        ready = self._selector.select(max(wait, 0.0))
+        ready = self._pump.select(max(wait, 0.0))
         self._asleep = False
+        if self._pump.crowded != self._keeps_gil:
+            self._keeps_gil = not self._keeps_gil
+            keep_gil(keep=self._keeps_gil)
         for key, mask in ready:
-            if key.data is None:
+            if key is None:
                 self._drain_wakes()
             else:
-                self._ready(key.data, mask)
+                self._ready(key, mask)
 
     def _deadline(self) -> float:
         times = [min(each.authenticate_at, each.stalls_at) for each in self._transports.values()]
@@ -219,7 +225,7 @@ class NetworkThread:
 
     def _drain_wakes(self) -> None:
         try:
-            while self._wake_in.recv(4096):
+            while receive(self._wake_in.fileno(), self._wakes) == len(self._wakes):
                 pass
         except BlockingIOError:
             pass
@@ -427,23 +433,21 @@ class NetworkThread:
         elif isinstance(failure, AuthenticationError):
             self._authenticator.refused(mechanism)
 
-    def _update_selector(self) -> None:
+    def _offer(self) -> None:
         """Sockets change while addresses are tried, and interests while bytes wait."""
         for key, transport in self._transports.items():
-            wanted = (transport.socket, transport.interest)
-            if self._registered.get(key) == wanted or wanted[0] is None:
+            if transport.socket is None:
+                self._unregister(key)
                 continue
-            self._unregister(key)
-            self._selector.register(wanted[0], wanted[1], key)
-            self._registered[key] = (wanted[0], wanted[1])
+            transport.offer()
+            wanted = (transport.socket.fileno(), transport.interest, transport.line)
+            if self._registered.get(key) != wanted:
+                self._pump.register(key, *wanted)
+                self._registered[key] = wanted
 
     def _unregister(self, key: ConnectionKey) -> None:
-        registered = self._registered.pop(key, None)
-        if registered is not None:
-            try:
-                self._selector.unregister(registered[0])
-            except (KeyError, ValueError):
-                pass  # it was closed meanwhile
+        if self._registered.pop(key, None) is not None:
+            self._pump.unregister(key)
 
     # -- the end
 
@@ -477,7 +481,7 @@ class NetworkThread:
         self._resolver.close()
         for key in list(self._transports):
             self._close(key)
-        self._selector.close()
+        self._waker.close()
         self._wake_in.close()
         self._wake_out.close()
 

@@ -8,9 +8,8 @@ Laws
 5. While the connection authenticates anew, requests wait; then they are sent in order (KIP-368).
 6. A response that has begun to come goes on coming: a Join may be waited for as long as a rebalance takes, but not the
    second half of its response.
-7. Each read gives up the GIL, and beside a busy thread of the user's it comes back late. So one that got less than it
-   had room for is the last of its turn, and of a long response the system is to wake us for much at once (plain text
-   on Linux). What is there when a response seems to have stopped is read all the same.
+7. Plain text is received by the pump while it waits, whole responses at once, into what `offer` gave it. What it has
+   not received, as where a response seems to have stopped, is read here.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ import selectors
 import socket
 import ssl
 import struct
-import sys
 from collections import deque
-from contextlib import suppress
 
 from instride._net.clock import now
+from instride._net.pump import Line, receive, send
 from instride._net.resolver import SocketAddress
 from instride._net.tls import Tls
 from instride._wire.api import Request
@@ -38,9 +36,6 @@ __all__ = ["Transport"]
 
 # Bytes read of one connection before others have their turn.
 _READ_TURN = 4 << 20
-# Of a long response so much is to be there before the system wakes us; the last of it may be less.
-_AT_ONCE = 1 << 20
-_LINUX = sys.platform == "linux"  # elsewhere the setting means other things, or nothing
 # struct linger: on, for zero seconds. `close` then resets the connection and forgets what is unsent.
 _NO_LINGER = struct.pack("ii", 1, 0)
 # A peer that went without a word is noticed within half a minute, though a Join may wait there for minutes with nothing
@@ -54,7 +49,7 @@ class Transport:
     tls: None for plain text. ready: connected, and the handshake is done. failure: why it is of no use any more.
     authenticate_at: when `authenticate_again` is to be called (then it is never, until it was).
     stalls_at: when `stalled` is to be called; never where no response has begun. patience: seconds that a response may
-    stop for in its middle.
+    stop for in its middle. line: of plain text, for the pump.
     """
 
     def __init__(
@@ -77,7 +72,8 @@ class Transport:
         self._out: deque[memoryview] = deque()
         self._held: list[tuple[int, Request]] | None = None
         self._was_ready = False
-        self._wakes_for = 1
+        self.line: Line | None = None
+        self._offered = False
         self.authenticate_at = float("inf")
         self.stalls_at = float("inf")
         self._patience = patience
@@ -123,6 +119,8 @@ class Transport:
             self._held.append((request_id, request))
             return
         self._out.append(memoryview(self._connection.send(request_id, request)))
+        if self.line is not None and not self.line.received:
+            self._take_back()  # what is awaited now may be long
         self.writable()
 
     def authenticate_again(self, mechanism: Mechanism) -> None:
@@ -140,7 +138,7 @@ class Transport:
         assert self._socket is not None
         try:
             while self._out:
-                sent = self._socket.send(self._out[0])
+                sent = self._socket.send(self._out[0]) if self._tls else send(self._socket.fileno(), self._out[0])
                 if sent < len(self._out[0]):
                     self._out[0] = self._out[0][sent:]
                 else:
@@ -152,25 +150,47 @@ class Transport:
 
     # -- in
 
+    def offer(self) -> None:
+        """Law 7. Before the pump waits."""
+        if self.line is not None and not self._offered:
+            self._offered = True
+            self.line.offer(self._connection.get_buffer(), self._connection.wanted)
+
+    def _take_back(self) -> int:
+        """How many bytes were received."""
+        if not self._offered or self.line is None:
+            return 0
+        self._offered = False
+        return self.line.take()
+
     def readable(self) -> list[Received]:
         """Answers that are complete now. May set `failure`."""
         received: list[Received] = []
         if not self._secure:
             self.writable()
             return received
-        assert self._socket is not None
+        taken = self._take_back()
+        if taken:
+            received += self._updated(taken)
+        else:
+            taken = self._read(received)
+        if taken:
+            self.stalls_at = now() + self._patience if self._connection.in_the_middle else float("inf")
+        return received
+
+    def _read(self, received: list[Received]) -> int:
+        """What the pump has not received. How much it was."""
         taken = 0
         try:
             # What TLS has unpacked already the selector does not know of.
             while self.failure is None and (taken < _READ_TURN or self._unpacked()):
                 with self._connection.get_buffer() as buffer:
-                    room, count = len(buffer), self._socket.recv_into(buffer)
+                    room, count = len(buffer), self._read_into(buffer)
                 if count == 0:
                     self._fail(self._end_of_stream())
                     break
                 taken += count
-                received += self._connection.buffer_updated(count)
-                received += self._after_receiving()
+                received += self._updated(count)
                 if self._tls is None and count < room:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -178,18 +198,22 @@ class Transport:
         except OSError as error:
             self._fail(self._broken(error, f"the connection to {self._where} broke"))
         except MemoryError:
-            self._fail(TransportError(f"no memory for what {self._where} sends"))
-        if taken:
-            self.stalls_at = now() + self._patience if self._connection.in_the_middle else float("inf")
-            self._wake_for(max(1, min(self._connection.missing, _AT_ONCE)))
-        return received
+            self._fail(self._no_memory())
+        return taken
 
-    def _wake_for(self, nbytes: int) -> None:
-        """Law 7."""
-        if nbytes != self._wakes_for and _LINUX and self._tls is None and self._socket is not None:
-            self._wakes_for = nbytes
-            with suppress(OSError):  # it only spares us reads
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, nbytes)
+    def _read_into(self, buffer: memoryview) -> int:
+        assert self._socket is not None
+        return self._socket.recv_into(buffer) if self._tls is not None else receive(self._socket.fileno(), buffer)
+
+    def _updated(self, count: int) -> list[Received]:
+        try:
+            return self._connection.buffer_updated(count) + self._after_receiving()
+        except MemoryError:
+            self._fail(self._no_memory())
+            return []
+
+    def _no_memory(self) -> TransportError:
+        return TransportError(f"no memory for what {self._where} sends")
 
     def stalled(self) -> None:
         """Law 6. `readable` was called before, and nothing had come."""
@@ -270,6 +294,7 @@ class Transport:
         self._connected = True
         if self._tls is None:
             self._secure = True
+            self.line = Line()
             self._shake_hands()
             return True
         try:
@@ -327,6 +352,7 @@ class Transport:
         self._fail(TransportError("closed"))
 
     def _drop_socket(self) -> None:
+        self._take_back()
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -120,11 +120,6 @@ class Connection:
         return not self._frames.is_between_frames
 
     @property
-    def missing(self) -> int:
-        """How many bytes of a long response have not come yet, at least; 0 where none has begun to come."""
-        return self._frames.missing
-
-    @property
     def versions(self) -> dict[int, tuple[int, int]]:
         """The broker's (lowest, highest) version by api key; empty until the handshake is done."""
         return dict(self._handshake.versions or {})
@@ -192,7 +187,12 @@ class Connection:
 
     def get_buffer(self) -> memoryview:
         """Where to receive the next bytes; never empty. Large responses are received in place."""
-        return self._frames.get_buffer()
+        return self._frames.get_buffer(whole=bool(self._sent))
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes of `get_buffer` make the response whole that has begun to come; 0 where none has."""
+        return self._frames.wanted
 
     def buffer_updated(self, size: int) -> list[Received]:
         """Takes note of `size` bytes received into the buffer that `get_buffer` gave last."""

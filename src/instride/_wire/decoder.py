@@ -15,6 +15,7 @@ from __future__ import annotations
 from types import GenericAlias
 
 from instride._topic_partition import TopicPartition
+from instride._wire import record_index
 from instride._wire.compiled import require_compiled
 from instride._wire.record_index import BATCH_WIDTH, FAILURES, header_bytes, header_columns, index_records, read_headers
 
@@ -27,7 +28,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
-__all__ = ["COMPILED", "ConsumerRecord", "RecordColumns", "index_batches", "replaced"]
+__all__ = ["COMPILED", "ConsumerRecord", "RecordColumns", "index_batches", "keep_gil", "replaced"]
 
 COMPILED: bool = cython.compiled
 require_compiled(__name__, compiled=COMPILED)
@@ -48,6 +49,16 @@ _ROW_BYTES = cython.declare(cython.int, 36)
 _LARGE_VALUE = cython.declare(cython.longlong, 1048576)
 
 _LARGEST_COLUMN = cython.declare(cython.longlong, 2147483647)
+# Some milliseconds' work: the longest that the GIL is kept for.
+_SHORT = cython.declare(cython.Py_ssize_t, 16777216)
+_keeps_gil = cython.declare(cython.bint, False)
+
+
+def keep_gil(*, keep: bool) -> None:
+    """See `decoder.pyi`."""
+    global _keeps_gil  # noqa: PLW0603 - of the process, as the GIL is
+    _keeps_gil = keep
+    record_index.keep_gil(keep=keep)
 
 
 @cython.final
@@ -177,6 +188,34 @@ _OPTIONAL = ("timestamp", "timestamp_type", "key", "value", "headers", "leader_e
 def _rebuild_record(topic: str, partition: int, offset: int, *rest: object) -> ConsumerRecord:
     """What pickle calls."""
     return ConsumerRecord(topic, partition, offset, **dict(zip(_OPTIONAL, rest, strict=True)))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy_rows(
+    octets: Octets,
+    ints: Ints,
+    cell: cython.Py_ssize_t,
+    rows: cython.Py_ssize_t,
+    offsets: cython.int[::1],
+    out: cython.p_char,
+) -> cython.void:
+    """One field of so many rows, from the one on whose part of the index begins at `cell`."""
+    at: cython.Py_ssize_t = 0
+    length: cython.Py_ssize_t
+    n: cython.Py_ssize_t
+    for n in range(rows):
+        offsets[n] = at
+        length = ints[cell + 1]
+        if length > 0:
+            if cython.compiled:
+                memcpy(out + at, octets + ints[cell], length)
+            else:
+                out[at : at + length] = octets[ints[cell] : ints[cell] + length]
+            at += length
+        cell += _ROW_INTS
+    offsets[rows] = at
 
 
 @cython.final
@@ -379,23 +418,13 @@ class RecordColumns:
         ints: Ints = self._ints
         rows: cython.Py_ssize_t = offsets.shape[0] - 1
         cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2
-        at: cython.Py_ssize_t = 0
-        length: cython.Py_ssize_t
-        n: cython.Py_ssize_t
         out: cython.p_char
         out = PyBytes_AS_STRING(data) if cython.compiled else memoryview(data)
-        with cython.nogil:
-            for n in range(rows):
-                offsets[n] = at
-                length = ints[cell + 1]
-                if length > 0:
-                    if cython.compiled:
-                        memcpy(out + at, octets + ints[cell], length)
-                    else:
-                        out[at : at + length] = octets[ints[cell] : ints[cell] + length]
-                    at += length
-                cell += _ROW_INTS
-            offsets[rows] = at
+        if _keeps_gil and len(data) <= _SHORT:
+            _copy_rows(octets, ints, cell, rows, offsets, out)
+        else:
+            with cython.nogil:
+                _copy_rows(octets, ints, cell, rows, offsets, out)
         return None
 
     @cython.cfunc
@@ -406,11 +435,10 @@ class RecordColumns:
         ints: Ints = self._ints
         cell: cython.Py_ssize_t = start * _ROW_INTS + field * 2 + 1
         row: cython.Py_ssize_t
-        with cython.nogil:
-            for row in range(stop - start):
-                if ints[cell] >= 0:
-                    bits[row // 8] |= 1 << (row % 8)
-                cell += _ROW_INTS
+        for row in range(stop - start):  # so short that the GIL is kept
+            if ints[cell] >= 0:
+                bits[row // 8] |= 1 << (row % 8)
+            cell += _ROW_INTS
         return out
 
     def binary(self, field: cython.Py_ssize_t, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> tuple:
@@ -423,13 +451,12 @@ class RecordColumns:
         nulls: cython.Py_ssize_t = 0
         row: cython.Py_ssize_t
         self._check(start, stop)
-        with cython.nogil:
-            for row in range(stop - start):  # noqa: B007 - a Cython variable
-                if ints[cell] >= 0:
-                    total += ints[cell]
-                else:
-                    nulls += 1
-                cell += _ROW_INTS
+        for row in range(stop - start):  # noqa: B007 - a Cython variable; so short that the GIL is kept
+            if ints[cell] >= 0:
+                total += ints[cell]
+            else:
+                nulls += 1
+            cell += _ROW_INTS
         validity: object = None if nulls == 0 else self._validity(field, start, stop)
         if total > _LARGEST_COLUMN:
             raise OverflowError("over 2 GiB of keys or values do not fit into one Arrow column; split the chunk")

@@ -106,5 +106,10 @@ class RecordColumns:
 def replaced(record: ConsumerRecord, key: object, value: object) -> ConsumerRecord:
     """The same record with another key and value."""
 
+def keep_gil(*, keep: bool) -> None:
+    """Whether work of up to some milliseconds keeps the GIL, here and in `record_index`, in the whole process: where
+    another thread holds it for as long as it may, who gives it up waits longer than the work takes.
+    """
+
 def index_batches(base: memoryview, table: bytearray, fetch_offset: int) -> RecordColumns:
     """The index of the batches in `table` (rows that `Batch.row` made) over `base`: see `record_index.pyi`."""

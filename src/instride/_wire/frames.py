@@ -5,7 +5,8 @@ Laws
    the first bytes of the frame say. Once one is refused, no further frame comes out.
 2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
    directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing.
-   Frames are views, and records decoded from them may keep them.
+   Frames are views, and records decoded from them may keep them. Where a long frame is likely, since the last one was
+   long, a segment that is there to be used again takes it from its first byte on.
 3. The first frame of a connection is small. What is not is judged by its first bytes: it is not Kafka.
 """
 
@@ -23,6 +24,8 @@ __all__ = ["FIRST_FRAME_BYTES", "FrameBuffer"]
 
 _LENGTH: Final = struct.Struct(">i")
 _SCRATCH_BYTES: Final = 64 * 1024
+# A longer frame is a long one.
+_SHORT: Final = _SCRATCH_BYTES - _LENGTH.size
 # By how much the buffer of a long frame grows at once: as much as has arrived, at most this.
 _LARGEST_STEP: Final = 1 << 20
 # The response to ApiVersions is under 2 KB. Any text, TLS record or foreign greeting read as a length is above this.
@@ -47,8 +50,10 @@ class FrameBuffer:
         self._segments = Segments() if segments is None else segments
         self._max_frame_bytes = max_frame_bytes
         self._most_bytes = most_bytes
-        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._small = bytearray(_SCRATCH_BYTES)
+        self._scratch = self._small  # or a segment
         self._scratch_used = 0
+        self._last_long = 0  # how long the last frame was, if that was a long one
         self._large: bytearray | None = None
         self._large_used = 0
         self._large_length = 0
@@ -61,15 +66,36 @@ class FrameBuffer:
         return self._large is None and self._scratch_used == 0
 
     @property
-    def missing(self) -> int:
-        """How many bytes of a long frame have not come yet; 0 where none has begun to come."""
-        return 0 if self._large is None else self._large_length - self._large_used
+    def wanted(self) -> int:
+        """How many bytes of the buffer make the frame whole that has begun; 0 where none has begun."""
+        if self._large is not None:
+            return self._large_length - self._large_used
+        if self._scratch_used < _LENGTH.size:
+            return min(self._scratch_used, 1)
+        (length,) = _LENGTH.unpack_from(self._scratch)
+        return max(1, _LENGTH.size + int(length) - self._scratch_used)
 
-    def get_buffer(self) -> memoryview:
-        """Where to receive next, never empty. Release it, and call `buffer_updated` before calling this again."""
+    def get_buffer(self, *, whole: bool = False) -> memoryview:
+        """Where to receive next, never empty. Release it, and call `buffer_updated` before calling this again.
+
+        whole: a frame is awaited, and is to be received at once if it is as long as the last one.
+        """
         if self._large is not None:
             return memoryview(self._large)[self._large_used : self._large_length]
+        if self._scratch_used == 0:
+            self._make_room(self._last_long if whole else 0)
         return memoryview(self._scratch)[self._scratch_used :]
+
+    def _make_room(self, length: int) -> None:
+        """For a frame of this length, or for short ones."""
+        if self._scratch is not self._small:
+            if length:
+                return
+            self._segments.keep(self._scratch)
+            self._scratch = self._small
+        segment = self._segments.take(_LENGTH.size + length) if length else None
+        if segment is not None:
+            self._scratch = segment
 
     def buffer_updated(self, size: int) -> list[memoryview]:
         """Takes note of `size` bytes received into the buffer. Returns the frames that are now complete."""
@@ -83,9 +109,14 @@ class FrameBuffer:
             self._grow(self._large)
             return []
         segment, self._large = self._large, None
-        frame = memoryview(segment)[: self._large_length]
+        return [self._handed_out(segment, 0, self._large_length)]
+
+    def _handed_out(self, segment: bytearray, start: int, end: int) -> memoryview:
+        """A long frame, which stays where it is."""
+        frame = memoryview(segment)[start:end]
         self._segments.keep(segment)
-        return [frame]
+        self._last_long = end - start
+        return frame
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """The same for bytes that were received elsewhere, at the price of a copy."""
@@ -111,7 +142,14 @@ class FrameBuffer:
             if length > end - start - _LENGTH.size:
                 break
             start += _LENGTH.size
+            if length > _SHORT and not self._accept_long(length, start):
+                return frames
+            if length > _SHORT and start + length == end:
+                frames.append(self._handed_out(self._scratch, start, end))
+                self._scratch, self._scratch_used = self._small, 0
+                return frames
             frames.append(memoryview(self._scratch[start : start + length]))
+            self._last_long = 0
             start += length
         self._keep(start, end)
         return frames
@@ -138,12 +176,17 @@ class FrameBuffer:
         self._scratch[: end - start] = self._scratch[start:end]
         self._scratch_used = end - start
 
-    def _begin_large(self, length: int, start: int, end: int) -> None:
+    def _accept_long(self, length: int, start: int) -> bool:
+        """start: of its body, whose first bytes are there."""
         (number,) = _LENGTH.unpack_from(self._scratch, start)
         most = self._max_frame_bytes if self._most_bytes is None else self._most_bytes(number)
         if most is None or length > most:
             why = "for which no request waits" if most is None else f"{most} are the most for what was asked"
             self.failure = FrameTooLargeError(f"a frame of {length} bytes was announced, {why}")
+        return self.failure is None
+
+    def _begin_large(self, length: int, start: int, end: int) -> None:
+        if not self._accept_long(length, start):
             return
         self._large_used, self._large_length, self._scratch_used = end - start, length, 0
         self._large = self._segments.take(length)

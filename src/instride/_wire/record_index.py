@@ -4,7 +4,8 @@
 Laws
 1. Bytes are hostile. Every length is compared with the bytes that are left before it is used, and every loop
    is bounded by them. Bad bytes end the index at the batch before; nothing is raised or read outside.
-2. One compiled call indexes a record set, without the GIL. No Python object is made for a record there.
+2. One compiled call indexes a record set, without the GIL unless `keep_gil` said to keep it for what is short. No
+   Python object is made for a record there.
 3. Both forms (compiled, and with INSTRIDE_PURE=1 plain Python) give the same results; a test compares them.
 
 How to read it: `cython.pointer` types hold memoryviews where this is not compiled, so code for both forms
@@ -34,6 +35,7 @@ __all__ = [
     "header_bytes",
     "header_columns",
     "index_records",
+    "keep_gil",
     "read_headers",
 ]
 
@@ -66,6 +68,10 @@ LARGEST_BASE = 2147483647
 
 # A header of two bytes becomes objects of a hundred: a record must not cost far more than its bytes.
 _MOST_HEADERS = cython.declare(cython.int, 10000)
+
+# Some milliseconds' work: the longest that the GIL is kept for.
+_SHORT = cython.declare(cython.Py_ssize_t, 16777216)
+_keeps_gil = cython.declare(cython.bint, False)
 
 _BAD_VARINT = cython.declare(cython.int, -1)
 _BAD_LENGTH = cython.declare(cython.int, -2)
@@ -253,6 +259,31 @@ def _index_batch(
 
 
 @cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _index_batches(
+    octets: Octets, table: Longs, size: cython.Py_ssize_t, longs: Longs, ints: Ints, capacity: cython.Py_ssize_t
+) -> tuple[cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t]:
+    """The batch that it ended at, the rows before it, and a failure below 0."""
+    b: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t = 0
+    after: cython.Py_ssize_t = 0
+    while b < size:
+        after = _index_batch(octets, table, b, longs, ints, row, capacity)
+        if after < 0:
+            break
+        row = after
+        b += _WIDTH
+    return b, row, after
+
+
+def keep_gil(*, keep: bool) -> None:
+    """See `record_index.pyi`."""
+    global _keeps_gil  # noqa: PLW0603 - of the process, as the GIL is
+    _keeps_gil = keep
+
+
+@cython.cfunc
 def _capacity(table: cython.longlong[::1], size: cython.longlong) -> cython.Py_ssize_t:
     """How many records the table claims. Raises ValueError where they cannot be within `size` bytes."""
     total: cython.longlong = 0
@@ -275,9 +306,9 @@ def index_records(base: object, table: bytearray) -> tuple:
     rows: Longs
     longs: Longs
     ints: Ints
-    b: cython.Py_ssize_t = 0
-    row: cython.Py_ssize_t = 0
-    after: cython.Py_ssize_t = 0
+    b: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    after: cython.Py_ssize_t
     size: cython.Py_ssize_t = batches.shape[0]
     if size % _WIDTH != 0 or view.shape[0] > LARGEST_BASE:
         raise ValueError("a broken batch table, or over 2 GiB in one record set")
@@ -296,13 +327,11 @@ def index_records(base: object, table: bytearray) -> tuple:
         long_columns, int_columns = bytearray(capacity * 16), bytearray(capacity * 20)
         longs, ints = memoryview(long_columns).cast("q"), memoryview(int_columns).cast("i")
         octets, rows = view, batches
-    with cython.nogil:
-        while b < size:
-            after = _index_batch(octets, rows, b, longs, ints, row, capacity)
-            if after < 0:
-                break
-            row = after
-            b += _WIDTH
+    if _keeps_gil and view.shape[0] <= _SHORT:
+        b, row, after = _index_batches(octets, rows, size, longs, ints, capacity)
+    else:
+        with cython.nogil:
+            b, row, after = _index_batches(octets, rows, size, longs, ints, capacity)
     if after < 0:
         return long_columns, int_columns, capacity, row, b // _WIDTH, after
     return long_columns, int_columns, capacity, row, -1, 0

@@ -18,6 +18,9 @@ def index_records(
     Raises ValueError for a batch that is not within `base`, or has not MIN_RECORD_BYTES for each record.
     """
 
+def keep_gil(*, keep: bool) -> None:
+    """As of `decoder`."""
+
 def header_bytes(base: memoryview, at: int) -> bytes:
     """A copy of the headers that start there, which must have been indexed: for `read_headers`, later."""
 

@@ -1,0 +1,366 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The compiled form of `pump`, for Cython; `plain_pump` gives the same answers.
+
+Laws
+1. Whoever gives up the GIL beside a busy thread gets it back up to `sys.getswitchinterval()` later. So it is given up
+   once for a wait, however many reads a response takes, and never for what does not wait (`send`, `receive`).
+2. What is received goes where `Line.offer` said, and no further. What it means is not judged here: but for its first
+   four bytes, by which a frame that has room is whole.
+3. A frame that has begun is told of after `_MOMENT` (twice that where bytes keep coming), whole or not: who waits for
+   it judges whether it goes on coming.
+
+`compiled_pump.pyi` is what type checkers see.
+"""
+
+from __future__ import annotations
+
+from instride._wire.compiled import require_compiled
+
+try:
+    import cython
+except ImportError:
+    require_compiled(__name__, compiled=False)
+    raise
+if cython.compiled:
+    from cython.cimports.cpython.exc import PyErr_SetFromErrno
+    from cython.cimports.libc.errno import EAGAIN, EINTR, errno
+    from cython.cimports.libc.stdlib import free, malloc
+
+__all__ = ["COMPILED", "Line", "Pump", "Waker", "receive", "send"]
+
+COMPILED: bool = cython.compiled
+require_compiled(__name__, compiled=COMPILED)
+
+# Seconds: how long the rest of a frame is waited for; a GIL that comes back so late, somebody holds; how long that is
+# taken to go on.
+_MOMENT = cython.declare(cython.double, 0.1)
+_LATE = cython.declare(cython.double, 0.002)
+_CROWDED_FOR = cython.declare(cython.double, 1.0)
+# Of a long frame so much is to be there before the system wakes us; the last of it may be less.
+_AT_ONCE = cython.declare(cython.Py_ssize_t, 1 << 20)
+_HEAD = cython.declare(cython.Py_ssize_t, 4)
+
+if cython.compiled:
+    _Slot = cython.struct(
+        octets=cython.p_uchar,
+        size=cython.Py_ssize_t,
+        used=cython.Py_ssize_t,
+        wanted=cython.Py_ssize_t,
+        least=cython.Py_ssize_t,
+        told=cython.bint,
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _now() -> cython.double:
+    at: timespec
+    clock_gettime(CLOCK_MONOTONIC, cython.address(at))
+    return at.tv_sec + at.tv_nsec * 1e-9
+
+
+@cython.final
+@cython.cclass
+class Line:
+    """See `compiled_pump.pyi`."""
+
+    _view: cython.uchar[::1]
+    _used: cython.Py_ssize_t
+    _wanted: cython.Py_ssize_t
+    _least: cython.Py_ssize_t
+    _offered: cython.bint
+
+    def __init__(self) -> None:
+        self._used = 0
+        self._wanted = 0
+        self._least = 1  # SO_RCVLOWAT, as it was set last
+        self._offered = False
+        self._view = None
+
+    def offer(self, buffer: cython.uchar[::1], wanted: cython.Py_ssize_t) -> None:
+        self._view = buffer
+        self._used = 0
+        self._wanted = wanted
+        self._offered = True
+
+    @property
+    def received(self) -> int:
+        return self._used
+
+    def take(self) -> int:
+        self._view = None
+        self._offered = False
+        used: cython.Py_ssize_t = self._used
+        self._used = 0
+        return used
+
+
+@cython.final
+@cython.cclass
+class _Entry:
+    number: cython.int
+    events: cython.short
+    data: object
+    line: Line
+
+    def __init__(self, number: cython.int, events: cython.short, data: object, line: object):
+        self.number = number
+        self.events = events
+        self.data = data
+        self.line = line
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _frame_end(octets: cython.p_uchar, used: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """How many bytes the frame takes that begins here: 0 where that is not known yet, `used` where it has no room."""
+    if used < _HEAD:
+        return 0
+    length: cython.longlong = octets[0]
+    if length > 127:
+        return used
+    length = (length * 256 + octets[1]) * 65536 + octets[2] * 256 + octets[3]
+    return used if length + _HEAD > size else length + _HEAD
+
+
+@cython.final
+@cython.cclass
+class Pump:
+    """See `compiled_pump.pyi`."""
+
+    takes = cython.declare(cython.longlong, visibility="readonly")
+    _entries: dict
+    _eager: cython.bint
+    _crowded_until: cython.double
+
+    def __init__(self, *, eager: bool) -> None:
+        self._entries = {}
+        self._eager = eager
+        self._crowded_until = 0.0
+        self.takes = 0
+
+    @property
+    def crowded(self) -> bool:
+        return _now() < self._crowded_until
+
+    def register(self, data: object, number: cython.int, interest: cython.int, line: object = None) -> None:
+        events: cython.short = (POLLIN if interest & 1 else 0) | (POLLOUT if interest & 2 else 0)
+        self._entries[data] = _Entry(number, events, data, line)
+
+    def unregister(self, data: object) -> None:
+        self._entries.pop(data, None)
+
+    def select(self, timeout: cython.double) -> list:
+        entries: list = list(self._entries.values())
+        count: cython.Py_ssize_t = len(entries)
+        fds: cython.pointer(pollfd) = cython.cast(
+            cython.pointer(pollfd),
+            malloc((count + 1) * cython.sizeof(pollfd)),
+        )
+        slots: cython.pointer(_Slot) = cython.cast(cython.pointer(_Slot), malloc((count + 1) * cython.sizeof(_Slot)))
+        if fds == cython.NULL or slots == cython.NULL:
+            free(fds)
+            free(slots)
+            raise MemoryError("no memory to wait for sockets")
+        try:
+            self._lay_out(entries, fds, slots)
+            self._wait(fds, slots, count, timeout)
+            return self._tell(entries, fds, slots)
+        finally:
+            free(fds)
+            free(slots)
+
+    @cython.cfunc
+    def _lay_out(self, entries: list, fds: cython.pointer(pollfd), slots: cython.pointer(_Slot)) -> object:
+        n: cython.Py_ssize_t
+        entry: _Entry
+        line: Line
+        for n in range(len(entries)):
+            entry = entries[n]
+            line = entry.line
+            fds[n].fd = entry.number
+            fds[n].events = entry.events
+            fds[n].revents = 0
+            slots[n].octets = cython.NULL
+            slots[n].size = slots[n].used = slots[n].wanted = 0
+            slots[n].told = False
+            if line is not None and line._offered and line._view.shape[0] > 0:
+                slots[n].octets = cython.address(line._view[0])
+                slots[n].size = line._view.shape[0]
+                slots[n].used = line._used
+                slots[n].wanted = line._wanted
+                slots[n].least = line._least
+        return None
+
+    @cython.cfunc
+    def _wait(
+        self,
+        fds: cython.pointer(pollfd),
+        slots: cython.pointer(_Slot),
+        count: cython.Py_ssize_t,
+        timeout: cython.double,
+    ) -> object:
+        """Law 1. Beside a busy thread what is there already is received before the GIL is given up."""
+        eager: cython.bint = self._eager
+        back: cython.double = _now()
+        done: cython.double
+        if timeout <= 0 or back < self._crowded_until:
+            _pump(fds, slots, count, 0.0, eager)
+            if timeout <= 0 or _anything(fds, slots, count):
+                return None
+        self.takes += 1
+        with cython.nogil:
+            _pump(fds, slots, count, timeout, eager)
+            back = _now()
+        done = _now()
+        if done - back > _LATE:
+            self._crowded_until = done + _CROWDED_FOR
+        return None
+
+    @cython.cfunc
+    def _tell(self, entries: list, fds: cython.pointer(pollfd), slots: cython.pointer(_Slot)) -> list:
+        n: cython.Py_ssize_t
+        entry: _Entry
+        found: list = []
+        for n in range(len(entries)):
+            entry = entries[n]
+            mask: cython.int = 0
+            if slots[n].octets != cython.NULL:
+                entry.line._used = slots[n].used
+                entry.line._wanted = slots[n].wanted
+                entry.line._least = slots[n].least
+                if slots[n].used > 0 or slots[n].told:
+                    mask = 1
+            elif fds[n].revents & ~POLLOUT:
+                mask = 1
+            if fds[n].revents & POLLOUT:
+                mask |= 2
+            elif fds[n].revents and fds[n].events & POLLOUT and not fds[n].events & POLLIN:
+                mask |= 2  # an error of a connection that is being made
+            if mask:
+                found.append((entry.data, mask))
+        return found
+
+
+if cython.compiled:
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _anything(
+        fds: cython.pointer(pollfd),
+        slots: cython.pointer(_Slot),
+        count: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Whether somebody is to be told of something: a frame's beginning alone may wait."""
+        n: cython.Py_ssize_t
+        for n in range(count):
+            if slots[n].octets == cython.NULL:
+                if fds[n].revents != 0:
+                    return True
+            elif slots[n].told or fds[n].revents & ~POLLIN:
+                return True
+        return False
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _pump(
+        fds: cython.pointer(pollfd),
+        slots: cython.pointer(_Slot),
+        count: cython.Py_ssize_t,
+        timeout: cython.double,
+        eager: cython.bint,
+    ) -> cython.void:
+        """Until something is whole, or ready, or the time is over: then what is there is received all the same."""
+        at: cython.double = _now()
+        until: cython.double = at + timeout
+        n: cython.Py_ssize_t
+        ready: cython.int
+        begun: cython.bint = False
+        while True:
+            ready = poll(fds, count, 0 if until <= at else cython.cast(cython.int, (until - at) * 1000 + 0.999))
+            if ready > 0:
+                for n in range(count):
+                    if fds[n].revents == POLLIN and slots[n].octets != cython.NULL:
+                        _receive(cython.address(slots[n]), fds[n].fd, eager)
+                        if not begun and slots[n].used > 0:
+                            begun = True
+                            until = min(until, _now() + _MOMENT)
+                    elif fds[n].revents & ~POLLOUT:
+                        slots[n].told = True
+                if _anything(fds, slots, count):
+                    return
+            at = _now()
+            if ready < 0 or (at >= until and ready == 0) or at >= until + _MOMENT:
+                return
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _receive(slot: cython.pointer(_Slot), fd: cython.int, eager: cython.bint) -> cython.void:
+        got: cython.Py_ssize_t = recv(fd, slot.octets + slot.used, slot.size - slot.used, 0)
+        if got <= 0:
+            if got == 0 or errno not in {EAGAIN, EINTR}:
+                slot.told = True  # whoever reads it sees the same
+            return
+        slot.used += got
+        if slot.wanted == 0:
+            slot.wanted = _frame_end(slot.octets, slot.used, slot.size)
+        if slot.used == slot.size or (slot.wanted > 0 and slot.used >= slot.wanted):
+            slot.told = True
+        if eager:
+            _wake_for(slot, fd)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _wake_for(slot: cython.pointer(_Slot), fd: cython.int) -> cython.void:
+        missing: cython.Py_ssize_t = slot.wanted - slot.used
+        value: cython.int = 1
+        if missing > 1:
+            value = cython.cast(cython.int, missing if missing < _AT_ONCE else _AT_ONCE)
+        if value != slot.least:
+            slot.least = value
+            setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, cython.address(value), cython.sizeof(cython.int))
+
+
+@cython.final
+@cython.cclass
+class Waker:
+    """See `compiled_pump.pyi`."""
+
+    _number: cython.int
+
+    def __init__(self, number: cython.int) -> None:
+        self._number = number
+
+    def wake(self) -> None:
+        octet: cython.uchar = 0
+        if self._number >= 0:
+            _send(self._number, cython.address(octet), 1, 0)
+
+    def close(self) -> None:
+        self._number = -1
+
+
+def send(number: cython.int, data: cython.const[cython.uchar][::1]) -> int:
+    """See `compiled_pump.pyi`."""
+    if data.shape[0] == 0:
+        return 0
+    sent: cython.Py_ssize_t = _send(number, cython.address(data[0]), data.shape[0], 0)
+    if sent < 0:
+        PyErr_SetFromErrno(OSError)
+    return sent
+
+
+def receive(number: cython.int, buffer: cython.uchar[::1]) -> int:
+    """See `compiled_pump.pyi`."""
+    got: cython.Py_ssize_t = recv(number, cython.address(buffer[0]), buffer.shape[0], 0)
+    if got < 0:
+        PyErr_SetFromErrno(OSError)
+    return got

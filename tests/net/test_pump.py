@@ -1,0 +1,244 @@
+"""The pump receives whole frames where it was told to, in both of its forms, and gives up the GIL once for a wait."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from instride._net import compiled_pump, plain_pump
+
+READ, WRITE = 1, 2
+FORMS = [compiled_pump, plain_pump]
+
+
+class Ends:
+    """A pump, and a socket that it waits for."""
+
+    def __init__(self, form: ModuleType) -> None:
+        self.peer, self.socket = socket.socketpair()
+        self.socket.setblocking(False)
+        self.pump = form.Pump(eager=False)
+        self.line = form.Line()
+        self.pump.register("one", self.socket.fileno(), READ, self.line)
+        self.buffer = bytearray(20)
+
+    def offer(self, start: int = 0, wanted: int = 0) -> None:
+        self.line.offer(memoryview(self.buffer)[start:], wanted)
+
+    def close(self) -> None:
+        self.line.take()
+        self.peer.close()
+        self.socket.close()
+
+
+@pytest.fixture(params=FORMS, ids=["compiled", "plain"])
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    made = Ends(request.param)
+    yield made
+    made.close()
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"x" * 16])
+def test_a_frame_that_is_there_takes_one_wait(ends: Ends, body: bytes) -> None:
+    ends.offer()
+    ends.peer.send(framed(body))
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert (ends.line.take(), ends.pump.takes) == (4 + len(body), 1)
+    assert ends.buffer.startswith(framed(body))
+
+
+@pytest.mark.parametrize("sent", [b"\0", b"\0\0\0\x05abc"])
+def test_a_part_is_told_of_when_a_moment_is_over(ends: Ends, sent: bytes) -> None:
+    """Whoever waits for the rest is to know that it has begun."""
+    ends.offer()
+    ends.peer.send(sent)
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == len(sent)
+
+
+def test_a_part_is_told_of_with_whatever_else_is_ready(ends: Ends) -> None:
+    out, other = socket.socketpair()
+    with out, other:
+        ends.pump.register("other", other.fileno(), READ)
+        ends.offer()
+        ends.peer.send(b"\0\0")
+        out.send(b"x")
+        assert ends.pump.select(60.0) == [("one", READ), ("other", READ)]
+        assert ends.line.take() == 2
+        ends.pump.unregister("other")
+
+
+def test_the_rest_of_a_frame_is_received_behind_what_has_come(ends: Ends) -> None:
+    ends.offer(start=6, wanted=3)
+    ends.peer.send(b"abc")
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == 3
+    assert ends.buffer == bytes(6) + b"abc" + bytes(11)
+
+
+@pytest.mark.parametrize("length", [17, 1 << 20, -1, -(1 << 31)])
+def test_a_length_for_which_there_is_no_room_is_left_to_judge(ends: Ends, length: int) -> None:
+    ends.offer()
+    ends.peer.send(struct.pack(">i", length) + b"a")
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == 5
+
+
+def test_nothing_is_received_beyond_the_buffer(ends: Ends) -> None:
+    ends.line.offer(memoryview(ends.buffer)[2:10], 0)
+    ends.peer.send(framed(b"y" * 30))
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == 8
+    assert ends.buffer == b"\0\0" + framed(b"y" * 30)[:8] + bytes(10)
+
+
+def test_an_end_and_a_reset_are_told_of(ends: Ends) -> None:
+    ends.offer()
+    ends.peer.close()
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == 0
+
+
+def test_without_a_buffer_nothing_is_received(ends: Ends) -> None:
+    ends.peer.send(b"abc")
+    assert ends.pump.select(60.0) == [("one", READ)]
+    assert ends.line.take() == 0
+    assert ends.socket.recv(9) == b"abc"
+
+
+def test_room_to_write_is_told_of(ends: Ends) -> None:
+    ends.offer()
+    ends.pump.register("one", ends.socket.fileno(), READ | WRITE, ends.line)
+    assert ends.pump.select(60.0) == [("one", WRITE)]
+    ends.pump.unregister("one")
+    assert ends.pump.select(0.0) == []
+
+
+def test_a_refused_connection_is_told_of_as_room_to_write(ends: Ends) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = server.getsockname()
+    with socket.socket() as one:
+        one.setblocking(False)
+        one.connect_ex(place)
+        ends.pump.register("other", one.fileno(), WRITE)
+        ((who, mask),) = ends.pump.select(60.0)
+        assert (who, mask & WRITE) == ("other", WRITE)
+        ends.pump.unregister("other")
+
+
+def test_a_wait_ends_at_its_time(ends: Ends) -> None:
+    ends.offer()
+    assert ends.pump.select(0.01) == []
+    assert ends.pump.select(-1.0) == []
+
+
+def _played(form: ModuleType, seed: int) -> list[object]:
+    chance, ends, told = random.Random(seed), Ends(form), []
+    used = 0
+    try:
+        for _ in range(60):
+            match chance.randrange(3):
+                case 0:
+                    ends.peer.send(chance.choice((framed(b"a" * chance.randrange(18)), chance.randbytes(5), b"\0")))
+                case 1:
+                    used = 0 if used >= 20 else used
+                    ends.offer(used, chance.choice((0, 1, 20 - used)))
+                case _:
+                    told.append(ends.pump.select(0.0))
+                    got = ends.line.take()
+                    used += got
+                    told.append((got, bytes(ends.buffer)))
+        return told
+    finally:
+        ends.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_forms_give_the_same_answers(seed: int) -> None:
+    assert _played(compiled_pump, seed) == _played(plain_pump, seed)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_what_is_sent_is_received_and_what_would_block_is_said(form: ModuleType) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        one.setblocking(False)
+        other.setblocking(False)
+        assert form.send(one.fileno(), memoryview(b"")) == 0
+        assert form.send(one.fileno(), memoryview(b"abc")) == 3
+        buffer = memoryview(bytearray(8))
+        assert (form.receive(other.fileno(), buffer), bytes(buffer[:3])) == (3, b"abc")
+        with pytest.raises(BlockingIOError):
+            form.receive(other.fileno(), buffer)
+        other.close()
+        with pytest.raises(BrokenPipeError):
+            form.send(one.fileno(), memoryview(b"abc"))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_a_waker_that_is_closed_writes_to_nobody(form: ModuleType) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        waker = form.Waker(one.fileno())
+        waker.wake()
+        assert other.recv(9) == b"\0"
+        waker.close()
+        waker.wake()
+        assert select.select([other], [], [], 0)[0] == []
+
+
+def test_beside_a_busy_thread_what_is_there_costs_no_gil() -> None:
+    ends, over = Ends(compiled_pump), threading.Event()
+
+    def spin() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    try:
+        while True:  # until it was noticed, and did not pass before the look
+            ends.pump.select(0.001)
+            ends.offer()
+            ends.peer.send(framed(b"x"))
+            before, crowded = ends.pump.takes, ends.pump.crowded
+            assert ends.pump.select(60.0) == [("one", READ)]
+            assert ends.line.take() == 5
+            if crowded and ends.pump.takes == before:
+                return
+    finally:
+        over.set()
+        spinning.join()
+        ends.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
+@pytest.mark.parametrize("form", FORMS, ids=["compiled", "plain"])
+def test_the_rest_of_a_long_frame_wakes_us_when_much_of_it_is_there(form: ModuleType) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+    with one, peer:
+        one.setblocking(False)
+        pump, line, buffer = form.Pump(eager=True), form.Line(), bytearray(3 << 20)
+        pump.register("one", one.fileno(), READ, line)
+        for part, wakes_for in ((struct.pack(">i", 2 << 20), 1 << 20), (b"x" * 9, (1 << 20) - 9)):
+            peer.sendall(part)
+            line.offer(memoryview(buffer), 0 if len(part) == 4 else 1 << 20)
+            while not pump.select(60.0):
+                pass
+            assert line.take() == len(part)
+            assert one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == wakes_for
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)  # so that the next part is told of
