@@ -1,11 +1,12 @@
 """Makes threads and processes late, at random, so that a test which depends on how fast one of them is fails soon.
 
-A pytest plugin, for hunting only (`make stutter`). What it does, while each test runs:
+A pytest plugin, for hunting only (`make stutter`). The tests run in a random order: the files, and the tests of each.
+While a test runs
 
-- Any Python thread of the test's process may sleep at any call of a Python function.
-- Any process that the tests started (a broker, a Spark, an example) may be stopped by SIGSTOP for a moment.
+- any Python thread of the test's process may sleep at any call of a Python function;
+- any process that the tests started (a broker, a Spark, an example) may be stopped by SIGSTOP for a moment.
 
-STUTTER_SEED says which calls and processes; STUTTER_CALLS how many calls there are for one sleep, on average.
+STUTTER_SEED says the order, the calls and the processes; STUTTER_CALLS how many calls there are for one sleep, on average.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Stopper(threading.Thread):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: Any) -> Iterator[None]:
-    chance = random.Random(f"{SEED} {item.nodeid}")  # noqa: S311 - no secret
+    chance = _chance(item.nodeid)
     sleeper, stopper = Sleeper(chance), Stopper(chance)
     stopper.start()
     threading.settrace(sleeper)
@@ -96,3 +97,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: Any) -> Iterator[None]:
         sys.settrace(None)
         threading.settrace(None)
         stopper.end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The same order in all processes of the run."""
+
+    def place(item: pytest.Item) -> tuple[float, float]:
+        return _chance(item.path.name).random(), _chance(item.nodeid).random()
+
+    items.sort(key=place)
+
+
+def _chance(what: str) -> random.Random:
+    return random.Random(f"{SEED} {what}")  # noqa: S311 - no secret
