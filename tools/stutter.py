@@ -6,7 +6,7 @@ While a test runs
 - any Python thread of the test's process may sleep at any call of a Python function;
 - any process that the tests started (a broker, a Spark, an example) may be stopped by SIGSTOP for a moment.
 
-STUTTER_SEED says the order, the calls and the processes; STUTTER_CALLS how many calls there are for one sleep, on average.
+STUTTER_SEED says the order, the calls and the processes; STUTTER_CALLS how many calls there are for a sleep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -34,15 +34,16 @@ LONGEST_SLEEP, LONGEST_STOP, BETWEEN_STOPS = 0.1, 0.8, 2.0
 class Sleeper:
     """A trace function: sleeps at one call of many, and traces no lines."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, sleep: Callable[[float], None] = time.sleep) -> None:
         self._random = chance
+        self._sleep = sleep
         self._left = 0
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         self._left -= 1  # by several threads at a time: a call more or less is all the same here
         if self._left < 0:
             self._left = int(self._random.expovariate(1 / CALLS))
-            time.sleep(self._random.uniform(0, LONGEST_SLEEP))
+            self._sleep(self._random.uniform(0, LONGEST_SLEEP))
 
 
 def children_of(parent: int) -> Iterator[int]:

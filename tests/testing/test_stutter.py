@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,11 +30,10 @@ def test_a_process_that_a_test_has_suspended_is_not_touched(eventually: Callable
         child.communicate(b"\n")
 
 
-def test_of_many_calls_a_few_sleep_and_each_seed_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_calls_a_few_sleep_and_each_seed_says_which() -> None:
     def slept_at(seed: int) -> list[int]:
         sleeps: list[float] = []
-        monkeypatch.setattr(time, "sleep", sleeps.append)
-        sleeper = stutter.Sleeper(random.Random(seed))
+        sleeper = stutter.Sleeper(random.Random(seed), sleeps.append)
         slept = []
         for number in range(100_000):
             before = len(sleeps)
