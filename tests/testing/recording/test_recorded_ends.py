@@ -1,4 +1,4 @@
-"""How a member's unsubscribe or close ended is recorded, so that an outage of commits is not taken for a fault of its."""
+"""How an unsubscribe or a close ended is recorded, so that an outage of commits is not taken for the member's fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def address() -> Iterator[str]:
 
 def test_an_unsubscribe_that_takes_its_whole_timeout_is_in_the_history(address: str, tmp_path: Path) -> None:
     """As in a simulation: what was tried to commit until then, and was not committed, may come again."""
-    with Recorder(tmp_path / "history.jsonl") as recorder, Consumer(bootstrap_servers=address, group_id="g") as consumer:
+    with (
+        Recorder(tmp_path / "history.jsonl") as recorder,
+        Consumer(bootstrap_servers=address, group_id="g") as consumer,
+    ):
         recorder.watch(consumer, "a")
         consumer.subscribe(["t"])
         consumer._driver._mailbox.deliver([Assigned(generation=1, partitions={P: 1})])
