@@ -236,7 +236,7 @@ class OwnershipView:
         """Take note of the moves that were written. An interrupted one is taken note of again."""
         now = self.now
         try:
-            while (move := first(self._moves)) is not None:
+            while self._moves and (move := first(self._moves)) is not None:
                 owned, before, after, self.now = move
                 self._moved(owned, before, after)
                 with suppress(ValueError):  # a handler of a signal was quicker
