@@ -16,6 +16,7 @@ TRACES = {
     "pairs": {"delay", "lost"},
     "interrupts": {"interrupted"},
     "lines": {"interrupted"},
+    "modes": {"listener raises", "on revoked"},
 }
 """What a history tells where the means was played."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -58,13 +59,42 @@ def begun() -> Script:
     return script
 
 
-def every_line(limit: int, handler: Callable[[Script], object]) -> Iterator[tuple[str, Script, Polled]]:
+def requested() -> Script:
+    script = begun()
+    script.revocation_requested(0)
+    return script
+
+
+def delayed() -> Script:
+    script = requested()
+    script.poll()
+    assert script.delay(0)
+    return script
+
+
+def lost() -> Script:
+    script = begun()
+    script.lost(0)
+    return script
+
+
+def assigned() -> Script:
+    """And what came for the new one is behind its assignment in the queue."""
+    script = begun()
+    script.assigned(1)
+    script.fetched(1, 0, 5)
+    return script
+
+
+def every_line(
+    limit: int, handler: Callable[[Script], object], scene: Callable[[], Script] = begun
+) -> Iterator[tuple[str, Script, Polled]]:
     """Of each run: where the handler interrupted the poll, and what that returned."""
-    script, counting = begun(), Signal(-1, lambda: None)
+    script, counting = scene(), Signal(-1, lambda: None)
     counting.during(partial(script.poll, limit=limit))
     assert counting.steps > 100
     for at in range(counting.steps):
-        script = begun()
+        script = scene()
         signal = Signal(at, partial(handler, script))
         polled = signal.during(partial(script.poll, limit=limit))
         yield signal.where, script, polled
@@ -89,3 +119,35 @@ def test_a_look_at_the_position_changes_nothing(limit: int) -> None:
     expected = [plain.poll(limit=limit), plain.poll(), plain.poll()]
     for where, script, polled in every_line(limit, lambda script: script.machine.positions()):
         assert [polled, script.poll(), script.poll()] == expected, where
+
+
+def calls_many_verbs(script: Script) -> None:
+    """What does not wait; a partition may be held already, or no more."""
+    with suppress(ValueError):
+        script.machine.pause([tp(0)])
+        script.machine.resume([tp(0)])
+    script.machine.commit_async(script.now, None)
+    with suppress(ValueError):
+        script.delay(0)
+
+
+def everything(script: Script, polled: Polled) -> tuple[object, ...]:
+    """What is returned in the end, and who holds what; the delay may have come a poll sooner or later."""
+    returned = [*polled, *(each for _ in range(4) for each in script.poll())]
+    stretches = {
+        p: (min(a for q, a, _ in returned if q == p), max(b for q, _, b in returned if q == p))
+        for p in (0, 1)
+        if p in {q for q, _, _ in returned}
+    }
+    counted = {p: sum(b - a for q, a, b in returned if q == p) for p in (0, 1)}
+    return stretches, counted, script.assignment(), script.lost_partitions()
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("scene", [begun, requested, delayed, lost, assigned])
+def test_verbs_that_a_handler_calls_disturb_no_poll(scene: Callable[[], Script]) -> None:
+    """Whatever the poll was taking then: nothing is raised, and each record comes once."""
+    plain = scene()
+    expected = everything(plain, plain.poll(limit=6))
+    for where, script, polled in every_line(6, calls_many_verbs, scene):
+        assert everything(script, polled) == expected, where

@@ -269,3 +269,23 @@ def test_the_response_to_an_earlier_leaving_does_not_end_a_later_one(script: Net
     assert script.take(CallCompleted) == []
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert [each.call for each in script.take(CallCompleted)] == [2]
+
+
+@pytest.mark.rule("13")
+@pytest.mark.parametrize("last", [Close, Unsubscribe])
+def test_an_end_after_an_end_that_was_interrupted_waits_until_the_group_is_left(
+    script: NetworkScript, last: type[Close | Unsubscribe]
+) -> None:
+    """Ctrl-C in an unsubscribe, and a close after it: the first LeaveGroup was not sent yet, and nobody shall wait."""
+    script.member_of(1, 0)
+    script.coordinator_error = 15
+    script.heartbeat(ErrorCode.NOT_COORDINATOR)  # where the group's coordinator is nobody can tell for a while
+    script.do(Unsubscribe(call=7, deadline=script.now + 5.0))
+    script.do(last(call=1, deadline=script.now + 30.0))
+    assert answers(script) == []
+    assert not script.stopped
+    script.coordinator_error = 0
+    script.pass_time(1.0)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert answers(script) == [None]
+    assert script.stopped == (last is Close)

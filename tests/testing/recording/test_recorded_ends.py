@@ -1,4 +1,4 @@
-"""How a member's unsubscribe or close ended is recorded: an outage of commits is then no fault of its."""
+"""How an unsubscribe or a close ended is recorded, so that an outage of commits is not taken for the member's fault."""
 
 from __future__ import annotations
 

@@ -24,9 +24,10 @@ from itertools import starmap
 from operator import call
 from typing import Any, TypeVar
 
-__all__ = ["Call", "Wait", "Write", "at_once"]
+__all__ = ["Call", "Wait", "Write", "at_once", "first"]
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +50,11 @@ def at_once(writes: Iterable[Write]) -> Any:
     """What the last of them returned; None where there is none."""
     last = deque(starmap(call, tuple(writes)), maxlen=1)
     return last[0] if last else None
+
+
+def first(queue: deque[E]) -> E | None:
+    """In one step: who looks first whether there is one may find it gone, by a handler of a signal."""
+    try:
+        return queue[0]
+    except IndexError:
+        return None

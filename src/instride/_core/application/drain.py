@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TypeVar, assert_never
+from typing import assert_never
 
-from instride._core.application.calls import Write, at_once
+from instride._core.application.calls import Write, at_once, first
 from instride._core.application.inbox import Change, Completion, Data
 from instride._core.application.partition import OwnedPartition
 from instride._core.application.seeking import fetch_again
@@ -38,8 +38,6 @@ from instride.records import TopicPartition
 
 __all__ = ["apply_early", "drain"]
 
-E = TypeVar("E")
-
 
 def drain(state: ApplicationState) -> None:
     """Empty the queue (law 1 of `inbox`).
@@ -51,20 +49,12 @@ def drain(state: ApplicationState) -> None:
         apply_early(state, tuple(state.inbox.early))
     if state.inbox.completed:
         _settle_all(state)  # of a drain that was interrupted
-    while state.queue and (event := _first(state.queue)) is not None:
+    while state.queue and (event := first(state.queue)) is not None:
         unchanged, writes = _unchanged(state, event), _apply(state, event)
         with suppress(ValueError):  # that handler was quicker
             at_once([(state.queue.index, event, 0, 1), *unchanged, (state.queue.popleft,), *writes])
         if state.inbox.completed:
             _settle_all(state)
-
-
-def _first(queue: deque[E]) -> E | None:
-    """In one step: who looks first whether there is one may find it gone, by a handler of a signal."""
-    try:
-        return queue[0]
-    except IndexError:
-        return None
 
 
 def _unchanged(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
@@ -123,14 +113,14 @@ def apply_early(state: ApplicationState, partitions: Iterable[TopicPartition]) -
     inbox = state.inbox
     for tp in partitions:
         for epoch in inbox.early_epochs(tp, state.lists.newest.get(tp, -1)):
-            waiting = inbox.early[tp][epoch]
-            while (event := _first(waiting)) is not None:
+            waiting = inbox.early.get(tp, {}).get(epoch, deque())
+            while (event := first(waiting)) is not None:
                 unchanged, writes = _unchanged(state, event), _data(state, event)
                 with suppress(ValueError):  # a handler of a signal was quicker
                     at_once([(waiting.index, event, 0, 1), *unchanged, (waiting.popleft,), *writes])
-            del inbox.early[tp][epoch]
+            inbox.early.get(tp, {}).pop(epoch, None)
         if not inbox.early.get(tp, True):
-            del inbox.early[tp]  # the last of its epochs was taken
+            inbox.early.pop(tp, None)  # the last of its epochs was taken
 
 
 def _data(state: ApplicationState, event: Data) -> list[Write]:

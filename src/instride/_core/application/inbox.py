@@ -73,7 +73,7 @@ class Inbox:
 
     def early_epochs(self, partition: TopicPartition, newest: int) -> list[int]:
         """Of these epochs, and none newer, data of the partition came early."""
-        return [epoch for epoch in self.early.get(partition, ()) if epoch <= newest]
+        return [epoch for epoch in tuple(self.early.get(partition, ())) if epoch <= newest]
 
     def forgetting(self, lost: Epochs) -> list[Write]:
         """Of these epochs and older ones: what waits for them. They were lost before it was taken."""

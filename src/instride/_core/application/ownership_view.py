@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from instride._core.application.calls import Write
+from instride._core.application.calls import Write, at_once, first
 from instride._core.application.partition import Delivery, OwnedPartition
 from instride._core.events import Assigned, CallCompleted, Lost, Reassigned, RevocationRequested, Revoked
 from instride._core.metrics.meters import ApplicationMeter
@@ -235,10 +236,11 @@ class OwnershipView:
         """Take note of the moves that were written. An interrupted one is taken note of again."""
         now = self.now
         try:
-            while self._moves:
-                owned, before, after, self.now = self._moves[0]
+            while self._moves and (move := first(self._moves)) is not None:
+                owned, before, after, self.now = move
                 self._moved(owned, before, after)
-                self._moves.popleft()
+                with suppress(ValueError):  # a handler of a signal was quicker
+                    at_once([(self._moves.index, move, 0, 1), (self._moves.popleft,)])
         finally:
             self.now = now
 

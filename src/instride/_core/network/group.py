@@ -462,7 +462,7 @@ class Group:
         member_id = self.member_id if self._membership.id_used else ""
         self._end_membership(now, forget_id=True)
         if not member_id or (instance is not None and not static_too):
-            on_done(None)
+            self._leaving.follow(on_done)
             return
         request = api.LeaveGroup(
             group_id=self._config.group_id or "", member_id=member_id, group_instance_id=instance, reason=reason
@@ -1294,7 +1294,6 @@ class _Farewell:
     """One LeaveGroup, until its final response. until: when the session has ended."""
 
     request: api.LeaveGroup
-    on_done: Callable[[Exception | None], None]
     backoff: Backoff
     until: float
     in_flight: bool = False
@@ -1307,20 +1306,29 @@ class Leaving:
     1. It is tried again where that can help, with a search for the coordinator and a back-off between: until the broker
        responds, or the session has ended, after which the broker needs no telling.
     2. A broker that knows no such member, or another one in its place, has been told: the group waits for nobody.
-    3. The caller hears how it ended, once, and truly.
+    3. The caller hears how it ended, once, and truly; and not before what was told earlier has ended as well: an
+       unsubscribe that was interrupted may not have been sent yet, and a close would close its connection.
     """
 
     def __init__(self, context: Context, coordinator: Coordinator) -> None:
         self._context = context
         self._coordinator = coordinator
         self._farewells: list[_Farewell] = []
+        self._waiters: list[Callable[[Exception | None], None]] = []
+        self._error: Exception | None = None
 
     def begin(self, request: api.LeaveGroup, on_done: Callable[[Exception | None], None], now: float) -> None:
         """`on_done` hears of the end, at once where it comes at once."""
+        self._waiters.append(on_done)
         until = now + self._context.config.session_timeout
-        farewell = _Farewell(request=request, on_done=on_done, backoff=self._context.backoff(), until=until)
+        farewell = _Farewell(request=request, backoff=self._context.backoff(), until=until)
         self._farewells.append(farewell)
         self._try(farewell, now)
+
+    def follow(self, on_done: Callable[[Exception | None], None]) -> None:
+        """Nothing is to be told but what is told already."""
+        self._waiters.append(on_done)
+        self._tell()
 
     def poll(self, now: float) -> float:
         times = [float("inf")]
@@ -1358,7 +1366,16 @@ class Leaving:
 
     def _end(self, farewell: _Farewell, error: Exception | None) -> None:
         self._farewells.remove(farewell)
-        farewell.on_done(error)
+        self._error = self._error or error
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._farewells:
+            return
+        waiters, self._waiters = self._waiters, []
+        error, self._error = self._error, None
+        for on_done in waiters:
+            on_done(error)
 
 
 def _error_of(result: api.Response | Exception) -> Exception | None:

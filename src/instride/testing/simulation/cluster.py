@@ -204,8 +204,8 @@ class SimulatedCluster:
             # With batches, so little that a partition is fetched ahead while some of it is not decoded.
             max_partition_fetch_bytes=300 if plan.batches else 1000,
             fetch_buffer_bytes=5000,
-            revoke_mode="immediate" if member.loop == "immediate" else "two-step",
-            enable_auto_commit=member.loop == "auto-commit",
+            revoke_mode="immediate" if member.loop == "immediate" or member.immediate else "two-step",
+            enable_auto_commit=member.loop == "auto-commit" or member.auto_commits,
             auto_commit_interval=plan.auto_commit_interval,
             commit_budget=plan.commit_budget,
             session_timeout=plan.session_timeout,

@@ -15,10 +15,11 @@ from instride.testing.simulation.plan import MemberPlan, Plan
 
 __all__ = ["MEANS", "with_unruly_users"]
 
-MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines")
+MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes")
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
 pairs: two certain verbs in a certain state of partitions, which he brings about.
-interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of a poll."""
+interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of a poll.
+modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise."""
 _SHORT: Final = 3.0
 """Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""
 _MORE: Final = 20.0
@@ -34,8 +35,24 @@ def with_unruly_users(seed: int, plan: Plan, means: frozenset[str] = frozenset(M
         _unruly(rng, each, means) if place in chosen and each.instance is None else each
         for place, each in enumerate(plan.members)
     )
+    if "modes" in means:
+        members = _with_modes(seed, members)
     plan = replace(plan, kind=kind, members=members)
     return _with_room_for_pairs(rng, plan) if any(each.pairs for each in members) else plan
+
+
+def _with_modes(seed: int, members: tuple[MemberPlan, ...]) -> tuple[MemberPlan, ...]:
+    rng = random.Random(f"modes {seed}")  # noqa: S311 - not for secrets: it must be repeatable
+    drawn = (
+        replace(
+            each,
+            raises=rng.choice((0.0, 0.1, 0.3)),
+            immediate=rng.random() < 0.5,
+            auto_commits=rng.random() < 0.5,
+        )
+        for each in members
+    )
+    return tuple(new if new.loop == "unruly" else old for old, new in zip(members, drawn, strict=True))
 
 
 def _with_room_for_pairs(rng: random.Random, plan: Plan) -> Plan:
@@ -79,7 +96,7 @@ def _unruly(rng: random.Random, member: MemberPlan, means: frozenset[str]) -> Me
         seeks=0.0,
         pauses=0.0,
         verbs=drawn.verbs if "verbs" in means else 0.0,
-        listens=drawn.listens and "listeners" in means,
+        listens=drawn.listens and not means.isdisjoint({"listeners", "modes"}),
         ends=drawn.ends if "ends" in means else 0.0,
         pairs=drawn.pairs if "pairs" in means else 0.0,
         interrupts=drawn.interrupts if "interrupts" in means else 0.0,

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from instride._core.application.calls import Wait
-from instride.errors import FencedInstanceIdError, KafkaError, WakeupError
+from instride.errors import FencedInstanceIdError, IllegalStateError, KafkaError, WakeupError
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
@@ -38,6 +38,10 @@ _LINES: Final = 400
 """Of a poll, so many at most; one that has something to do has some hundred."""
 _VERBS: Final = ("pause", "resume", "seek", "commit", "delay", "subscribe")
 _ENDS: Final = ("unsubscribe", "close")
+
+
+class _ListenerError(Exception):
+    """His listener's own."""
 
 
 class _EndedError(Exception):
@@ -129,7 +133,7 @@ class _User(RebalanceListener):
             self._member.did("interrupted", "poll", None)
         except FencedInstanceIdError:
             raise
-        except KafkaError:
+        except (KafkaError, _ListenerError):
             yield Sleep(0.01)
         return ()
 
@@ -160,6 +164,8 @@ class _User(RebalanceListener):
             self._first.setdefault(tp, record.offset)
             self._member.did("done", tp, record.offset, record.epoch)
             self._ledger.done(record)
+        if self._plan.immediate and not self._plan.auto_commits:
+            self._consumer.commit_async()  # the next poll may let go of it at once
 
     def _end(self) -> Verb:
         while True:
@@ -207,7 +213,7 @@ class _User(RebalanceListener):
         asked = [tp for tp, each in states.items() if each == "REVOKE_NEXT"]
         if state == "LOST" and states:
             yield Sleep(self._consumer.max_poll_interval * self._random.uniform(1.0, 1.2))
-        elif state == "REVOKE_THEREAFTER" and asked:
+        elif state == "REVOKE_THEREAFTER" and asked and not self._plan.auto_commits:
             self._consumer.delay_revoke(asked)
         elif state not in ("OWNED", *states.values()) and not asked and self._now > self._narrowed_at + 0.5:
             self._narrowed_at = self._now
@@ -242,7 +248,7 @@ class _User(RebalanceListener):
             yield from self._interrupted(self._consumer.unsubscribe(timeout=2.0))
         except KeyboardInterrupt:
             self._member.did("interrupted", "unsubscribe", round(self._now + 2.0, 6))
-        except KafkaError:
+        except (KafkaError, _ListenerError):
             self._member.did("unsubscribed")
         else:
             self._member.did("unsubscribed")
@@ -263,6 +269,8 @@ class _User(RebalanceListener):
                 self._member.did("interrupted", "close", round(self._now + 5.0, 6))
                 if self._may(0.5):
                     continue
+            except _ListenerError:
+                self._member.did("closed", False)
             raise _EndedError
 
     @property
@@ -288,7 +296,7 @@ class _User(RebalanceListener):
             case "commit":
                 self._commit()
             case "delay":
-                with suppress(ValueError):  # what completes was not asked for, where it is he who goes
+                with suppress(ValueError, IllegalStateError):  # what completes, where he goes; or with auto-commit
                     consumer.delay_revoke(self._some(consumer.held() if self._only or self._may(0.1) else self._rare()))
             case "subscribe":
                 self._subscribed = False
@@ -344,6 +352,9 @@ class _User(RebalanceListener):
             self._at_once(self._random.choice(_VERBS))
         if self._may(self._plan.interrupts):
             raise KeyboardInterrupt
+        if self._may(self._plan.raises):
+            self._member.did("listener raises")
+            raise _ListenerError
 
 
 def unruly(member: Member) -> UserLoop:
