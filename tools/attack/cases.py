@@ -739,7 +739,7 @@ class ForeignTypos(ForeignTopics):
 class ForeignAssignment(Broker):
     def sync(self, request: Request) -> bytes:
         foreign = {f"other-{number}": range(1) for number in range(60_000)}
-        return self.synced(assignment({"t": range(self.partitions)} | foreign))
+        return self.synced(assignment({"t": range(self.partitions), **foreign}))
 
 
 @case(

@@ -6,6 +6,8 @@ Laws
 3. Writing takes the superset of all versions' fields and leaves out what the version does not have. Whether
    leaving it out is right was decided before, when the version was chosen.
 4. Error codes are numbers, times are milliseconds.
+5. Of a dict there may be a million, each of some hundred bytes for ten that came: where that may be, the codec makes
+   what it needs of each (`Made`), so that there is one at a time.
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cache
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 from instride._wire.reader import Reader
 from instride.errors import ConfigError, ProtocolError, TransportError
 
-__all__ = ["Fields", "load_schemas", "milliseconds", "read_request", "read_response", "write_request"]
+__all__ = ["Fields", "Made", "load_schemas", "milliseconds", "read_request", "read_response", "write_request"]
 
 Fields: TypeAlias = dict[str, Any]
 Read: TypeAlias = Callable[[Reader], Any]
+Made: TypeAlias = Mapping[str, Callable[[Fields], Any]]
+"""What becomes of each element of the array of this name, as soon as it is read; None: it is left out."""
 
 _MAX_INT32: Final = 2**31 - 1
 
@@ -104,14 +108,16 @@ def milliseconds(seconds: float) -> int:
     return round(min(max(seconds, 0.0) * 1000.0, _MAX_INT32))
 
 
-def read_response(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
+def read_response(
+    body: bytes | bytearray | memoryview, api_key: int, version: int, made: Made = MappingProxyType({})
+) -> Fields:
     """The fields of a response's body. Raises ProtocolError where the bytes do not hold one."""
-    return _read(_schemas(api_key, version)[1], body)
+    return _read(_schemas(api_key, version)[1], body, made)
 
 
 def read_request(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a request's body: what a simulated broker reads."""
-    return _read(_schemas(api_key, version)[0], body)
+    return _read(_schemas(api_key, version)[0], body, {})
 
 
 def write_request(api_key: int, version: int, fields: Fields) -> bytes:
@@ -159,10 +165,20 @@ def _shape(field: dataclasses.Field[Any]) -> _Shape:
 # Reading
 
 
-def _read(schema: Any, body: bytes | bytearray | memoryview) -> Fields:
+class _Entities(Reader):
+    """A reader that knows what is made of the elements of arrays."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, data: bytes | bytearray | memoryview, made: Made) -> None:
+        super().__init__(data)
+        self.made = made
+
+
+def _read(schema: Any, body: bytes | bytearray | memoryview, made: Made) -> Fields:
     read, _ = _plan(schema)
     try:
-        fields: Fields = read(Reader(body))
+        fields: Fields = read(_Entities(body, made))
     except ProtocolError as error:
         raise ProtocolError(f"{schema.__name__} version {schema.__version__}: {error}") from None
     return fields
@@ -226,7 +242,8 @@ def _field_plan(field: dataclasses.Field[Any], *, flexible: bool) -> tuple[Read,
             field.metadata["kafka_type"], flexible=flexible, nullable=nullable and not shape.is_array
         )
     if shape.is_array:
-        return _array_reader(read, smallest, flexible=flexible, nullable=nullable), 1 if flexible else 4
+        name = field.name if shape.is_entity else ""
+        return _array_reader(name, read, smallest, flexible=flexible, nullable=nullable), 1 if flexible else 4
     if shape.is_entity and nullable:
         return _nullable_reader(read), 1
     return read, smallest
@@ -238,7 +255,8 @@ def _primitive(kafka_type: str, *, flexible: bool, nullable: bool) -> tuple[Read
     return _SIZED["bytes" if kafka_type == "records" else kafka_type, flexible, nullable]
 
 
-def _array_reader(read: Read, smallest: int, *, flexible: bool, nullable: bool) -> Read:
+def _array_reader(name: str, read: Read, smallest: int, *, flexible: bool, nullable: bool) -> Read:
+    """name: of an array of entities; "" of any other."""
     count_of = Reader.compact_array_count if flexible else Reader.array_count
 
     def read_array(reader: Reader) -> Any:
@@ -249,7 +267,10 @@ def _array_reader(read: Read, smallest: int, *, flexible: bool, nullable: bool) 
             raise ProtocolError(f"an array before byte {reader.position} is null and must not be")
         if read is Reader.int32:
             return reader.int32s(count)
-        return [read(reader) for _ in range(count)]
+        made = reader.made.get(name) if name and isinstance(reader, _Entities) else None
+        if made is None:
+            return [read(reader) for _ in range(count)]
+        return [each for _ in range(count) if (each := made(read(reader))) is not None]
 
     return read_array
 

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from instride._wire.api import NO_TOPIC_ID, Partition
-from instride._wire.entities import Fields, read_response, write_request
+from instride._wire.entities import Fields, Made, read_response, write_request
 
 __all__ = [
     "ANY_VERSION",
@@ -65,6 +65,10 @@ def _few_bytes(_: object) -> int:
     return SMALL_BYTES
 
 
+def _as_they_are(_: object) -> Made:
+    return {}
+
+
 def many_bytes(_: object) -> int:
     return LARGE_BYTES
 
@@ -100,17 +104,19 @@ def message_codec(
     response: Callable[[Fields, R], A],
     needs: Callable[[R], Needs] = _any_version,
     most_bytes: Callable[[R], int] = _few_bytes,
+    made: Callable[[R], Made] = _as_they_are,
 ) -> Codec[R, A]:
     """The codec of an API whose messages are read and written by their schema.
 
     fields: the request's fields of all versions. answer: from the fields that a response has.
+    made: of each element of its arrays.
     """
 
     def encode(request: R, version: int) -> bytes:
         return write_request(api_key, version, fields(request, version))
 
     def decode(body: memoryview, version: int, request: R) -> A:
-        return response(read_response(body, api_key, version), request)
+        return response(read_response(body, api_key, version, made(request)), request)
 
     return Codec(
         name=name,

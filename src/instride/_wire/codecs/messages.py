@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ from instride._wire.codecs.codec import (
     topic_keys,
     topic_name,
 )
-from instride._wire.entities import Fields, load_schemas, milliseconds
+from instride._wire.entities import Fields, Made, load_schemas, milliseconds
 from instride._wire.fetch_codec import FETCH_VERSIONS, decode_fetch, encode_fetch
 from instride._wire.sasl.messages import (
     SaslAuthenticate,
@@ -180,12 +180,25 @@ def _metadata_fields(request: Metadata, _version: int) -> Fields:
 def _metadata_response(fields: Fields, _request: Metadata) -> MetadataResponse:
     return MetadataResponse(
         brokers=tuple(map(_metadata_broker, fields["brokers"])),
-        # A topic has no name only if it was asked for by id, which we do not.
-        topics=tuple(_metadata_topic(topic) for topic in fields["topics"] if topic["name"] is not None),
+        topics=tuple(fields["topics"]),
         cluster_id=fields.get("cluster_id"),
         controller_id=fields["controller_id"],
         error=fields.get("error_code", 0),
     )
+
+
+def _metadata_made(request: Metadata) -> Made:
+    """Topics and partitions as they come. A topic that was not asked for is nothing to us."""
+    names = None if request.topics is None else frozenset(request.topics)
+    # Where thousands have the same replicas they share them.
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def topic(fields: Fields) -> MetadataTopic | None:
+        # It has no name only if it was asked for by id, which we do not.
+        named = fields["name"] is not None and (names is None or fields["name"] in names)
+        return _metadata_topic(fields) if named else None
+
+    return {"topics": topic, "partitions": lambda fields: _metadata_partition(fields, shared)}
 
 
 def _metadata_broker(fields: Fields) -> Broker:
@@ -198,24 +211,21 @@ def _metadata_topic(fields: Fields) -> MetadataTopic:
         error=fields["error_code"],
         topic_id=fields.get("topic_id", NO_TOPIC_ID),
         is_internal=fields["is_internal"],
-        partitions=tuple(_metadata_partitions(fields["partitions"])),
+        partitions=tuple(fields["partitions"]),
     )
 
 
-def _metadata_partitions(partitions: list[Fields]) -> Iterator[MetadataPartition]:
-    """Where thousands have the same replicas they share them."""
-    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for fields in partitions:
-        replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
-        yield MetadataPartition(
-            partition=fields["partition_index"],
-            error=fields["error_code"],
-            leader=fields["leader_id"],
-            leader_epoch=fields.get("leader_epoch", -1),
-            replicas=shared.setdefault(replicas, replicas),
-            in_sync_replicas=shared.setdefault(in_sync, in_sync),
-            offline_replicas=fields.get("offline_replicas", ()),
-        )
+def _metadata_partition(fields: Fields, shared: dict[tuple[int, ...], tuple[int, ...]]) -> MetadataPartition:
+    replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
+    return MetadataPartition(
+        partition=fields["partition_index"],
+        error=fields["error_code"],
+        leader=fields["leader_id"],
+        leader_epoch=fields.get("leader_epoch", -1),
+        replicas=shared.setdefault(replicas, replicas),
+        in_sync_replicas=shared.setdefault(in_sync, in_sync),
+        offline_replicas=fields.get("offline_replicas", ()),
+    )
 
 
 METADATA = message_codec(
@@ -227,6 +237,7 @@ METADATA = message_codec(
     fields=_metadata_fields,
     response=_metadata_response,
     needs=_metadata_needs,
+    made=_metadata_made,
 )
 
 
