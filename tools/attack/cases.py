@@ -698,7 +698,8 @@ class HugeFellow(Broker):
     "we lead, and a fellow subscribes to 60,000 topics, all of which are there",
     assign=0,
     flows=(0, 1, 2),
-    most_seconds=40.0,
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
 )
 class ForeignTopics(Broker):
     count = 60_000
@@ -720,7 +721,8 @@ class ForeignTopics(Broker):
     "the same, and none of them is there",
     assign=0,
     flows=(0, 1, 2),
-    most_seconds=40.0,
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
 )
 class ForeignTypos(ForeignTopics):
     def topic_entry(self, topic: str) -> bytes:
@@ -733,7 +735,8 @@ class ForeignTypos(ForeignTopics):
     "the group's leader assigns 60,000 topics that we do not subscribe to, beside ours",
     assign=0,
     flows=(0, 1, 2),
-    most_seconds=40.0,
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
     any_error=True,
 )
 class ForeignAssignment(Broker):
@@ -747,7 +750,8 @@ class ForeignAssignment(Broker):
     "9",
     "the metadata name a thousand brokers and topics besides, each with a name of 32,000 letters",
     flows=(0, 1, 2),
-    most_seconds=30.0,
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
     any_error=True,
 )
 class LongNames(Broker):
@@ -766,7 +770,8 @@ class LongNames(Broker):
     "9",
     "as many topics and partitions as 15 MiB can name, in each metadata",
     flows=(0, 1, 2),
-    most_seconds=60.0,
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
     any_error=True,
     overwork=4.0,
 )
