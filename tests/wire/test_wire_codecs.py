@@ -89,6 +89,29 @@ def test_a_huge_array_is_refused_before_it_is_allocated(api_key: int, version: i
         tracemalloc.stop()
 
 
+def test_topics_that_were_not_asked_for_cost_nothing() -> None:
+    """Each would be a dict and an object of some hundred bytes, for ten that came."""
+
+    def entry(name: bytes, partitions: bytes) -> bytes:
+        return struct.pack(">hh", 0, len(name)) + name + b"\0" + partitions
+
+    partition = struct.pack(">i", 1) + struct.pack(">hiiiiiiii", 0, 5, 1, 7, 1, 1, 1, 1, 0)
+    others = entry(b"x", struct.pack(">i", 0)) * 50_000
+    topics = struct.pack(">i", 50_001) + others + entry(b"t", partition)
+    body = memoryview(bytes(4) + struct.pack(">i", 0) + struct.pack(">h", -1) + struct.pack(">i", 1) + topics)
+    codec = codec_of(api.Metadata)
+    found = codec.decode(body, 7, api.Metadata(topics=("t", "u")))  # builds the plan outside of the measurement
+    (topic,) = found.topics
+    assert (topic.name, [(each.partition, each.leader_epoch) for each in topic.partitions]) == ("t", [(5, 7)])
+    assert len(codec.decode(body, 7, api.Metadata(topics=None)).topics) == 50_001
+    tracemalloc.start()
+    try:
+        codec.decode(body, 7, api.Metadata(topics=("t", "u")))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
 def read_response_or_none(body: bytes, api_key: int, version: int) -> dict[str, Any] | None:
     try:
         return read_response(body, api_key, version)

@@ -677,6 +677,115 @@ class UserData(Broker):
         return self.synced(assignment({"t": range(self.partitions)}))
 
 
+@case(
+    "a fellow's 100 MB",
+    "8",
+    "we lead, and a fellow's subscription is 100 MB",
+    assign=0,
+    flows=(),
+    errors=("FrameTooLargeError",),
+    any_error=True,
+    seconds=6.0,
+)
+class HugeFellow(Broker):
+    def join(self, request: Request) -> bytes:
+        return self.leads(request, ("fellow", bytes(100_000_000)))
+
+
+@case(
+    "60,000 foreign topics",
+    "8",
+    "we lead, and a fellow subscribes to 60,000 topics, all of which are there",
+    assign=0,
+    flows=(0, 1, 2),
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
+)
+class ForeignTopics(Broker):
+    count = 60_000
+
+    def topic_entry(self, topic: str) -> bytes:
+        if topic == "t":
+            return super().topic_entry(topic)
+        return struct.pack(">h", 0) + text(topic) + b"\0" + array([self.partition_entry(topic, 0)])
+
+    def join(self, request: Request) -> bytes:
+        names = [text(f"other-{number}") for number in range(self.count)]
+        known = struct.pack(">h", 1) + array(names) + struct.pack(">i", -1) + array(())
+        return self.leads(request, ("fellow", known))
+
+
+@case(
+    "60,000 foreign topics that do not exist",
+    "8",
+    "the same, and none of them is there",
+    assign=0,
+    flows=(0, 1, 2),
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
+)
+class ForeignTypos(ForeignTopics):
+    def topic_entry(self, topic: str) -> bytes:
+        return Broker.topic_entry(self, topic)
+
+
+@case(
+    "60,000 foreign topics assigned",
+    "3",
+    "the group's leader assigns 60,000 topics that we do not subscribe to, beside ours",
+    assign=0,
+    flows=(0, 1, 2),
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
+    any_error=True,
+)
+class ForeignAssignment(Broker):
+    def sync(self, request: Request) -> bytes:
+        foreign = {f"other-{number}": range(1) for number in range(60_000)}
+        return self.synced(assignment({"t": range(self.partitions), **foreign}))
+
+
+@case(
+    "a thousand names of 32 KB",
+    "9",
+    "the metadata name a thousand brokers and topics besides, each with a name of 32,000 letters",
+    flows=(0, 1, 2),
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
+    any_error=True,
+)
+class LongNames(Broker):
+    def metadata(self, request: Request) -> bytes:
+        nodes = [struct.pack(">i", 1) + text("127.0.0.1") + struct.pack(">i", self.port) + text(None)]
+        nodes += [
+            struct.pack(">i", n) + text("h" * 32_000) + struct.pack(">i", 9092) + text(None) for n in range(2, 200)
+        ]
+        names = ["t", *("x" * 31_990 + f"-{number}" for number in range(200))]
+        topics = [self.topic_entry("t"), *(struct.pack(">h", 3) + text(each) + b"\0" + array(()) for each in names[1:])]
+        return bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1) + array(topics)
+
+
+@case(
+    "metadata of very many topics",
+    "9",
+    "as many topics and partitions as 15 MiB can name, in each metadata",
+    flows=(0, 1, 2),
+    most_seconds=90.0,
+    settings={"request_timeout": 30.0},
+    any_error=True,
+    overwork=4.0,
+)
+class ManyTopics(Broker):
+    @functools.cached_property
+    def others(self) -> tuple[bytes, ...]:
+        return (struct.pack(">h", 3) + text("x") + b"\0" + array(()),) * 1_500_000
+
+    def metadata(self, request: Request) -> bytes:
+        nodes = [struct.pack(">i", 1) + text("127.0.0.1") + struct.pack(">i", self.port) + text(None)]
+        named = array([self.topic_entry("t"), *self.others])
+        return bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1) + named
+
+
 # -- names and texts
 
 EVIL = "evil\n2026-01-01 CRITICAL forged\x1b[2J\r"

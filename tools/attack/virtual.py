@@ -33,14 +33,14 @@ from instride.config import ConsumerConfig
 from instride.errors import KafkaError
 from instride.records import TopicPartition
 
-__all__ = ["Damaged", "Lying"]
+__all__ = ["Damaged", "Lying", "SilentBroker"]
 
 _LATENCY = 0.01
 _TURNS = 10_000
 _LONGEST_FRAME = 64 << 20
 
 
-class _Silent(Broker):
+class SilentBroker(Broker):
     """Each response is made when the test calls for it; no socket listens."""
 
     port = 9092
@@ -59,7 +59,16 @@ class Damaged:
     member: of a group; else all partitions are assigned by hand. records: what came since the last `begin_again`.
     """
 
-    def __init__(self, damages: tuple[str, ...], seed: int, *, share: float, until: float, member: bool) -> None:
+    def __init__(
+        self,
+        damages: tuple[str, ...],
+        seed: int,
+        *,
+        share: float,
+        until: float,
+        member: bool,
+        broker: Callable[[], Broker] = SilentBroker,
+    ) -> None:
         self.now = 0.0
         self.records: dict[int, list[int]] = {}
         self.errors: Counter[str] = Counter()
@@ -67,7 +76,7 @@ class Damaged:
         self._dice = random.Random(seed)  # noqa: S311
         self._damages = [DAMAGES[each] for each in damages]
         self._share, self._until, self._member = share, until, member
-        self.broker = _Silent()
+        self.broker = broker()
         self._connections: dict[ConnectionKey, Connection] = {}
         self._open: set[ConnectionKey] = set()
         self._coming: list[tuple[float, int, ConnectionKey, Connection, bytes, bool]] = []

@@ -7,6 +7,8 @@ E2. A field that a version does not have is simply absent from the dict; the cod
 E3. Writing takes the superset of all versions' fields and leaves out what the version does not have. Whether
     leaving it out is right was decided before, when the version was chosen.
 E4. Error codes are numbers, times are milliseconds.
+E5. Of a dict there may be a million, each of some hundred bytes for ten that came: where that may be, the codec makes
+    what it needs of each (`Made`), so that there is one at a time.
 
 Laws of codecs
 1. A codec is stateless: request and version give bytes; bytes, version and request give the response.
@@ -25,12 +27,12 @@ import functools
 import io
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from importlib import metadata
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 from uuid import UUID
 
@@ -111,6 +113,8 @@ __all__ = [
 
 Fields: TypeAlias = dict[str, Any]
 Read: TypeAlias = Callable[[Reader], Any]
+Made: TypeAlias = Mapping[str, Callable[[Fields], Any]]
+"""What becomes of each element of the array of this name, as soon as it is read; None: it is left out."""
 
 _MAX_INT32: Final = 2**31 - 1
 
@@ -188,14 +192,16 @@ def milliseconds(seconds: float) -> int:
     return round(min(max(seconds, 0.0) * 1000.0, _MAX_INT32))
 
 
-def read_response(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
+def read_response(
+    body: bytes | bytearray | memoryview, api_key: int, version: int, made: Made = MappingProxyType({})
+) -> Fields:
     """The fields of a response's body. Raises ProtocolError where the bytes do not hold one."""
-    return _read(_schemas(api_key, version)[1], body)
+    return _read(_schemas(api_key, version)[1], body, made)
 
 
 def read_request(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a request's body: what a simulated broker reads."""
-    return _read(_schemas(api_key, version)[0], body)
+    return _read(_schemas(api_key, version)[0], body, {})
 
 
 def write_request(api_key: int, version: int, fields: Fields) -> bytes:
@@ -243,10 +249,20 @@ def _shape(field: dataclasses.Field[Any]) -> _Shape:
 # Reading
 
 
-def _read(schema: Any, body: bytes | bytearray | memoryview) -> Fields:
+class _Entities(Reader):
+    """A reader that knows what is made of the elements of arrays."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, data: bytes | bytearray | memoryview, made: Made) -> None:
+        super().__init__(data)
+        self.made = made
+
+
+def _read(schema: Any, body: bytes | bytearray | memoryview, made: Made) -> Fields:
     read, _ = _plan(schema)
     try:
-        fields: Fields = read(Reader(body))
+        fields: Fields = read(_Entities(body, made))
     except ProtocolError as error:
         raise ProtocolError(f"{schema.__name__} version {schema.__version__}: {error}") from None
     return fields
@@ -310,7 +326,8 @@ def _field_plan(field: dataclasses.Field[Any], *, flexible: bool) -> tuple[Read,
             field.metadata["kafka_type"], flexible=flexible, nullable=nullable and not shape.is_array
         )
     if shape.is_array:
-        return _array_reader(read, smallest, flexible=flexible, nullable=nullable), 1 if flexible else 4
+        name = field.name if shape.is_entity else ""
+        return _array_reader(name, read, smallest, flexible=flexible, nullable=nullable), 1 if flexible else 4
     if shape.is_entity and nullable:
         return _nullable_reader(read), 1
     return read, smallest
@@ -322,7 +339,8 @@ def _primitive(kafka_type: str, *, flexible: bool, nullable: bool) -> tuple[Read
     return _SIZED["bytes" if kafka_type == "records" else kafka_type, flexible, nullable]
 
 
-def _array_reader(read: Read, smallest: int, *, flexible: bool, nullable: bool) -> Read:
+def _array_reader(name: str, read: Read, smallest: int, *, flexible: bool, nullable: bool) -> Read:
+    """name: of an array of entities; "" of any other."""
     count_of = Reader.compact_array_count if flexible else Reader.array_count
 
     def read_array(reader: Reader) -> Any:
@@ -333,7 +351,10 @@ def _array_reader(read: Read, smallest: int, *, flexible: bool, nullable: bool) 
             raise ProtocolError(f"an array before byte {reader.position} is null and must not be")
         if read is Reader.int32:
             return reader.int32s(count)
-        return [read(reader) for _ in range(count)]
+        made = reader.made.get(name) if name and isinstance(reader, _Entities) else None
+        if made is None:
+            return [read(reader) for _ in range(count)]
+        return [each for _ in range(count) if (each := made(read(reader))) is not None]
 
     return read_array
 
@@ -409,6 +430,10 @@ def _few_bytes(_: object) -> int:
     return SMALL_BYTES
 
 
+def _as_they_are(_: object) -> Made:
+    return {}
+
+
 def many_bytes(_: object) -> int:
     return LARGE_BYTES
 
@@ -444,17 +469,19 @@ def message_codec(
     response: Callable[[Fields, R], A],
     needs: Callable[[R], Needs] = _any_version,
     most_bytes: Callable[[R], int] = _few_bytes,
+    made: Callable[[R], Made] = _as_they_are,
 ) -> Codec[R, A]:
     """The codec of an API whose messages are read and written by their schema.
 
     fields: the request's fields of all versions. response: from the fields that a response has.
+    made: of each element of its arrays.
     """
 
     def encode(request: R, version: int) -> bytes:
         return write_request(api_key, version, fields(request, version))
 
     def decode(body: memoryview, version: int, request: R) -> A:
-        return response(read_response(body, api_key, version), request)
+        return response(read_response(body, api_key, version, made(request)), request)
 
     return Codec(
         name=name,
@@ -598,12 +625,25 @@ def _metadata_fields(request: Metadata, _version: int) -> Fields:
 def _metadata_response(fields: Fields, _request: Metadata) -> MetadataResponse:
     return MetadataResponse(
         brokers=tuple(map(_metadata_broker, fields["brokers"])),
-        # A topic has no name only if it was asked for by id, which we do not.
-        topics=tuple(_metadata_topic(topic) for topic in fields["topics"] if topic["name"] is not None),
+        topics=tuple(fields["topics"]),
         cluster_id=fields.get("cluster_id"),
         controller_id=fields["controller_id"],
         error=fields.get("error_code", 0),
     )
+
+
+def _metadata_made(request: Metadata) -> Made:
+    """Topics and partitions as they come. A topic that was not asked for is nothing to us."""
+    names = None if request.topics is None else frozenset(request.topics)
+    # Where thousands have the same replicas they share them.
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def topic(fields: Fields) -> MetadataTopic | None:
+        # It has no name only if it was asked for by id, which we do not.
+        named = fields["name"] is not None and (names is None or fields["name"] in names)
+        return _metadata_topic(fields) if named else None
+
+    return {"topics": topic, "partitions": lambda fields: _metadata_partition(fields, shared)}
 
 
 def _metadata_broker(fields: Fields) -> Broker:
@@ -616,24 +656,21 @@ def _metadata_topic(fields: Fields) -> MetadataTopic:
         error=fields["error_code"],
         topic_id=fields.get("topic_id", NO_TOPIC_ID),
         is_internal=fields["is_internal"],
-        partitions=tuple(_metadata_partitions(fields["partitions"])),
+        partitions=tuple(fields["partitions"]),
     )
 
 
-def _metadata_partitions(partitions: list[Fields]) -> Iterator[MetadataPartition]:
-    """Where thousands have the same replicas they share them."""
-    shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for fields in partitions:
-        replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
-        yield MetadataPartition(
-            partition=fields["partition_index"],
-            error=fields["error_code"],
-            leader=fields["leader_id"],
-            leader_epoch=fields.get("leader_epoch", -1),
-            replicas=shared.setdefault(replicas, replicas),
-            in_sync_replicas=shared.setdefault(in_sync, in_sync),
-            offline_replicas=fields.get("offline_replicas", ()),
-        )
+def _metadata_partition(fields: Fields, shared: dict[tuple[int, ...], tuple[int, ...]]) -> MetadataPartition:
+    replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
+    return MetadataPartition(
+        partition=fields["partition_index"],
+        error=fields["error_code"],
+        leader=fields["leader_id"],
+        leader_epoch=fields.get("leader_epoch", -1),
+        replicas=shared.setdefault(replicas, replicas),
+        in_sync_replicas=shared.setdefault(in_sync, in_sync),
+        offline_replicas=fields.get("offline_replicas", ()),
+    )
 
 
 METADATA = message_codec(
@@ -645,6 +682,7 @@ METADATA = message_codec(
     fields=_metadata_fields,
     response=_metadata_response,
     needs=_metadata_needs,
+    made=_metadata_made,
 )
 
 

@@ -527,6 +527,18 @@ def test_a_topic_that_does_not_exist_holds_up_no_group(script: NetworkScript) ->
     assert dealt(script)["me"] == ["t-0", "t-1", "t-2", "t-3"]
 
 
+def test_a_fellow_of_very_many_topics_gets_nothing_and_costs_little(script: NetworkScript) -> None:
+    """Of each topic a leader keeps the metadata."""
+    script.subscribe()
+    many = [f"other-{number}" for number in range(30_000)]
+    leads(script, wants("t"), wants(*many[1:]), wants("t", "other-0", "other-1", "one more"))
+    made = dealt(script)
+    assert sorted(made["me"] + made["m0"]) == ["t-0", "t-1", "t-2", "t-3"]
+    assert made.get("m2", []) == []
+    (told,) = [line for line in script.logs if "get nothing" in line]
+    assert "'m2' and 0 more" in told
+
+
 def test_a_member_that_cannot_be_understood_gets_nothing_and_stops_nobody(script: NetworkScript) -> None:
     script.subscribe()
     leads(script, b"\x00", b"")

@@ -203,6 +203,35 @@ def test_records_that_arrive_end_the_growth_of_the_back_off() -> None:
     assert "ListOffsets" in script.waits(), "at once"
 
 
+@pytest.mark.requirement("surface/back-off")
+@pytest.mark.parametrize("seek", [False, True])
+def test_the_same_records_again_after_each_reset_do_not_end_it(*, seek: bool) -> None:
+    """A broker whose log is another one in each response made 57 resets a second."""
+    script = Doubting()
+    looks: list[float] = []
+    for number in range(1, 8):
+        script.called_out_of_range()
+        called = script.now
+        while "ListOffsets" not in script.waits() and script.now < called + 3.0:
+            script.pass_time(0.01)
+        looks.append(script.now - called)
+        script.log_reaches(0, 0)
+        (failed,) = script.take(PartitionFailed)
+        position = SetPosition(
+            partition=tp(0),
+            epoch=failed.epoch,
+            seek_number=number,
+            fetch_number=number,
+            offset=0,
+            reset_from=None if seek else 20,
+        )
+        script.do(position)
+        script.fetched(0, 5)
+        assert script.take(Fetched)
+    assert looks[0] == 0
+    assert looks[-1] == 0 if seek else 0.5 < looks[-1] < 2.0
+
+
 def test_it_stands_still_as_one_can_see() -> None:
     script = Doubting(stalled_after=20.0)
     play(script, 60.0, [(0, 50)])

@@ -93,7 +93,7 @@ class AssignedPartition:
     partition: TopicPartition
     epoch: int
     backoff: Backoff
-    # Between two looks whether its offset is out of range. Only records that arrive end its growth.
+    # Between two looks whether its offset is out of range. Only records behind `doubted` end its growth.
     doubt: Backoff
     # Ownership
     state: Ownership
@@ -115,6 +115,8 @@ class AssignedPartition:
     fetch_number: int
     reset_number: int
     corrupt_at: int
+    # The furthest offset that was called out of range; -1 after a seek.
+    doubted: int
     known_end: int
     # What its last fetch met; empty where that was answered well. For telemetry.
     fetch_error: str
@@ -149,6 +151,7 @@ class AssignedPartition:
         "corrupt_at",
         "deadline",
         "doubt",
+        "doubted",
         "epoch",
         "failed_in",
         "fetch_error",
@@ -248,6 +251,8 @@ class AssignedPartition:
             self.records = self.nbytes = 0
             self.kept.clear()
             self.kept_bytes = 0
+        if event.reset_from is None:
+            self.doubted = -1
         self.corrupt_at = -1
         self.backoff.succeeded()
         self.trouble = None
@@ -281,7 +286,7 @@ class AssignedPartition:
         """The topic of this name is another one now: what is known of the log is void."""
         self.topic_number += 1
         self.stale_seek_number = self.seek_number
-        self.leader_epoch = self.validated = self.known_end = self.corrupt_at = -1
+        self.leader_epoch = self.validated = self.known_end = self.corrupt_at = self.doubted = -1
         self.asking = False
         self.undecoded = ()
 
@@ -293,6 +298,11 @@ class AssignedPartition:
     def found(self, offset: int, leader_epoch: int) -> None:
         self._at(offset, leader_epoch)
         self.backoff.succeeded()
+
+    def reached(self, offset: int) -> None:
+        """Records arrived up to here."""
+        if offset > self.doubted:
+            self.doubt.succeeded()
 
     def consumed(self, fetch_number: int, records: int, nbytes: int) -> None:
         if fetch_number >= self.reset_number:
@@ -352,6 +362,7 @@ _AT_FIRST: tuple[tuple[str, object], ...] = (
     ("fetch_number", 0),
     ("reset_number", 0),
     ("corrupt_at", -1),
+    ("doubted", -1),
     ("known_end", -1),
     ("fetch_error", "no fetch of it has had a response yet"),
     ("reset_cause", ResetCause.OUT_OF_RANGE),

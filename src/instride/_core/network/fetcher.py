@@ -864,7 +864,7 @@ class Fetcher:
         if next_offset <= assigned.offset:
             return
         start, assigned.offset = assigned.offset, next_offset
-        assigned.doubt.succeeded()
+        assigned.reached(next_offset)
         if chunk is not None:
             assigned.delivered(len(chunk), chunk.nbytes, max(kept, chunk.nbytes))
             assigned.leader_epoch = chunk.leader_epoch

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -125,6 +125,8 @@ _FINAL_CODES: Final = frozenset({ErrorCode.INVALID_GROUP_ID, ErrorCode.FENCED_IN
 # A join has its response when the slowest member has joined; the broker's own timer may be later than ours by this.
 _JOIN_GRACE = 5.0
 _MOST_UNKNOWN: Final = 1000
+# Topics of fellow members, of which a leader asks for the metadata.
+_MOST_FOREIGN: Final = 30_000
 _SHOWN: Final = 80
 _FAST = 0.25
 _SURPLUS = 1.0
@@ -724,6 +726,11 @@ class Joining:
         self._leader_assignment = (
             LeaderAssignment(response, self._cluster) if response.leader == response.member_id else None
         )
+        if self._leader_assignment is not None and self._leader_assignment.left_out:
+            first, *others = self._leader_assignment.left_out
+            which = f"member {first!r} and {len(others)} more get nothing"
+            why = f"members of the group subscribe to over {_MOST_FOREIGN} topics that this leader does not know"
+            self._context.log(logging.WARNING, f"{why}: {which}")
         role = "leader" if self._leader_assignment else "member"
         self._context.log(
             logging.INFO, f"joined group {self._config.group_id!r} in generation {member.generation} as {role}"
@@ -1017,6 +1024,8 @@ class LeaderAssignment:
     Laws
     1. It waits until the metadata of every subscribed topic of every member is known.
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
+       So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN` (`left_out`):
+       of each the metadata are asked for and kept.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
     4. While partitions are withheld until their owners have released them, each assignment carries a notice for members
@@ -1031,11 +1040,24 @@ class LeaderAssignment:
 
     def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._members = tuple(_decoded(member) for member in response.members)
+        self.left_out: list[str] = []
+        self._members = tuple(self._bounded(map(_decoded, response.members), response.member_id))
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
         self._skips = response.skip_assignment
         self._racked = any(member.rack is not None for member in self._members)
         self._view: ClusterView | None = None
+
+    def _bounded(self, members: Iterable[MemberSubscription], own: str) -> Iterator[MemberSubscription]:
+        """Law 2."""
+        foreign: set[str] = set()
+        for member in members:
+            more = {topic for topic in member.topics if topic not in self._cluster.topics} | foreign
+            if member.member_id == own or len(more) <= _MOST_FOREIGN:
+                foreign = more
+                yield member
+            else:
+                self.left_out.append(member.member_id)
+                yield replace(member, topics=())
 
     def ready(self) -> bool:
         """Law 1: known, or known to be missing."""

@@ -21,8 +21,9 @@ An offset that its leader calls out of range
 7. The leader is asked where the log begins and where it ends, as any reader sees it (not "read_committed").
 8. An offset from the beginning to the end, both included, is one of the log: the broker contradicts itself, and the
    offset is fetched again. Any other is reset, or is an error, as auto_offset_reset says.
-9. The first look is at once. The next ones of a partition are spaced by a back-off that grows until records arrive: so
-   a broker that repeats itself, or that tells of another log each time, costs little.
+9. The first look is at once. The next ones of a partition are spaced by a back-off that grows until records arrive
+   from behind all offsets that were called out of range, or a seek: so a broker that repeats itself, or that tells of
+   another log each time, costs little, also where it sends the same records again after each reset.
 
 Validation (KIP-320), and topics that were deleted and made again
 10. A position that was read under an older leader epoch is validated at the new leader before anything is fetched. One
@@ -245,6 +246,7 @@ class Positions:
     def called_out_of_range(self, assigned: AssignedPartition) -> None:
         """By its leader: the ends of the log are looked up before anything is reset."""
         assigned.phase = Phase.VERIFY_RANGE
+        assigned.doubted = max(assigned.doubted, assigned.offset)
         self._context.touch()
 
     def _verify_ranges(self, now: float) -> float:

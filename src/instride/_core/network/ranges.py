@@ -156,7 +156,7 @@ class LogEnds:
         )
         assigned.offset, assigned.leader_epoch = chunk.next_offset, listed.leader_epoch
         assigned.backoff.succeeded()
-        assigned.doubt.succeeded()
+        assigned.reached(chunk.next_offset)
         assigned.records += len(chunk)
         self._context.deliver(
             Fetched(
