@@ -212,7 +212,8 @@ class Lane:
     fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
     later: how many wait for their next attempt. jobs: calls of handlers at work. noted: when its next
-    batch is due. progress_at: when a record of it was finished last, or the first came that is not. version rises with each thing that a commit would tell.
+    batch is due. progress_at: when a record of it was finished last, or the first came that is not. version rises with
+    each thing that a commit would tell.
     """
 
     __slots__ = (
