@@ -120,10 +120,11 @@ class InLoop(InThreads):
 
 
 class InProcesses(InThreads):
-    """What a process has finished is known here by what it returns."""
+    """A process handles one at a time; concurrency is what waits in them too. What one has finished is known by what it
+    returns."""
 
     def __init__(self, told: Told) -> None:
-        super().__init__(told, processes=2, output="none", produce=_note)
+        super().__init__(told, processes=os.cpu_count() or 1, concurrency=64, output="none", produce=_note)
 
     def _handler(self) -> Callable[[Any], object]:
         return compute_there if self._told.kind == "compute" else sleep_there

@@ -69,9 +69,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: stopping.append(number))
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": given.servers, "transactional.id": given.instance, "log_level": 3}
-    )
-    producer.init_transactions()  # waits until what its predecessor left is ended, and warns of that (log_level 4)
+        {"bootstrap.servers": given.servers, "transactional.id": given.instance, "log_level": 0}
+    )  # silent: it raises what matters
+    producer.init_transactions()  # waits until what its predecessor left is ended
     with Consumer(
         bootstrap_servers=given.servers,
         group_id=given.group,

@@ -15,6 +15,7 @@ from typing import Any
 
 from instride import ConsumerRecord, DatabaseStore, TopicPartition
 from instride._wire.decoder import replaced
+from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
 from instride.processing.attempts import enter_attempt
 from instride.processing.breaker import CircuitBreaker
@@ -34,17 +35,42 @@ FAILS, FAILS_ALWAYS, LETTER_FAILS = 0.1, 0.01, 0.2
 
 
 class SimulatedEngine(Engine):
-    """Tells the history of records that an earlier owner's commit says are finished: they are done, not handled."""
+    """Tells the history of records that an earlier owner's commit says are finished: they are done, not handled.
+
+    covered: of each partition what accepted commits covered when its owner began with it.
+    """
 
     def __init__(self, plan: EnginePlan, member: Member, course: Course) -> None:
         super().__init__(plan, lambda _: 1)
         self._member = member
         self._course = course
+        self.covered: dict[Lane, frozenset[tuple[TopicPartition, int]]] = {}
+        self._finished: dict[Lane, set[tuple[TopicPartition, int]]] = {}
 
     def _was_finished_before(self, lane: Lane, task: Task) -> None:
         super()._was_finished_before(lane, task)
         self._course.remembered += 1
         self._member.did("done", lane.partition, task.offset, lane.epoch)
+
+    def _begin(self, lane: Lane) -> None:
+        self.covered[lane] = frozenset(each for each in self._course.covered if each[0] == lane.partition)
+        super()._begin(lane)
+
+    def _finish(self, task: Task, *, releases: bool = True) -> None:
+        super()._finish(task, releases=releases)
+        self._finished.setdefault(task.lane, set()).add((task.lane.partition, task.offset))
+
+    def committable(self) -> CommitSnapshot:
+        covered = {lane.partition: set(self._finished.get(lane, ())) for lane in self._ahead.values()}
+        snapshot = super().committable()
+
+        def settled(partition: TopicPartition, entry: CommitEntry, outcome: CommitOutcome) -> None:
+            committed, stale = outcome is CommitOutcome.COMMITTED, outcome is CommitOutcome.STALE
+            snapshot.settle(partition, entry, committed=committed, stale=stale)
+            if committed:
+                self._course.covered |= covered[partition]
+
+        return CommitSnapshot(snapshot.entries, settled)
 
 
 class Bank:
@@ -101,6 +127,8 @@ class Course:
     member began may be gone meanwhile: the log was compacted.
     bank: a database; then each attempt that ends well is a transaction of it, with its offset.
     has_outages: of every ten seconds handlers fail for three, with a circuit breaker.
+    covered: what was finished when a commit was made that the broker accepted. repeated: what of that was started by an
+    owner who came later; a former owner who does not know of his loss may start what the new one has committed.
     """
 
     order: Order
@@ -114,6 +142,8 @@ class Course:
     remembered: int = 0
     spared: int = 0
     late: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+    covered: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    repeated: list[tuple[TopicPartition, int]] = field(default_factory=list)
 
     def check_order(self, together: list[Task]) -> None:
         """What comes before it, of its key or partition, is finished, by whichever member (across any hand-over)."""
@@ -136,7 +166,7 @@ class Course:
 class Workers:
     """Handlers that take a while, fail by chance, and dead letters that are acknowledged a moment later."""
 
-    def __init__(self, member: Member, engine: Engine, course: Course) -> None:
+    def __init__(self, member: Member, engine: SimulatedEngine, course: Course) -> None:
         self._member = member
         self._engine = engine
         self._course = course
@@ -155,7 +185,9 @@ class Workers:
             assert partition not in self.to_be_revoked, f"{partition} was started after its revoke was taken"
             self._running += 1
             self._course.check_order(_tasks(task))
-            self._course.started += [(partition, each.offset) for each in _tasks(task)]
+            begun = [(partition, each.offset) for each in _tasks(task)]
+            self._course.started += begun
+            self._course.repeated += self._engine.covered[task.lane].intersection(begun)
             self._after(
                 self._member.duration(), self._ends if not task.writes_dead_letter else self._acknowledged, task
             )

@@ -410,3 +410,25 @@ def test_a_stale_commit_is_not_offered_again() -> None:
     snapshot = bench.engine.committable()
     snapshot.settle(P0, snapshot.entries[P0], committed=False, stale=True)
     assert not bench.engine.committable()
+
+
+def test_where_records_wait_and_none_is_finished_is_told() -> None:
+    """A record that is tried again and again holds up its partition. One that nobody waits for does not."""
+    bench = Bench(order="partition", retry=Retry(attempts=None, backoff=1.0, jitter=0.0))
+    bench.submit([*keyed(P0, "ab"), *keyed(P1, "a")])
+    for now in (0.0, 10.0, 20.0):
+        bench.now = now
+        for _ in (P0, P1):
+            bench.end(bench.take(), OSError())
+        assert bench.engine.stalled(now - 15.0) == ([P0] if now == 20.0 else [])
+    bench.engine.hold([P0])
+    assert bench.engine.stalled(20.0) == [], "it is another's soon"
+    bench.engine.hold([])
+    bench.now = 30.0
+    while bench.engine.has_next(bench.now):
+        bench.end(bench.take())
+    bench.submit(keyed(P0, "c", 2))
+    assert bench.engine.stalled(29.0) == [], "some was finished, and the new one waits since now"
+    assert bench.engine.stalled(30.0) == [P0]
+    bench.engine.stop()
+    assert bench.engine.stalled(30.0) == []

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -75,6 +76,9 @@ class Owner:
         records = [ConsumerRecord("t", 0, offset, epoch=1) for offset in offsets]
         job = Task(records[0], self.lane, None, 1)
         job.over = self.over
+        copy_context().run(self._handle, job, records)
+
+    def _handle(self, job: Task, records: list[ConsumerRecord]) -> None:
         enter_attempt(job)
         self._call(records)
 

@@ -212,7 +212,8 @@ class Lane:
     fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
     later: how many wait for their next attempt. jobs: calls of handlers at work. noted: when its next
-    batch is due. version rises with each thing that a commit would tell.
+    batch is due. progress_at: when a record of it was finished last, or the first came that is not. version rises with
+    each thing that a commit would tell.
     """
 
     __slots__ = (
@@ -231,6 +232,7 @@ class Lane:
         "partition",
         "paused",
         "pending",
+        "progress_at",
         "queued",
         "ranges",
         "records",
@@ -261,6 +263,7 @@ class Lane:
         self.topic_id: UUID | None = None
         self.jobs = 0
         self.noted = -1.0
+        self.progress_at = 0.0
         self.later = 0
         self.queued = 0
         self.records = 0
@@ -401,6 +404,8 @@ class Engine:
 
     def _add(self, lane: Lane, records: list[ConsumerRecord]) -> None:
         lane.run.add(Block(records))
+        if not lane.records:
+            lane.progress_at = self._now
         size = sum(map(self._size, records))
         self._count(lane, len(records), size)
         lane.queued += len(records)
@@ -847,6 +852,7 @@ class Engine:
         """releases: whether the next of its key may go on."""
         lane = task.lane
         lane.run.mark(task.offset, FINISHED)
+        lane.progress_at = self._now
         lane.since += 1
         lane.attempts.pop(task.offset, None)
         self._count(lane, -1, -task.size)
@@ -992,6 +998,14 @@ class Engine:
         """What is started, by partition; for health and logs."""
         for lane in list(self._lanes.values()):
             yield from list(lane.started.values())
+
+    def stalled(self, before: float) -> list[TopicPartition]:
+        """Where records wait, and none was finished since then. A record that waits for its next attempt alone keeps
+        nobody waiting; in an outage, and once nothing is started any more, waiting is no news."""
+        if self._stopping or (self.breaker is not None and self.breaker.open_until is not None):
+            return []
+        waiting = [each for each in self._lanes.values() if each.queued > each.later and not each.held]
+        return sorted(each.partition for each in waiting if each.progress_at <= before)
 
     # -- back-pressure
 

@@ -25,20 +25,22 @@ class Health:
     """For probes: three booleans, and why.
 
     ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
-    ago) and has not ended. stalled: a record is stuck, so that its key or partition stands still; the others go on.
+    ago) and has not ended. stalled: something stands still while the others go on: stuck has the records that have been
+    at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long.
     outage: by which error its circuit breaker is open. ended: by what it ended, if it failed.
     """
 
     ready: bool
     live: bool
     stuck: tuple[StuckRecord, ...] = ()
+    stalled_partitions: tuple[TopicPartition, ...] = ()
     outage: BaseException | None = None
     ended: BaseException | None = None
 
     @property
     def stalled(self) -> bool:
-        """Whether a record is stuck."""
-        return bool(self.stuck)
+        """Whether a record is stuck, or a partition stands still."""
+        return bool(self.stuck or self.stalled_partitions)
 
 
 def stuck_record(task: Task, now: float) -> StuckRecord:

@@ -357,6 +357,12 @@ class Rounds(RebalanceListener):
         with self._guard:
             return sorted((task for task in self._engine.at_work() if task.since <= before), key=_since)
 
+    def stalled(self) -> list[TopicPartition]:
+        """Where records wait, and none was finished for longer than stuck_after. From any thread."""
+        before = self._clock() - self._pace.stuck_after - self._engine.plan.max_wait
+        with self._guard:
+            return self._engine.stalled(before)
+
     def _tell_of_stuck(self) -> None:
         """Once of each, looked for once a second."""
         now = self._clock()

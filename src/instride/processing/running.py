@@ -142,6 +142,7 @@ class RunningProcessor:
             ready=rounds.is_joined and not ended and not rounds.is_stopping,
             live=not ended and now - rounds.polled_at < self._max_poll_interval,
             stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
+            stalled_partitions=tuple(rounds.stalled()),
             outage=None if self._engine.breaker is None else self._engine.breaker.error,
             ended=self._error,
         )
