@@ -79,6 +79,7 @@ class Pipeline:
         max_range_bytes: int = 64 << 20,
         max_concurrent_jobs: int = 8,
         ranges_per_task: int = 32,
+        split_ranges: bool = False,
         linger: float = 0.1,
         available_now: bool = False,
         retries: int = 3,
@@ -119,6 +120,9 @@ class Pipeline:
         max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
         ranges_per_task: how many ranges share a task, at most, where over 32 partitions have offsets: that saves some
             20 ms of Spark's time for each. Those that took long share with nobody; 1 is for when any may.
+        split_ranges: order within a range does not matter: a large one is read by several tasks, each a part, where
+            cores are free. What is true of a range for the function, for called_per and max_dead_letters, is then
+            true of a part. With batch_format "spark" ranges are always read so.
         linger: how long a partition's offsets may gather before they are worth a job.
         available_now: `run` returns when what was in the topics at its start is in the sink, as far as the group gives
             it to this member. One that is given no partition waits for the others.
@@ -161,6 +165,7 @@ class Pipeline:
                 jobs=max_concurrent_jobs,
                 task_ranges=ranges_per_task,
                 alone=batch_format == "spark",
+                split=split_ranges and batch_format != "spark",
                 linger=linger,
                 retries=retries,
                 backoff=retry_backoff,
