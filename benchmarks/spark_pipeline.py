@@ -4,7 +4,8 @@
 
 The function hashes each value many times: nothing but computing. Without `split_ranges` one core works, with it all do;
 the figure is the ratio of the medians of all rounds but the first. The sink's figure is the time to open it, before
-compaction, after it, and after what was replaced has been deleted.
+compaction, after it, and after what was replaced has been deleted. Of headers: the CPU of decoding and of Arrow columns
+with one header a record, against none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     results: dict[str, object] = {"one partition": one_partition(chosen.rows, chosen.rounds, chosen.cores)}
     if chosen.ranges:
         results["parquet"] = parquet(chosen.ranges)
+    results["headers"] = headers()
     return results
 
 
@@ -122,6 +125,32 @@ def parquet(ranges: int) -> dict[str, float]:
     print(f"\na Parquet sink of {ranges:,} ranges, 12 partitions: seconds to open")
     print(", ".join(f"{name} {taken:.2f}" for name, taken in found.items()))
     return found
+
+
+def headers() -> dict[str, float]:
+    """Of records of 100 bytes, the best of many turns each."""
+    from benchmarks.batches import Log, batch
+    from benchmarks.decoder import decode
+
+    plain = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type")
+    best: dict[str, float] = {}
+    for name, log, columns in (
+        ("none", Log(key=True), plain),
+        ("not chosen", Log(key=True, header=True), plain),
+        ("chosen", Log(key=True, header=True), (*plain, "headers")),
+    ):
+        one = batch(0, log)
+        data = memoryview(b"".join((n * log.rows).to_bytes(8, "big") + one[8:] for n in range(100)))
+        best[name] = min(cpu(lambda data=data, columns=columns: decode(data).to_arrow(columns)) for _ in range(50))
+    found = {name: taken / best["none"] for name, taken in best.items()}
+    print("\none header a record, against none: " + ", ".join(f"{name} {ratio:.2f} x" for name, ratio in found.items()))
+    return found
+
+
+def cpu(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
 
 
 def opened(read: Any, folder: str | Path) -> float:
