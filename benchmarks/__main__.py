@@ -1,4 +1,4 @@
-"""`python -m benchmarks [throughput|groups|processor|processors|decoder|canned|spark]`: one, or all.
+"""`python -m benchmarks [throughput|groups|processor|processors|decoder|canned|spark|pipeline]`: one, or all.
 
 Results go to bench-output/.
 """
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import canned, groups, processor, processors, spark_source, throughput
+from benchmarks import canned, groups, processor, processors, spark_pipeline, spark_source, throughput
 
 OUTPUT = Path("bench-output")
 
@@ -32,6 +32,8 @@ def main() -> None:
         results["processors"] = processors.main(options)
     if not chosen or chosen == ["spark"]:
         results["spark"] = spark_source.main(options)
+    if not chosen or chosen == ["pipeline"]:
+        results["pipeline"] = spark_pipeline.main(options)
     if not chosen or chosen == ["decoder"]:
         subprocess.run([sys.executable, "-m", "benchmarks.decoder", *options], check=True)
     OUTPUT.mkdir(exist_ok=True)

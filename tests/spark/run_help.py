@@ -23,7 +23,7 @@ from instride.records import OffsetRange, TopicPartition
 from instride.spark.events import PipelineEvent
 from instride.spark.planning import Limits
 from instride.spark.range_reader import ReaderSettings
-from instride.spark.report import JobEnded, RangeProblem, RangeReport, Reported
+from instride.spark.report import JobEnded, RangePart, RangeProblem, RangeReport, Reported
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import (
     CommitOutcome,
@@ -303,13 +303,15 @@ class FakeRunner:
         self.cores = 2
         self.started: list[tuple[str, list[OutputRange]]] = []
         self.last_tries: list[bool] = []
+        self.tasks: list[list[list[RangePart]]] = []
         self.cancelled: list[str] = []
         self.closed = False
         self._tell = inbox_dispatcher(inbox, cast(Any, consumer))
 
-    def start(self, task: RangeTask, tasks: list[list[OutputRange]]) -> None:
+    def start(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         self.last_tries.append(task.last_try)
-        self.started.append((task.job, [each for ranges in tasks for each in ranges]))
+        self.tasks.append(tasks)
+        self.started.append((task.job, list(dict.fromkeys(part.range for parts in tasks for part in parts))))
 
     def cancel(self, job: str) -> None:
         self.cancelled.append(job)
@@ -326,6 +328,21 @@ class FakeRunner:
                 written = WrittenRange(range=each, files=(file,))
                 report = RangeReport(job=job, range=each, written=written, records=1, nbytes=1, dead_letters=letters)
                 self._tell(Reported(report=report))
+
+    def part_succeeds(self, number: int, task: int) -> None:
+        """One task of the job has written its part of the range."""
+        (part,) = self.tasks[number][task]
+        job, rows = self.started[number][0], part.offsets.end - part.offsets.start
+        file = FileInfo(path=f"{job}-{part.offsets}", rows=rows, bytes=1, attempt=task)
+        written = WrittenRange(range=part.range, files=(file,))
+        report = RangeReport(job=job, range=part.range, written=written, records=rows, nbytes=rows, part=part.number)
+        self._tell(Reported(report=report))
+
+    def part_fails(self, number: int, task: int) -> None:
+        (part,) = self.tasks[number][task]
+        problem = RangeProblem(kind="ValueError", message="no flight")
+        job = self.started[number][0]
+        self._tell(Reported(report=RangeReport(job=job, range=part.range, problem=problem, part=part.number)))
 
     def fail(self, number: int, partition: int, *, fatal: bool = False) -> None:
         job, ranges = self.started[number]
@@ -351,6 +368,7 @@ class Stage:
         retries: int = 2,
         stop_timeout: float = 5.0,
         targets: Mapping[int, int] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.consumer = FakeConsumer()
         self.sink = MemorySink({tp(each): offset for each, offset in (positions or {}).items()})
@@ -358,7 +376,7 @@ class Stage:
         self.on_event: Callable[[PipelineEvent], None] = self.events.append
         inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.runner = FakeRunner(self.consumer, inbox)
-        limits = Limits(range_records=1_000, jobs=8, linger=0.0, retries=retries, backoff=0.0)
+        limits = limits or Limits(range_records=1_000, jobs=8, linger=0.0, retries=retries, backoff=0.0)
         self.loop = PipelineRun(
             RunSettings(topics=[TOPIC], limits=limits, stop_timeout=stop_timeout),
             consumer=cast(Any, self.consumer),

@@ -52,6 +52,28 @@ def _iceberg_table(folder: Path) -> pa.Table:
     return catalog(folder).load_table("made.flights").scan().to_arrow()
 
 
+def catalog_in_postgresql(folder: Path) -> SqlCatalog:
+    """A catalogue of a name of its own: one database serves many places."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import NullPool, create_engine
+
+    folder.mkdir(exist_ok=True)
+    uri = (folder.parent / URI).read_text(encoding="utf-8").replace("postgresql://", "postgresql+psycopg://", 1)
+    made = SqlCatalog(table_in(folder), uri=uri, warehouse=f"file://{folder}")
+    # Nobody closes a catalogue, so none is to keep a connection.
+    made.engine.dispose()
+    made.engine = create_engine(uri, poolclass=NullPool)
+    return made
+
+
+def _iceberg_sink_in_postgresql(folder: Path, schema: pa.Schema) -> Sink:
+    return IcebergSink(catalog_in_postgresql(folder), "made.flights", schema=schema)
+
+
+def _iceberg_table_in_postgresql(folder: Path) -> pa.Table:
+    return catalog_in_postgresql(folder).load_table("made.flights").scan().to_arrow()
+
+
 def _delta_table(folder: Path) -> pa.Table:
     from deltalake import DeltaTable
 
@@ -60,7 +82,7 @@ def _delta_table(folder: Path) -> pa.Table:
 
 def ready(kind: str, request: pytest.FixtureRequest, folder: Path) -> None:
     """What the place below the folder needs: the database whose URI it finds there."""
-    if kind == "postgresql":
+    if kind in ("postgresql", "iceberg-postgresql"):
         (folder / URI).write_text(request.getfixturevalue("postgres_database"), encoding="utf-8")
 
 
@@ -113,6 +135,7 @@ MAKERS: dict[str, Callable[[Path, pa.Schema], Sink]] = {
     "parquet": _parquet_sink,
     "delta": _delta_sink,
     "iceberg": _iceberg_sink,
+    "iceberg-postgresql": _iceberg_sink_in_postgresql,
     "sqlite": partial(_database_sink, "sqlite"),
     "postgresql": partial(_database_sink, "postgresql"),
 }
@@ -120,6 +143,7 @@ READERS: dict[str, Callable[[Path], pa.Table]] = {
     "parquet": read_table,
     "delta": _delta_table,
     "iceberg": _iceberg_table,
+    "iceberg-postgresql": _iceberg_table_in_postgresql,
     "sqlite": partial(_database_table, "sqlite"),
     "postgresql": partial(_database_table, "postgresql"),
 }

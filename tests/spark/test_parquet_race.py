@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -40,6 +41,9 @@ class Writers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.home = Path(tempfile.mkdtemp())
+        self.patch = pytest.MonkeyPatch()
+        # Processes die here, machines do not; and syncing is nearly all that this would wait for.
+        self.patch.setattr(os, "fsync", lambda _: None)
         self.folder = self.home / "out"
         self.sinks = {number: ParquetSink(self.folder) for number in range(4)}
         self.jobs = 0
@@ -51,6 +55,7 @@ class Writers(RuleBasedStateMachine):
         self.reached = 0
 
     def teardown(self) -> None:
+        self.patch.undo()
         shutil.rmtree(self.home)
 
     @rule(target=outputs, writer=WRITERS, length=st.integers(1, 6), back=st.integers(-2, 4), rows_=st.booleans())

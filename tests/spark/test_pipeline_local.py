@@ -110,10 +110,11 @@ def _count_what_this_process_receives(monkeypatch: pytest.MonkeyPatch) -> Counte
     return counts
 
 
-def test_gaps_of_transactions_are_passed_also_at_the_end_of_a_range(
-    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+def test_gaps_of_transactions_are_passed_also_at_the_end_of_a_range_and_of_a_part(
+    runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Aborted records and markers take offsets; the last offset of the log is a marker."""
+    """Aborted records and markers take offsets; the last offset of the log is a marker. Tasks share ranges here."""
+    monkeypatch.setattr("instride.spark.planning._PART", 10)
     topic = kafka_topic(2)
     values = []
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
@@ -129,7 +130,7 @@ def test_gaps_of_transactions_are_passed_also_at_the_end_of_a_range(
         else:
             producer.commit_transaction(30)
             values += written
-    with runner(topic, isolation_level="read_committed", max_range_records=40) as running:
+    with runner(topic, isolation_level="read_committed", max_range_records=40, split_ranges=True) as running:
         running.until(lambda: committed(kafka, topic, 2) == [306, 306], "both partitions to their ends")
     each_once(tmp_path / "out", values)
 

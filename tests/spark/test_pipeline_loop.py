@@ -27,6 +27,7 @@ from instride.spark.events import (
     RangeDropped,
     RangeFailed,
 )
+from instride.spark.planning import Limits
 from instride.telemetry import OwnershipChange, OwnershipChanged
 
 
@@ -692,3 +693,52 @@ def test_an_error_of_the_callback_is_raised_after_the_group_was_left() -> None:
     with pytest.raises(KeyError, match="mine"):
         stage.play(script())
     assert stage.consumer.closed
+
+
+SPLIT = Limits(range_records=60_000, jobs=8, linger=0.0, retries=2, backoff=0.0, split=True)
+
+
+def test_the_backlog_of_one_partition_is_worked_on_by_all_cores() -> None:
+    """A task for each core; the range is committed once, when all have written their parts."""
+    stage = Stage(limits=SPLIT)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 60_000)
+        yield from stage.until_started(1)
+        stage.runner.part_succeeds(0, 1)
+        stage.runner.part_succeeds(0, 1)
+        yield from (None for _ in range(3))
+        assert not stage.of(RangeCommitted)
+        stage.runner.part_succeeds(0, 0)
+        yield from until(lambda: stage.of(RangeCommitted))
+        stage.runner.end(0)
+
+    stage.play(script())
+    assert [[(part.offsets.start, part.offsets.end) for part in parts] for parts in stage.runner.tasks[0]] == [
+        [(0, 30_000)],
+        [(30_000, 60_000)],
+    ]
+    (committed,) = stage.of(RangeCommitted)
+    assert (committed.range.start, committed.range.end, committed.rows) == (0, 60_000, 60_000)
+    assert stage.consumer.committed == {tp(0): 60_000}
+
+
+def test_a_part_that_fails_has_the_whole_range_tried_again() -> None:
+    stage = Stage(limits=SPLIT)
+
+    def script() -> Script:
+        yield from stage.assigned(0)
+        stage.consumer.offer(0, 60_000)
+        yield from stage.until_started(1)
+        stage.runner.part_fails(0, 0)
+        stage.runner.part_succeeds(0, 1)
+        stage.runner.end(0)
+        yield from stage.until_started(2)
+        stage.runner.finish(1)
+        yield from until(lambda: stage.of(RangeCommitted))
+
+    stage.play(script())
+    assert [len(tasks) for tasks in stage.runner.tasks] == [2, 1]
+    assert len(stage.of(RangeFailed)) == 1
+    assert stage.consumer.committed == {tp(0): 60_000}

@@ -17,12 +17,13 @@ from instride.errors import CorruptRecordError, OffsetsGoneError
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.origin import DeadLetterOrigin
 from instride.spark import ParquetSink, Pipeline, dead_letters, task
+from instride.spark.data_source.splitting import cut
 from instride.spark.dead_letters import DeadLetters
 from instride.spark.functions import pickle_function
 from instride.spark.jobs import _Reports
 from instride.spark.parquet import read_table
 from instride.spark.range_reader import ReaderSettings
-from instride.spark.report import JobMessage, RangeReport, Reported
+from instride.spark.report import JobMessage, RangePart, RangeReport, Reported, whole
 from instride.spark.sink import JobResult, OutputRange
 from instride.spark.task import BatchFormat, CalledPer, RangeTask
 
@@ -91,7 +92,7 @@ def work(
         reader=SETTINGS,
         reports=cast(Any, reports),
     )
-    (text,) = run([[WANTED]])
+    (text,) = run([[RangePart(range=WANTED, offsets=WANTED)]])
     assert reports.added == [text]
     return RangeReport.from_json(text)
 
@@ -219,10 +220,37 @@ def test_a_failed_range_does_not_keep_the_tasks_others_from_succeeding(reader: R
         reports=cast(Any, Reports()),
     )
     other = OutputRange(topic="t", partition=1, start=20, end=24)
-    first, second = (RangeReport.from_json(text) for text in run([[WANTED, other]]))
+    parts = [RangePart(range=each, offsets=each) for each in (WANTED, other)]
+    first, second = (RangeReport.from_json(text) for text in run([parts]))
     assert first.problem is not None
     assert second.written is not None
     assert second.written.rows == 4
+
+
+def test_tasks_that_share_a_range_write_one_range(reader: Reader, tmp_path: Path) -> None:
+    """Each reads its own offsets; the sink has them all, in order, or, where one failed, the problem."""
+    sink = ParquetSink(tmp_path / "out")
+    run = RangeTask(
+        job="j",
+        writer=sink.writer(),
+        function=pickle_function(as_batch),
+        batch_format="arrow",
+        called_per="batch",
+        schema=None,
+        reader=SETTINGS,
+        reports=cast(Any, Reports()),
+    )
+    wanted = OutputRange(topic="t", partition=0, start=10, end=16)
+    parts = [RangePart(range=wanted, offsets=each, number=number) for number, each in enumerate(cut(wanted, 3))]
+    reports = [RangeReport.from_json(text) for part in parts for text in run([[part]])]
+    assert [report.part for report in reports] == [0, 1, 2]
+    together = whole(reports)
+    assert (together.records, together.range) == (6, wanted)
+    assert rows(sink, together) == [{"value": b"%d" % offset} for offset in range(10, 16)]
+    reader.error = ConnectionError("the broker is away")
+    (broken,) = (RangeReport.from_json(text) for text in run([[parts[1]]]))
+    failed = whole([reports[0], broken, reports[2]])
+    assert (failed.written, failed.problem) == (None, broken.problem)
 
 
 class Letters:
@@ -259,7 +287,7 @@ def sifted(sink: ParquetSink, letters: Letters, function: Callable[[Any], Any], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "unpickled", lambda _: seen)
         patch.setattr(dead_letters, "unpickled", lambda _: letters.produce)
-        (text,) = run([[WANTED]])
+        (text,) = run([[RangePart(range=WANTED, offsets=WANTED)]])
     assert all(names == ["value"] for names in given)
     return RangeReport.from_json(text)
 

@@ -359,3 +359,48 @@ def test_success_covers_each_partition_in_order_without_gap_or_overlap(
                 assert plans.failed(running_job, now)
         assert plans.in_flight == len(running_jobs)
     assert all(reached <= end for reached, end in zip(done, offered, strict=True))
+
+
+def _tasks(plans: Planner, cores: int, *sizes: int) -> list[int]:
+    """How many tasks each partition's range has, in a job of ranges of these sizes."""
+    plans.offer([span(0, size, number) for number, size in enumerate(sizes)], 0.0)
+    return [plans.parts(each.topic_partition) for each in plan(plans, 0.0, jobs=0, cores=cores)]
+
+
+@pytest.mark.parametrize(
+    ("cores", "sizes", "parts"),
+    [
+        (2, [100_000], [2]),
+        (8, [100_000], [8]),
+        (8, [30_000], [3]),
+        (8, [19_999], [1]),
+        (2, [100_000, 100_000], [1, 1]),
+        (8, [100_000, 100_000], [4, 4]),
+        (8, [100_000, 5], [6, 1]),
+        (2, [100_000, 5], [1, 1]),
+    ],
+)
+def test_a_large_range_takes_the_cores_that_would_be_idle(cores: int, sizes: list[int], parts: list[int]) -> None:
+    """Law 7. And one stays for the other partitions, where there are any."""
+    assert _tasks(planner(range_records=100_000, split=True), cores, *sizes) == parts
+    assert _tasks(planner(range_records=100_000), cores, *sizes) == [1] * len(sizes)
+
+
+def test_parts_hold_cores_until_all_have_told() -> None:
+    plans = planner(range_records=100_000, split=True)
+    plans.offer([span(0, 200_000)], 0.0)
+    (first,) = plan(plans, 0.0, jobs=0, cores=2)
+    for partition in (1, 2, 3):
+        plans.offer([span(0, 5, partition)], 0.0)
+        assert len(plan(plans, 0.0, jobs=1, cores=2)) == (1 if partition < 3 else 0), "two run, and two may wait"
+    plans.told(first, seconds=1.0)
+    assert len(plan(plans, 0.0, jobs=1, cores=2)) == 1
+
+
+def test_a_range_that_is_tried_again_is_whole() -> None:
+    plans = planner(range_records=100_000, split=True)
+    plans.offer([span(0, 100_000)], 0.0)
+    (first,) = plan(plans, 0.0, jobs=0, cores=2)
+    plans.failed(first, 0.0)
+    assert plan(plans, 9.0, jobs=0, cores=2) == (first,)
+    assert plans.parts(first.topic_partition) == 1

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
 from instride.spark import recommended_conf, source
+from instride.spark.listener import offsets_behind
 from instride.testing import LocalKafka
 
 # Each query starts Python processes, one after another: slow beside a full load.
@@ -113,6 +114,20 @@ def test_a_batch_goes_on_from_what_a_group_has_committed(kafka: LocalKafka, kafk
         assert values(frame) == sorted([f"0:{n}" for n in range(12, 20)] + [f"1:{n}" for n in range(5)])
         told = old.committed(TopicPartition(topic, 0), TopicPartition(topic, 1))
     assert {partition.partition: each and each.offset for partition, each in told.items()} == {0: 12, 1: None}
+
+
+def test_filters_leave_less_to_read(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, read: Read) -> None:
+    """One task for one partition, and what is left of the filters is Spark's."""
+    topic = kafka_topic(3)
+    fill(kafka, topic, {0: 5, 1: 9, 2: 5})
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        wanted = "partition = 1 AND offset >= 6 AND timestamp > '2001-01-01 00:00:00'"
+        frame = read(topic, pushFilters="true").where(wanted)
+        assert frame.rdd.getNumPartitions() == 1
+        assert values(frame.where("offset % 2 = 0")) == ["1:6", "1:8"]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_a_topic_with_nothing_to_read_is_an_empty_frame(kafka_topic: Topic, read: Read) -> None:
@@ -243,7 +258,12 @@ def test_a_stream_goes_on_from_its_checkpoint_in_batches_of_its_limit(
     topic = kafka_topic(2)
     written = fill(kafka, topic, {0: 12, 1: 3})
     stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerTrigger="5", commitOffsetsToGroup=f"{topic}-lag")
-    batches = [each["numInputRows"] for each in stream.run() if each["numInputRows"]]
+    progress = [each for each in stream.run() if each["numInputRows"]]
+    batches = [each["numInputRows"] for each in progress]
+    sources = [each["sources"][0] for each in progress]
+    behind = [sum(offsets_behind(each["endOffset"], each["latestOffset"]).values()) for each in sources]
+    assert behind[0] == 15 - batches[0]
+    assert behind[-1] == 0
     assert sum(batches) == 15
     assert max(batches) <= 6
     written += fill(kafka, topic, {0: 4, 1: 4}, start=12)

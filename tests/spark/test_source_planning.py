@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import DataSourceReader, EqualTo, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from instride.errors import ConfigError, KafkaTimeoutError, OffsetsGoneError
 from instride.records import TopicPartition
-from instride.spark.data_source import stream
+from instride.spark import OffsetsBehindListener
+from instride.spark.data_source import batch, batch_reader, source_schema, stream
 from instride.spark.data_source.admission import Pace, admitted
 from instride.spark.data_source.offsets import BatchPlan, Found, Span
 from instride.spark.data_source.options import Bound, Topics, parse_options
@@ -303,3 +307,33 @@ def test_the_newest_offsets_are_reported(brokers: Brokers) -> None:
     assert made.reportLatestOffset() is None
     latest(made, made.initialOffset())
     assert spans(cast(Any, made.reportLatestOffset()))[0] == (0, 10)
+
+
+def test_a_listener_hears_how_far_each_partition_is_behind(brokers: Brokers) -> None:
+    made = reader(maxOffsetsPerTrigger="4")
+    end = latest(made, made.initialOffset())
+    ours = SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(made.reportLatestOffset()))
+    others = [
+        SimpleNamespace(endOffset=text, latestOffset=text)
+        for text in (None, "17", "{}", '{"version": 1, "topics": []}')
+    ]
+    told: list[Any] = []
+    listener = OffsetsBehindListener(lambda name, behind: told.append((name, dict(behind))))
+    for name, sources in (("q", [*others, ours]), (None, [ours]), ("rate", others)):
+        progress = SimpleNamespace(name=name, id=7, sources=sources)
+        listener.onQueryProgress(cast(Any, SimpleNamespace(progress=progress)))
+    assert told == [("q", {tp(0): 6, tp(1): 0}), ("7", {tp(0): 6, tp(1): 0})]
+
+
+def test_filters_are_for_who_asks_for_them_and_leave_less_to_read(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark refuses a reader that takes filters where its own setting for that is off."""
+    monkeypatch.setattr(batch, "Cluster", lambda options: brokers)
+    given = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}
+    plain = batch_reader(given, source_schema(given))
+    assert type(plain).pushFilters is DataSourceReader.pushFilters
+    taking = batch_reader({**given, "pushFilters": "true"}, source_schema(given))
+    assert list(taking.pushFilters([EqualTo(("partition",), 0), LessThan(("offset",), 4)])) == []
+    tasks = cast(list[RangesPartition], pickle.loads(pickle.dumps(taking)).partitions())
+    assert [(each.partition, each.start, each.end) for task in tasks for each in task.ranges] == [(0, 0, 4)]

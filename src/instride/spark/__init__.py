@@ -16,6 +16,7 @@ from instride.spark.events import (
     RangeFailed,
 )
 from instride.spark.handle import PipelineQuery
+from instride.spark.listener import OffsetsBehindListener
 from instride.spark.parquet import ParquetSink
 from instride.spark.pipeline import Pipeline
 from instride.spark.sink import Sink
@@ -31,6 +32,7 @@ __all__ = [
     "Sink",
     "recommended_conf",
     "source",
+    "OffsetsBehindListener",
     "PipelineEvent",
     "JobStarted",
     "JobFinished",

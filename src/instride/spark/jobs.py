@@ -19,8 +19,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.util import InheritableThread
 
 from instride.errors import KafkaError, PipelineError
-from instride.spark.report import JobEnded, JobMessage, RangeProblem, RangeReport, Reported
-from instride.spark.sink import OutputRange
+from instride.spark.report import JobEnded, JobMessage, RangePart, RangeProblem, RangeReport, Reported
 from instride.spark.task import RangeTask
 
 if TYPE_CHECKING:
@@ -82,14 +81,14 @@ class JobRunner:
         if failures:
             raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{failures[0]}")
 
-    def start(self, task: RangeTask, tasks: Sequence[list[OutputRange]]) -> None:
+    def start(self, task: RangeTask, tasks: Sequence[list[RangePart]]) -> None:
         """Submit a job; `JobEnded` comes for it in any case. It inherits this thread's local properties.
 
-        tasks: the ranges of each.
+        tasks: what each works on.
         """
         InheritableThread(target=self._run, args=(task, list(tasks)), name=f"instride-{task.job}", daemon=True).start()
 
-    def _run(self, task: RangeTask, tasks: list[list[OutputRange]]) -> None:
+    def _run(self, task: RangeTask, tasks: list[list[RangePart]]) -> None:
         try:
             reason = self._submit(task, tasks)
         except Exception as error:  # noqa: BLE001 - told as the job's end
@@ -98,7 +97,7 @@ class JobRunner:
         self._cancelled.discard(task.job)
         self._tell(JobEnded(job=task.job, reason=reason))
 
-    def _submit(self, task: RangeTask, tasks: list[list[OutputRange]]) -> str | None:
+    def _submit(self, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
         context = self._context
         context.setLocalProperty("callSite.short", _described(tasks))
         context.setJobDescription(_described(tasks))
@@ -112,8 +111,8 @@ class JobRunner:
             self._tell(Reported(report=RangeReport.from_json(text)))
         return None
 
-    def _submit_frames(self, frames: Frames, task: RangeTask, tasks: list[list[OutputRange]]) -> str | None:
-        for wanted in (each for ranges in tasks for each in ranges):
+    def _submit_frames(self, frames: Frames, task: RangeTask, tasks: list[list[RangePart]]) -> str | None:
+        for wanted in (each.range for parts in tasks for each in parts):
             if task.job in self._cancelled:
                 return "cancelled"
             try:
@@ -139,9 +138,9 @@ def _tag(job: str) -> str:
     return f"instride-{job}"
 
 
-def _described(tasks: Sequence[Sequence[OutputRange]]) -> str:
+def _described(tasks: Sequence[Sequence[RangePart]]) -> str:
     """For Spark's pages: the partitions and their offsets."""
-    ranges = [each for ranges in tasks for each in ranges]
+    ranges = list(dict.fromkeys(each.range for parts in tasks for each in parts))
     more = f" and {len(ranges) - _NAMED} more" if len(ranges) > _NAMED else ""
     return "instride: " + ", ".join(map(str, ranges[:_NAMED])) + more
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -24,6 +26,7 @@ from instride.spark.frames import Frames, no_function
 from instride.spark.functions import pickle_function
 from instride.spark.handle import PipelineQuery
 from instride.spark.planning import Limits
+from instride.spark.progress_line import ProgressLine
 from instride.spark.range_reader import ReaderSettings, end_offsets
 from instride.spark.run import Message, PipelineRun, RunSettings, inbox_dispatcher
 from instride.spark.sink import Sink
@@ -75,10 +78,12 @@ class Pipeline:
         schema: pa.Schema | None = None,
         on_event: Callable[[PipelineEvent], None] | None = None,
         telemetry: TelemetryListener | None = None,
+        progress_line: bool = True,
         max_range_records: int = 100_000,
         max_range_bytes: int = 64 << 20,
         max_concurrent_jobs: int = 8,
         ranges_per_task: int = 32,
+        split_ranges: bool = False,
         linger: float = 0.1,
         available_now: bool = False,
         retries: int = 3,
@@ -115,10 +120,14 @@ class Pipeline:
         schema: the results are cast to it; needed where batches could differ (pandas columns that are all null).
         on_event: hears of what happens; see `instride.spark.events`. Runs on run's thread: keep it short.
         telemetry: hears of rebalances and hand-overs; see `instride.telemetry`. A delay's blocker names its job.
+        progress_line: one line on standard error, where that is a terminal, says how far it is.
         max_range_records, max_range_bytes: of one partition in one job.
         max_concurrent_jobs: Spark jobs at a time; partitions that take long hold one each.
         ranges_per_task: how many ranges share a task, at most, where over 32 partitions have offsets: that saves some
             20 ms of Spark's time for each. Those that took long share with nobody; 1 is for when any may.
+        split_ranges: order within a range does not matter: a large one is read by several tasks, each a part, where
+            cores are free. What is true of a range for the function, for called_per and max_dead_letters, is then
+            true of a part. With batch_format "spark" ranges are always read so.
         linger: how long a partition's offsets may gather before they are worth a job.
         available_now: `run` returns when what was in the topics at its start is in the sink, as far as the group gives
             it to this member. One that is given no partition waits for the others.
@@ -146,6 +155,7 @@ class Pipeline:
         self._sink = _checked_sink(sink)
         self._function = function
         self._on_event = on_event if on_event is not None else _ignore
+        self._progress_line = progress_line
         _check_work(function, batch_format, called_per, group_id, dead_letters)
         _at_least(1, max_dead_letters=max_dead_letters)
         _at_least(0, stop_timeout=stop_timeout, read_timeout=read_timeout)
@@ -161,6 +171,7 @@ class Pipeline:
                 jobs=max_concurrent_jobs,
                 task_ranges=ranges_per_task,
                 alone=batch_format == "spark",
+                split=split_ranges and batch_format != "spark",
                 linger=linger,
                 retries=retries,
                 backoff=retry_backoff,
@@ -244,6 +255,12 @@ class Pipeline:
     def _work(self, on_event: Callable[[PipelineEvent], None]) -> None:
         runner, task = self._prepared()
         topic_ids = TopicIds(self._reader.consumer_settings)
+        line = ProgressLine(self._group_id, sys.stderr if self._progress_line else None, time.monotonic)
+
+        def hear(event: PipelineEvent) -> None:
+            line.hear(event)
+            on_event(event)
+
         run = PipelineRun(
             self._settings,
             consumer=self._consumer,
@@ -252,12 +269,13 @@ class Pipeline:
             inbox=self._inbox,
             task=task,
             topic_id=topic_ids,
-            on_event=on_event,
+            on_event=hear,
             targets=end_offsets(self._reader, self._topics) if self._available_now else None,
         )
         try:
             run.run(lambda: self._stopping)
         finally:
+            line.end()
             topic_ids.close()
 
     def observe(self, observer: Observer) -> None:

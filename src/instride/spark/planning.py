@@ -15,7 +15,9 @@ Laws
 5. A range is bounded in records and, by what the partition's records were seen to weigh, in bytes.
 6. A failed range is tried again as it was, after a pause that doubles, in a job of its own: what fails with others
    may have failed because of them.
-7. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
+7. Where order within a range does not matter, a large range that has a task of its own takes the cores as well that the
+   job would leave idle; but not the last one while there are other partitions. One that is tried again is whole.
+8. What is reset (lost, revoked, sought) is forgotten, with all that was planned of it.
 """
 
 from __future__ import annotations
@@ -46,12 +48,15 @@ _UNPACKED: Final = 32
 _UNPACKED_PER_CORE: Final = 4
 """So many tasks of a job, at least, hold one range each."""
 
+_PART: Final = 10_000
+"""Offsets of a part, at least: a task takes some 20 ms of its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """range_records, range_bytes: of one partition in one job. jobs: how many run at a time.
 
-    task_ranges: how many share a task, at most. alone: each job has one range.
+    task_ranges: how many share a task, at most. alone: each job has one range. split: tasks may share a range.
 
     linger: seconds for which a partition's offsets may gather before they are worth a job.
     retries: how often a failed range is tried again. backoff, backoff_max: seconds before that.
@@ -62,6 +67,7 @@ class Limits:
     jobs: int = 8
     task_ranges: int = 32
     alone: bool = False
+    split: bool = False
     linger: float = 0.1
     retries: int = 3
     backoff: float = 0.5
@@ -70,11 +76,14 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A task that has not told of all its ranges: it holds a core, or waits for one."""
+    """A task that has not told of all its ranges: it holds a core, or waits for one. parts: so many tasks share its
+    range, and hold a core each.
+    """
 
     since: float
     slow: bool
     ranges: int
+    parts: int = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +140,7 @@ class Planner:
         jobs: how many are running. cores: how many tasks Spark runs at a time. blocked: partitions that get no new
         job. Every range given out is in flight until `succeeded`, `failed`, `withdraw` or `reset`.
         """
-        if jobs >= self._limits.jobs or len(self._running) >= self._enough(cores, now):
+        if jobs >= self._limits.jobs or self._held >= self._enough(cores, now):
             return ()
         idle = {tp: lane for tp, lane in self._lanes.items() if lane.running_job is None and tp not in blocked}
         chosen = next((lane for lane in idle.values() if self._may_retry(lane, now)), None)
@@ -143,11 +152,31 @@ class Planner:
         packed = self._packed(fresh, cores)
         if self._limits.alone:
             packed = [[min((lane for lanes in packed for lane in lanes), key=_since)]] if packed else []
-        return tuple(self._start(lanes, now) for lanes in packed)
+        spare = self._spare(packed, cores) if self._limits.split else 0
+        return tuple(self._start(lanes, now, spare) for lanes in packed)
+
+    def parts(self, partition: TopicPartition) -> int:
+        """How many tasks share its range in flight."""
+        lane = self._lanes.get(partition)
+        return lane.task.parts if lane is not None and lane.task is not None else 1
+
+    @property
+    def _held(self) -> int:
+        """Cores, of those that run or wait for one."""
+        return sum(task.parts for task in self._running)
+
+    def _spare(self, packed: list[list[_Lane]], cores: int) -> int:
+        """Law 7: cores for each large range besides its own."""
+        large = sum(self._is_large(lanes) for lanes in packed)
+        free = cores - self._held - len(packed) - (large < len(self._lanes))
+        return max(0, free) // large if large else 0
+
+    def _is_large(self, lanes: list[_Lane]) -> bool:
+        return len(lanes) == 1 and min(lanes[0].waiting, self._most(lanes[0])) >= 2 * _PART
 
     def _enough(self, cores: int, now: float) -> int:
         """Law 2: tasks that are under way, of which some wait."""
-        slow = sum(now - task.since > _SLOW for task in self._running)
+        slow = sum(task.parts for task in self._running if now - task.since > _SLOW)
         return 2 * cores - min(slow, cores)
 
     def _packed(self, fresh: list[_Lane], cores: int) -> list[list[_Lane]]:
@@ -181,8 +210,10 @@ class Planner:
     def _most(self, lane: _Lane) -> int:
         return max(1, min(self._limits.range_records, int(self._limits.range_bytes / lane.record_bytes)))
 
-    def _start(self, lanes: list[_Lane], now: float) -> Task:
+    def _start(self, lanes: list[_Lane], now: float, spare: int = 0) -> Task:
         task = _Running(since=now, slow=any(self._expected(lane) > _SLOW for lane in lanes), ranges=len(lanes))
+        if spare and self._is_large(lanes):
+            task.parts = min(1 + spare, min(lanes[0].waiting, self._most(lanes[0])) // _PART)
         self._running.add(task)
         return tuple(self._begin(lane, task) for lane in lanes)
 

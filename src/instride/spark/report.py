@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from instride.spark.sink import OutputRange, WrittenRange
+from instride.spark.sink import JobResult, OutputRange, WrittenRange
 
-__all__ = ["JobEnded", "JobMessage", "RangeProblem", "RangeReport", "Reported"]
+__all__ = ["JobEnded", "JobMessage", "RangePart", "RangeProblem", "RangeReport", "Reported", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangePart:
+    """What one of a range's tasks works on. offsets: its own, of the range's. number: its place among the parts."""
+
+    range: OutputRange
+    offsets: OutputRange
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +40,7 @@ class RangeProblem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReport:
     """Either what was written for the range, or the problem. records, nbytes: what was read. seconds: that it took.
-    dead_letters: how many of the records went there.
+    dead_letters: how many of the records went there. part: the number of the one that this tells of.
     """
 
     job: str
@@ -41,6 +51,7 @@ class RangeReport:
     nbytes: int = 0
     seconds: float = 0.0
     dead_letters: int = 0
+    part: int = 0
 
     def to_json(self) -> str:
         return json.dumps(
@@ -53,6 +64,7 @@ class RangeReport:
                 "nbytes": self.nbytes,
                 "seconds": self.seconds,
                 "dead_letters": self.dead_letters,
+                "part": self.part,
             }
         )
 
@@ -68,7 +80,24 @@ class RangeReport:
             nbytes=data["nbytes"],
             seconds=data["seconds"],
             dead_letters=data["dead_letters"],
+            part=data["part"],
         )
+
+
+def whole(parts: Sequence[RangeReport]) -> RangeReport:
+    """What the parts of one range say together: a problem, where one has one. seconds: of one task, had it done all."""
+    first = parts[0]
+    written = [part.written for part in parts if part.written is not None]
+    return RangeReport(
+        job=first.job,
+        range=first.range,
+        written=JobResult.merge(first.job, written).written[0] if len(written) == len(parts) else None,
+        problem=next((part.problem for part in parts if part.problem is not None), None),
+        records=sum(part.records for part in parts),
+        nbytes=sum(part.nbytes for part in parts),
+        seconds=sum(part.seconds for part in parts),
+        dead_letters=sum(part.dead_letters for part in parts),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

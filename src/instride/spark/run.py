@@ -32,7 +32,7 @@ from instride.spark.committing import Committed, Committer, Failed
 from instride.spark.events import JobFinished, JobStarted, PipelineEvent, RangeCommitted, RangeDropped, RangeFailed
 from instride.spark.membership import Membership, OwnershipObserver
 from instride.spark.planning import Limits, Planner
-from instride.spark.report import JobEnded, JobMessage, RangeProblem, Reported
+from instride.spark.report import JobEnded, JobMessage, RangePart, RangeProblem, Reported
 from instride.spark.running_jobs import Job, RunningJob, output_range
 from instride.spark.sink import CommitStatus, Sink, new_job_id
 from instride.spark.starting import Started, Starts
@@ -223,23 +223,29 @@ class PipelineRun:
             if self._tracked.get(partition) != each:
                 self._ledger.track([each])
                 self._tracked[partition] = each
-            self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each)
+            parts = self._planner.parts(partition)
+            self._running_jobs[partition] = job.running_jobs[partition] = RunningJob(job=job, range=each, parts=parts)
         self._jobs[job.name] = job
         self._emit(JobStarted(job=job.name, ranges=ranges))
         last_try = all(self._planner.is_last_try(each.topic_partition) for each in ranges)
         task = replace(self._task, job=job.name, last_try=last_try)
+        self._runner.start(task, [work for ranges in tasks for work in self._work(job, ranges)])
+
+    def _work(self, job: Job, ranges: Sequence[OffsetRange]) -> list[list[RangePart]]:
+        """Of one task of the plan: as it is, or, where a range is shared, a task for each part."""
         topic_ids = self._starts.topic_ids
-        self._runner.start(
-            task, [[output_range(each, topic_ids.get(each.topic, "")) for each in ranges] for ranges in tasks]
-        )
+        work = [job.running_jobs[each.topic_partition].work(topic_ids.get(each.topic, "")) for each in ranges]
+        if len(work) == 1:
+            return [[part] for part in work[0]]
+        return [[part for parts in work for part in parts]]
 
     # -- what came of it
 
     def _reported(self, message: Reported) -> None:
-        report = message.report
-        job = self._jobs.get(report.job)
-        running_job = job.running_jobs.get(report.range.topic_partition) if job is not None else None
-        if running_job is None or running_job.reported:
+        job = self._jobs.get(message.report.job)
+        running_job = job.running_jobs.get(message.report.range.topic_partition) if job is not None else None
+        report = running_job.take(message.report) if running_job is not None and not running_job.reported else None
+        if running_job is None or report is None:
             return
         running_job.reported = True
         self._cancel_if_lost(running_job.job, time.monotonic())

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from instride.records import OffsetRange, TopicPartition
+from instride.spark.data_source.splitting import cut
+from instride.spark.report import RangePart, RangeReport, whole
 from instride.spark.sink import OutputRange
 
 __all__ = ["RunningJob", "Job", "output_range"]
@@ -19,13 +21,25 @@ __all__ = ["RunningJob", "Job", "output_range"]
 
 @dataclass(slots=True, eq=False)
 class RunningJob:
-    """A range in a job. reported: its task, or its job's end, has told of it."""
+    """A range in a job. parts: how many tasks share it. reported: they, or its job's end, have told of it."""
 
     job: Job
     range: OffsetRange
+    parts: int = 1
     reported: bool = False
     cancelled: bool = False
     settled: bool = False
+    told: dict[int, RangeReport] = field(default_factory=dict)
+
+    def take(self, report: RangeReport) -> RangeReport | None:
+        """What one part says; the whole range's report once all have said theirs."""
+        self.told[report.part] = report
+        return whole([self.told[number] for number in sorted(self.told)]) if len(self.told) == self.parts else None
+
+    def work(self, topic_id: str) -> list[RangePart]:
+        """For its tasks, one each."""
+        output = output_range(self.range, topic_id)
+        return [RangePart(range=output, offsets=each, number=n) for n, each in enumerate(cut(output, self.parts))]
 
     @property
     def partition(self) -> TopicPartition:

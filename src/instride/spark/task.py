@@ -4,7 +4,8 @@ line of text for each range.
 Laws
 1. Reading, working and writing are one stream in one process: no record leaves it but into the sink.
 2. A range that fails is a value, not an exception: the others of the task and job succeed, and may be committed.
-3. The user's function is unpickled once for each worker process: what it keeps in globals stays.
+3. Where several tasks share a range, each reads its own offsets, and writes them as output of the whole range.
+4. The user's function is unpickled once for each worker process: what it keeps in globals stays.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from instride.errors import KafkaError
 from instride.spark.dead_letters import DeadLetters, Sieve
 from instride.spark.functions import batches_of, cast_to, unpickled
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
-from instride.spark.report import RangeProblem, RangeReport
-from instride.spark.sink import OutputRange, RangeWriter, WrittenRange
+from instride.spark.report import RangePart, RangeProblem, RangeReport
+from instride.spark.sink import RangeWriter, WrittenRange
 from instride.spark.worker import spare_collections
 
 if TYPE_CHECKING:
@@ -57,11 +58,11 @@ class RangeTask:
     dead_letters: DeadLetters | None = None
     last_try: bool = False
 
-    def __call__(self, chunks: Iterable[list[OutputRange]]) -> Iterator[str]:
+    def __call__(self, chunks: Iterable[list[RangePart]]) -> Iterator[str]:
         for chunk in chunks:
-            for wanted in chunk:
+            for part in chunk:
                 began = time.monotonic()
-                report = replace(self._work(wanted), seconds=time.monotonic() - began).to_json()
+                report = replace(self._work(part), part=part.number, seconds=time.monotonic() - began).to_json()
                 self.reports.add([report])
                 yield report
 
@@ -77,13 +78,13 @@ class RangeTask:
         except Exception:  # noqa: BLE001 - told to the driver
             yield traceback.format_exc()
 
-    def _work(self, wanted: OutputRange) -> RangeReport:
-        count = _Count()
+    def _work(self, part: RangePart) -> RangeReport:
+        count, wanted = _Count(), part.range
         sieve = Sieve(self.dead_letters, wanted) if self.dead_letters is not None and self.last_try else None
         # A dead letter has all that its record had.
         settings = self.reader if sieve is None else replace(self.reader, columns=None)
         try:
-            written = self._write(wanted, count, settings, sieve)
+            written = self._write(part, count, settings, sieve)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
             forget(settings)
             return RangeReport(job=self.job, range=wanted, problem=_problem(error))
@@ -99,7 +100,7 @@ class RangeTask:
             dead_letters=sieve.count if sieve is not None else 0,
         )
 
-    def _write(self, wanted: OutputRange, count: _Count, settings: ReaderSettings, sieve: Sieve | None) -> WrittenRange:
+    def _write(self, part: RangePart, count: _Count, settings: ReaderSettings, sieve: Sieve | None) -> WrittenRange:
         from pyspark import TaskContext  # noqa: PLC0415 - only where tasks run
 
         context = TaskContext.get()
@@ -107,9 +108,9 @@ class RangeTask:
         reader, function = reader_for(settings), unpickled(self.function)
         if context is not None:
             spare_collections()
-        read = count.of(reader.read(wanted))
+        read = count.of(reader.read(part.offsets))
         batches = self._results(function, read) if sieve is None else self._sifted(function, read, sieve)
-        return self.writer.write(wanted, job=self.job, attempt=attempt, batches=batches)
+        return self.writer.write(part.range, job=self.job, attempt=attempt, batches=batches)
 
     def _results(self, function: Callable[[Any], Any], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         given = iter(batches if self.batch_format == "arrow" else (batch.to_pandas() for batch in batches))

@@ -49,6 +49,7 @@ _TAKEN: Final = {
         "includeHeaders",
         "columns",
         "commitOffsetsToGroup",
+        "pushFilters",
         "kafkaConsumer.pollTimeoutMs",
         # These change nothing here: readers belong to no group, and time-outs bound what is asked of brokers.
         "groupIdPrefix",
@@ -106,6 +107,7 @@ class Options:
     max_records: int | None
     columns: tuple[str, ...]
     commit_group: str | None
+    push_filters: bool
     read_timeout: float
     consumer: tuple[tuple[str, Any], ...] = field(repr=False)
 
@@ -134,6 +136,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         max_records=_count(plain, "maxRecordsPerPartition"),
         columns=_columns(plain),
         commit_group=plain.get("commitoffsetstogroup"),
+        push_filters=_flag(plain, "pushFilters", default=False),
         read_timeout=(_count(plain, "kafkaConsumer.pollTimeoutMs") or 120_000) / 1000,
         consumer=_consumer(kafka),
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from instride.errors import ConfigError
-from instride.spark.data_source.batch import BatchReader
+from instride.spark.data_source.batch import BatchReader, FilteringBatchReader
 from instride.spark.data_source.columns import spark_schema
 from instride.spark.data_source.fused import Transform
 from instride.spark.data_source.options import parse_options
@@ -29,7 +29,8 @@ def batch_reader(given: Mapping[str, str], schema: StructType, transform: Transf
     """transform: of the fused form."""
     options = parse_options(given, "batch")
     _check_schema(schema, options.columns, transform)
-    return BatchReader(options, transform)
+    filters = options.push_filters and transform is None
+    return FilteringBatchReader(options) if filters else BatchReader(options, transform)
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType, transform: Transform | None = None) -> StreamReader:

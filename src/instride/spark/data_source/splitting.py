@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from instride.spark.sink import OutputRange
 
-__all__ = ["tasks_of"]
+__all__ = ["cut", "tasks_of"]
 
 
 def tasks_of(
@@ -30,10 +30,10 @@ def tasks_of(
     """The ranges of each task."""
     pieces = list(ranges)
     if max_records is not None:
-        pieces = [part for each in pieces for part in _cut(each, -(-_size(each) // max_records))]
+        pieces = [part for each in pieces for part in cut(each, -(-_size(each) // max_records))]
     if min_partitions is not None and 0 < len(pieces) < min_partitions:
         total = sum(map(_size, pieces))
-        pieces = [part for each in pieces for part in _cut(each, round(_size(each) / total * min_partitions))]
+        pieces = [part for each in pieces for part in cut(each, round(_size(each) / total * min_partitions))]
     if max_partitions is None or len(pieces) <= max_partitions:
         return [(each,) for each in pieces]
     return _packed(pieces, max_partitions)
@@ -43,7 +43,7 @@ def _size(wanted: OutputRange) -> int:
     return wanted.end - wanted.start
 
 
-def _cut(wanted: OutputRange, parts: int) -> list[OutputRange]:
+def cut(wanted: OutputRange, parts: int) -> list[OutputRange]:
     """In `parts` of equal size, as nearly as can be; none is empty."""
     parts = max(1, min(parts, _size(wanted)))
     edges = [wanted.start + _size(wanted) * n // parts for n in range(parts + 1)]

@@ -57,7 +57,7 @@ def vacuum(path: str | Path, *, store: ManifestStore | None = None, keep_for: fl
 
 
 def _temporary(folder: Path) -> list[Path]:
-    return [file for file in folder.iterdir() if files.is_temporary(file.name)]
+    return [file for file in _inside(folder) if files.is_temporary(file.name)]
 
 
 def _unlisted(root: Path, chain: Chain, kept: Kept) -> list[Path]:

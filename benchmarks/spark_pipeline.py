@@ -1,0 +1,159 @@
+"""The pipeline on Spark: the backlog of one partition with and without `split_ranges`; a Parquet sink of many ranges.
+
+    python -m benchmarks pipeline [--rows N] [--rounds N] [--cores N] [--ranges N]
+
+The function hashes each value many times: nothing but computing. Without `split_ranges` one core works, with it all do;
+the figure is the ratio of the medians of all rounds but the first. The sink's figure is the time to open it, before
+compaction, after it, and after what was replaced has been deleted. Of headers: the CPU of decoding and of Arrow columns
+with one header a record, against none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TURNS = 20
+
+
+def main(arguments: list[str]) -> dict[str, object]:
+    parser = argparse.ArgumentParser(prog="benchmarks pipeline")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of 100 bytes, in one partition")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--ranges", type=int, default=100_000, help="of the Parquet sink; 0: not measured")
+    chosen = parser.parse_args(arguments)
+    results: dict[str, object] = {"one partition": one_partition(chosen.rows, chosen.rounds, chosen.cores)}
+    if chosen.ranges:
+        results["parquet"] = parquet(chosen.ranges)
+    results["headers"] = headers()
+    return results
+
+
+def hashed(batch: Any) -> Any:
+    import pyarrow as pa
+
+    last = b""
+    for value in batch["value"].to_pylist():
+        for _ in range(TURNS):
+            last = hashlib.sha256(last + value).digest()
+    return pa.record_batch({"rows": [batch.num_rows], "last": [last]})
+
+
+def one_partition(rows: int, rounds: int, cores: int) -> dict[str, float]:
+    from pyspark.sql import SparkSession
+
+    from benchmarks.batches import Log
+    from benchmarks.filler import fill
+    from instride.spark import recommended_conf
+    from instride.testing import LocalKafka
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = {**recommended_conf(), "spark.ui.enabled": "false"}
+    spark = SparkSession.builder.master(f"local[{cores}]").config(map=conf).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    seconds: dict[str, list[float]] = {"whole": [], "split": []}
+    with LocalKafka() as kafka:
+        kafka.create_topic("backlog", partitions=1, configs={"retention.ms": "-1"})
+        rows = fill(
+            kafka.bootstrap_servers, "backlog", Log(size=100, rows=8_000, random=True, partitions=1, hot=1), rows
+        )
+        for number in range(rounds):
+            for way, each in seconds.items():
+                each.append(run(spark, kafka.bootstrap_servers, f"{way}-{number}", split=way == "split"))
+                print(f"round {number + 1} of {rounds}: {way}: {each[-1]:.1f} s", file=sys.stderr, flush=True)
+    spark.stop()
+    found = {way: rows / statistics.median(each[1:] or each) for way, each in seconds.items()}
+    ratio = found["split"] / found["whole"]
+    print(f"\na backlog of one partition, {cores} cores: rows a second")
+    print(f"{found['whole']:,.0f} by one task at a time, {found['split']:,.0f} split: {ratio:.2f} x")
+    return {**found, "ratio": ratio}
+
+
+def run(spark: Any, servers: str, group: str, *, split: bool) -> float:
+    from instride.spark import ParquetSink, Pipeline
+
+    with tempfile.TemporaryDirectory() as folder:
+        pipeline = Pipeline(
+            spark,
+            topics=["backlog"],
+            group_id=group,
+            bootstrap_servers=servers,
+            function=hashed,
+            sink=ParquetSink(folder),
+            columns=["value"],
+            split_ranges=split,
+            available_now=True,
+        )
+        began = time.perf_counter()
+        pipeline.run()
+        return time.perf_counter() - began
+
+
+def parquet(ranges: int) -> dict[str, float]:
+    """Empty ranges but for every thousandth: the files are not what is measured. Without syncing, which takes hours."""
+    import pyarrow as pa
+
+    from instride.spark import ParquetSink
+    from instride.spark.parquet import compact, read_files, vacuum
+    from instride.spark.sink import JobResult, OutputRange
+
+    syncing, os.fsync = os.fsync, lambda _: None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            sink, writer = ParquetSink(folder), ParquetSink(folder).writer()
+            for start in range(ranges):
+                output = OutputRange(topic="t", partition=start % 12, start=start // 12, end=start // 12 + 1)
+                rows = [pa.record_batch({"offset": [start]})] if start % 1000 == 0 else []
+                written = writer.write(output, job="j", attempt=0, batches=iter(rows))
+                sink.commit(JobResult(job="j", written=(written,)))
+            found = {"before": opened(read_files, folder)}
+            compact(folder)
+            found["compacted"] = opened(read_files, folder)
+            vacuum(folder, keep_for=0)
+            found["vacuumed"] = opened(read_files, folder)
+    finally:
+        os.fsync = syncing
+    print(f"\na Parquet sink of {ranges:,} ranges, 12 partitions: seconds to open")
+    print(", ".join(f"{name} {taken:.2f}" for name, taken in found.items()))
+    return found
+
+
+def headers() -> dict[str, float]:
+    """Of records of 100 bytes, the best of many turns each."""
+    from benchmarks.batches import Log, batch
+    from benchmarks.decoder import decode
+
+    plain = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type")
+    best: dict[str, float] = {}
+    for name, log, columns in (
+        ("none", Log(key=True), plain),
+        ("not chosen", Log(key=True, header=True), plain),
+        ("chosen", Log(key=True, header=True), (*plain, "headers")),
+    ):
+        one = batch(0, log)
+        data = memoryview(b"".join((n * log.rows).to_bytes(8, "big") + one[8:] for n in range(100)))
+        best[name] = min(cpu(lambda data=data, columns=columns: decode(data).to_arrow(columns)) for _ in range(50))
+    found = {name: taken / best["none"] for name, taken in best.items()}
+    print("\none header a record, against none: " + ", ".join(f"{name} {ratio:.2f} x" for name, ratio in found.items()))
+    return found
+
+
+def cpu(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+def opened(read: Any, folder: str | Path) -> float:
+    began = time.perf_counter()
+    read(folder)
+    return time.perf_counter() - began
