@@ -14,7 +14,7 @@ from record_batches import CODECS, Rec, batch, decode, plain, records_of
 
 from instride import ConsumerRecords, TopicPartition
 from instride._core.application.partition import Delivery
-from instride._wire import arrow
+from instride._wire import arrow, arrow_array
 from instride._wire.record_set import RecordSetChunk
 
 payload = st.none() | st.binary(max_size=20)
@@ -138,3 +138,62 @@ def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"instride\[arrow\]"):
         _chunk(batch(plain(0))).to_arrow()
+
+
+@given(rows=bodies, chosen=st.none() | st.lists(st.sampled_from(arrow.schema().names), unique=True))
+def test_a_batch_that_is_handed_over_whole_is_what_pyarrow_makes_of_the_parts(
+    rows: list[tuple[Any, Any, Any]], chosen: list[str] | None
+) -> None:
+    chunk = _chunk(batch([Rec(offset=n, timestamp=n, key=k, value=v) for n, (k, v, _) in enumerate(rows)]))
+    whole = chunk.to_arrow(chosen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "COMPILED", False)
+        assert whole == chunk.to_arrow(chosen)
+    assert whole.schema == chunk.to_arrow(chosen).schema
+    whole.validate(full=True)
+
+
+def test_what_was_handed_over_lives_as_long_as_the_last_part_of_it() -> None:
+    text = bytearray(b"abcdef")
+    before = sys.getrefcount(text)
+    nodes = [(2, (None, memoryview(b"\0\0\0\0\3\0\0\0\6\0\0\0"), text), ()) for _ in range(2)]
+    fields = pa.schema([("a", pa.string()), ("b", pa.string())])
+    address = arrow_array.export((2, (None,), tuple(nodes)))
+    made = pa.RecordBatch._import_from_c(address, fields)
+    arrow_array.discard(address)
+    del nodes
+    kept = made.column(1).slice(1)
+    del made
+    assert kept.to_pylist() == ["def"]
+    del kept
+    assert sys.getrefcount(text) == before
+
+
+@pytest.mark.parametrize("refused", [None, 7, "text"])
+def test_what_cannot_be_exported_or_is_not_imported_is_freed(refused: Any) -> None:
+    text = bytearray(b"abc")
+    before = sys.getrefcount(text)
+    good: Any = (3, (None, text), ())
+    if refused is None:
+        arrow_array.discard(arrow_array.export((3, (None,), (good, good))))
+    else:
+        with pytest.raises(TypeError):
+            arrow_array.export((3, (None,), (good, (3, (None, refused), ()))))
+    del good
+    assert sys.getrefcount(text) == before
+
+
+def test_a_batch_costs_pyarrow_a_call() -> None:
+    """Each of its calls gives up the GIL."""
+    chunk = _chunk(batch([Rec(offset=n, timestamp=n, value=b"value") for n in range(9)]))
+    chunk.to_arrow()
+    calls: list[str] = []
+
+    def count(_frame: object, event: str, made: object) -> None:
+        if event == "c_call" and (getattr(made, "__module__", "") or "").startswith("pyarrow"):
+            calls.append(getattr(made, "__qualname__", ""))
+
+    sys.setprofile(count)
+    chunk.to_arrow()
+    sys.setprofile(None)
+    assert len(calls) <= 1, calls

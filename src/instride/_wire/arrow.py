@@ -4,24 +4,34 @@ Laws
 1. Offsets and timestamps are not copied; keys, values and headers are copied once. No Python object is made for a
    record, but where a header's name is no UTF-8.
 2. The schema is the same for every batch: `schema()`, or what was chosen of it. Nothing is made of the other columns.
+3. A batch is handed to pyarrow whole (but where a record has headers, or for debugging): each of its own calls gives up
+   the GIL, which beside a busy thread comes back late.
 """
 
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from instride._wire.arrow_array import COMPILED, discard, export
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from instride._topic_partition import TopicPartition
+    from instride._wire.arrow_array import Buffer, Node
     from instride._wire.decoder import RecordColumns
 
 __all__ = ["reader", "schema", "table", "to_arrow"]
 
 _KEY, _VALUE = 0, 1
 _OFFSET, _TIMESTAMP = 0, 1
+_INT: Final = Struct("=i")
+# Offsets of more rows are not kept for the next batch.
+_MANY: Final = 1 << 16
 
 
 def _pyarrow() -> Any:
@@ -61,19 +71,41 @@ def to_arrow(
     arrow = _pyarrow()
     rows = stop - start
     fields = schema() if chosen is None else arrow.schema([schema().field(each) for each in chosen])
-    makers: dict[str, Callable[[], Any]] = {
-        "topic": lambda: arrow.repeat(arrow.scalar(name.topic, arrow.string()), rows),
-        "partition": lambda: arrow.repeat(arrow.scalar(name.partition, arrow.int32()), rows),
-        "offset": lambda: _fixed(arrow, arrow.int64(), rows, columns.longs(_OFFSET, start, stop)),
-        "timestamp": lambda: _fixed(
-            arrow, schema().field("timestamp").type, rows, columns.longs(_TIMESTAMP, start, stop)
-        ),
-        "timestamp_type": lambda: _fixed(arrow, arrow.int32(), rows, columns.timestamp_types(start, stop)),
-        "key": lambda: _binary(arrow, columns, _KEY, start, stop),
-        "value": lambda: _binary(arrow, columns, _VALUE, start, stop),
-        "headers": lambda: _headers(arrow, columns, start, stop),
+    makers: dict[str, Callable[[], Node]] = {
+        "topic": lambda: _repeated(name.topic.encode(), rows),
+        "partition": lambda: _fixed(rows, _INT.pack(name.partition) * rows),
+        "offset": lambda: _fixed(rows, columns.longs(_OFFSET, start, stop)),
+        "timestamp": lambda: _fixed(rows, columns.longs(_TIMESTAMP, start, stop)),
+        "timestamp_type": lambda: _fixed(rows, columns.timestamp_types(start, stop)),
+        "key": lambda: _binary(columns, _KEY, start, stop),
+        "value": lambda: _binary(columns, _VALUE, start, stop),
+        "headers": lambda: _no_headers(rows),
     }
-    return arrow.RecordBatch.from_arrays([makers[each]() for each in fields.names], schema=fields)
+    have_headers = "headers" in fields.names and columns.have_headers(start, stop)
+    nodes = {each: makers[each]() for each in fields.names}
+    if COMPILED and not have_headers and fields.names:
+        return _handed_over(arrow, (rows, (None,), tuple(nodes.values())), fields)
+    arrays = {each: _array(arrow, fields.field(each).type, node) for each, node in nodes.items()}
+    if have_headers:
+        arrays["headers"] = _headers(arrow, columns, start, stop)
+    return arrow.RecordBatch.from_arrays(list(arrays.values()), schema=fields)
+
+
+def _handed_over(arrow: Any, node: Node, fields: pa.Schema) -> pa.RecordBatch:
+    """Law 3."""
+    address = export(node)
+    try:
+        return arrow.RecordBatch._import_from_c(address, fields)
+    finally:
+        discard(address)
+
+
+def _array(arrow: Any, kind: Any, node: Node) -> Any:
+    length, buffers, children = node
+    made = [None if each is None else arrow.py_buffer(each) for each in buffers]
+    kinds = [kind.field(n).type for n in range(kind.num_fields)]
+    inner = [_array(arrow, *each) for each in zip(kinds, children, strict=True)]
+    return arrow.Array.from_buffers(kind, length, made, children=inner or None)
 
 
 def table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -86,15 +118,34 @@ def reader(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
     return _pyarrow().RecordBatchReader.from_batches(schema(), batches)
 
 
-def _fixed(arrow: Any, kind: Any, rows: int, data: memoryview | bytearray) -> Any:
-    return arrow.Array.from_buffers(kind, rows, [None, arrow.py_buffer(data)])
+def _fixed(rows: int, data: Buffer) -> Node:
+    return rows, (None, data), ()
 
 
-def _binary(arrow: Any, columns: RecordColumns, field: int, start: int, stop: int) -> Any:
+def _repeated(text: bytes, rows: int) -> Node:
+    steps = _steps(len(text), rows) if rows > _MANY else _kept_steps(len(text), 1 << rows.bit_length())
+    return rows, (None, steps, text * rows), ()
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_steps(length: int, rows: int) -> memoryview:
+    return _steps(length, rows)
+
+
+def _steps(length: int, rows: int) -> memoryview:
+    """Offsets of so many texts of this length."""
+    return memoryview(array("i", range(0, length * rows + 1, length) if length else [0] * (rows + 1))).cast("B")
+
+
+def _binary(columns: RecordColumns, field: int, start: int, stop: int) -> Node:
     offsets, data, validity = columns.binary(field, start, stop)
-    bitmap = None if validity is None else arrow.py_buffer(validity)
-    buffers = [bitmap, arrow.py_buffer(offsets), arrow.py_buffer(data)]
-    return arrow.Array.from_buffers(arrow.binary(), stop - start, buffers)
+    return stop - start, (validity, offsets, data), ()
+
+
+def _no_headers(rows: int) -> Node:
+    empty: Node = (0, (None, bytes(4), b""), ())
+    element: Node = (0, (None,), (empty, empty))
+    return rows, (bytes((rows + 7) // 8), bytes(4 * (rows + 1))), (element,)
 
 
 def _headers(arrow: Any, columns: RecordColumns, start: int, stop: int) -> Any:
