@@ -78,7 +78,9 @@ class Idle:
 
 
 @pytest.mark.parametrize(("keeps", "more"), [(False, 0), (True, 5 * MIB)])
-def test_memory_is_judged_by_the_published_bound_and_copies_where_a_case_says_so(keeps: bool, more: int) -> None:
+def test_memory_is_judged_by_the_published_bound_and_the_copies_of_the_application_only_where_a_case_says_so(
+    keeps: bool, more: int
+) -> None:
     case = replace(BY_NAME["silence"], keeps_records=keeps)
     most = int(64 * MIB * 1.1) + 40 * MIB + more
     seen = dict.fromkeys(("slowest", "polls", "lines", "longest_line", "unprintable", "threads", "took"), 0)
@@ -103,7 +105,7 @@ def test_memory_is_judged_by_the_published_bound_and_copies_where_a_case_says_so
     ] == [(), ("110 MiB above the start while the application reads nothing",) if keeps else ()]
 
 
-def test_one_case_alone_has_the_applications_copies_on_top_and_the_page_says_so() -> None:
+def test_one_case_alone_has_the_copies_of_the_application_on_top_and_the_page_says_so() -> None:
     assert [each.name for each in CASES if each.keeps_records] == ["largest values"]
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     assert "`largest values`" in page
