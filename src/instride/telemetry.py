@@ -73,7 +73,7 @@ class StallCause(Enum):
     FAILED = "it met an error, which poll raised, and waits for a seek"
     NO_LEADER = "no broker is known to lead it"
     NOT_FETCHED = "there are records, and no fetch brings them"
-    UNANSWERED = "no fetch of it succeeds"
+    FETCH_FAILS = "no fetch of it succeeds"
     NOT_TAKEN = "records are fetched, and no poll takes them"
 
 

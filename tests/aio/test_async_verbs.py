@@ -182,7 +182,7 @@ def test_commits_are_answered_with_or_without_waiting(loop: VirtualLoop) -> None
     loop.play(story())
 
 
-def test_an_error_that_nobody_asks_for_is_not_logged_and_a_cancelled_future_harms_nobody(loop: VirtualLoop) -> None:
+def test_an_unread_error_is_not_logged_and_a_cancelled_future_harms_nobody(loop: VirtualLoop) -> None:
     complaints: list[Any] = []
     loop.set_exception_handler(lambda _, context: complaints.append(context))
 

@@ -128,7 +128,7 @@ LINES: list[tuple[TelemetryEvent, int, str]] = [
     ),
     (
         PartitionStalled(
-            at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.UNANSWERED, offset=5, error="NOT_LEADER"
+            at=1.0, partition=TP, epoch=2, seconds=61.0, cause=StallCause.FETCH_FAILS, offset=5, error="NOT_LEADER"
         ),
         logging.WARNING,
         "flights-3 is owned and stands still for 61.0 s: no fetch of it succeeds, NOT_LEADER (next offset 5)",

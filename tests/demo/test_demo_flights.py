@@ -19,7 +19,7 @@ def test_there_are_336776_flights_numbered_from_0(all_flights: list[Flight]) -> 
     assert [flight.row for flight in all_flights] == list(range(FLIGHTS))
 
 
-def test_the_2512_flights_without_a_tail_number_have_carrier_and_flight_number_as_key(
+def test_the_2512_flights_without_a_tail_number_have_carrier_and_number_as_key(
     all_flights: list[Flight],
 ) -> None:
     nameless = [flight for flight in all_flights if json.loads(flight.value)["tailnum"] is None]

@@ -29,7 +29,7 @@ def test_a_delayed_partition_passes_through_its_states() -> None:
     ]
 
 
-def test_another_client_tells_by_notes_when_its_callback_was_called_and_what_it_waits_for() -> None:
+def test_another_client_notes_when_its_callback_was_called_and_what_it_waits_for() -> None:
     run = History(
         [
             change(0, "A", "assigned", 0, 1),
@@ -55,14 +55,14 @@ def test_a_delay_that_was_refused_changes_nothing() -> None:
 
 
 @pytest.mark.requirement("surface/timeline")
-def test_a_hand_over_says_how_long_it_was_delayed_and_by_which_work_on_its_own_partition() -> None:
+def test_a_hand_over_says_how_long_it_was_delayed_and_by_which_of_its_own_work() -> None:
     run = History(MOVED)
     (handover,) = run.handovers
     assert (handover.before, handover.after, handover.delay, handover.resumed) == ("A", "B", 7, 10)
     assert str(run.cause(handover)) == "A's work on partition 1 offsets 0-49"
 
 
-def test_partitions_that_go_only_together_have_the_last_work_among_them_as_their_cause() -> None:
+def test_partitions_that_go_only_together_have_their_last_work_as_their_cause() -> None:
     run = History(
         [
             change(0, "A", "assigned", 0, 1, 2),
@@ -148,12 +148,12 @@ def test_lost_is_a_hand_over_and_a_state_until_the_next_owner() -> None:
     assert states(run, 1)[1] == ("A", State.LOST, 2, 5)
 
 
-def test_a_killed_owner_ends_with_the_next_assignment_and_its_late_words_change_nothing() -> None:
+def test_a_killed_owner_ends_with_the_next_assignment_and_changes_nothing_later() -> None:
     run = History([change(0, "A", "assigned", 1), change(5, "B", "assigned", 1), change(6, "A", "revoked", 1)])
     assert states(run, 1) == [("A", State.OWNED, 0, 5), ("B", State.OWNED, 5, FOREVER)]
 
 
-def test_work_that_failed_has_an_end_and_is_not_done_and_that_of_a_process_that_died_has_none() -> None:
+def test_failed_work_has_an_end_and_is_not_done_and_that_of_a_dead_process_has_none() -> None:
     run = History([began(1, "A", 0), began(1, "A", 1), note(2, "A", Note.WORK_FAILED, 0, 0, "no disk")])
     assert [(each.partition, each.end) for each in run.failed] == [(0, 2)]
     assert ([each.partition for each in run.running.values()], run.done) == ([1], [])
@@ -216,7 +216,7 @@ def test_changes_are_told_in_sentences_and_what_changes_nothing_is_not() -> None
 # -- its files
 
 
-def test_what_all_processes_wrote_is_judged_as_one_and_says_how_long_a_partition_had_no_owner(tmp_path: Path) -> None:
+def test_what_all_processes_wrote_is_one_history_with_the_times_without_an_owner(tmp_path: Path) -> None:
     for name, first in (("A", 0), ("B", 5)):
         with recorder(tmp_path, "flights", name) as history:
             member = history.peer(name, finishes="told", commits=True)

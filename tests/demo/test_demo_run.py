@@ -86,7 +86,7 @@ def _commits(event: Event, done: Event) -> bool:
 
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_shows_the_wait(tmp_path: Path) -> None:
+def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_the_wait(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         text, _ = process.communicate(timeout=150)
         assert process.returncode == 0, text

@@ -20,7 +20,7 @@ STORY = [
 ]
 
 
-def test_without_a_terminal_there_is_a_line_for_each_change_and_one_every_few_seconds() -> None:
+def test_without_a_terminal_each_change_has_a_line_and_one_comes_every_few_seconds() -> None:
     out, run = io.StringIO(), History()
     with View("The [flights]", Console(file=out, width=120)) as view:
         view.show(run, run.apply(STORY), 4.0)
@@ -35,7 +35,7 @@ def test_without_a_terminal_there_is_a_line_for_each_change_and_one_every_few_se
     assert "\x1b" not in out.getvalue()
 
 
-def test_on_a_terminal_there_is_a_table_with_every_partition_and_the_cursor_comes_back() -> None:
+def test_on_a_terminal_a_table_has_every_partition_and_the_cursor_comes_back() -> None:
     out, run = io.StringIO(), History()
     with View("The flights", Console(file=out, width=120, force_terminal=True)) as view:
         view.show(run, run.apply(STORY), 13.0)

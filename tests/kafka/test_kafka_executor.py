@@ -70,7 +70,7 @@ def until(done: Callable[[], object], *loops: Loop) -> None:
 
 
 @pytest.mark.rule("16")
-def test_what_is_only_queued_moves_at_the_next_poll_and_ctrl_c_waits_for_what_was_started(
+def test_queued_records_move_at_the_next_poll_and_ctrl_c_waits_for_started_ones(
     kafka: LocalKafka, kafka_topic: Callable[..., str], open_consumer: Callable[..., Consumer], group: str
 ) -> None:
     topic = kafka_topic(PARTITIONS)

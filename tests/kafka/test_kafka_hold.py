@@ -23,7 +23,7 @@ PARTITIONS: Final = 6
 @pytest.mark.requirement("KIP-983/1")
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_while_one_partition_is_held_for_20_s_the_records_of_the_others_go_on_arriving(
+def test_while_one_partition_is_delayed_for_20_s_the_others_records_go_on_arriving(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
     topic = kafka_topic(PARTITIONS)

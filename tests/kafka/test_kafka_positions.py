@@ -24,7 +24,7 @@ def remake(kafka: LocalKafka, topic: str, count: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.requirement("surface/topic-ids")
-def test_a_topic_that_was_made_anew_and_is_longer_than_before_is_read_from_its_beginning(
+def test_a_topic_that_was_made_anew_and_is_longer_is_read_from_its_beginning(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open
 ) -> None:
     """No offset is out of range: only the topic's id tells."""

@@ -176,7 +176,7 @@ def test_max_poll_interval_exceeded_loses_all_and_the_next_poll_joins_again(
 @pytest.mark.requirement("KIP-983/4")
 @pytest.mark.requirement("KIP-429/8")
 @pytest.mark.requirement("KIP-429/10")
-def test_immediate_mode_revokes_within_the_poll_and_calls_listeners_in_kip_429s_order(
+def test_immediate_mode_revokes_within_the_poll_and_keeps_kip_429s_order(
     kafka: LocalKafka, kafka_topic: Topic, join: Join
 ) -> None:
     topic = kafka_topic(4)

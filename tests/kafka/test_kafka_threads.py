@@ -224,7 +224,7 @@ def test_two_consumers_in_two_threads_share_a_group(
 
 @pytest.mark.requirement("surface/thread-death")
 @pytest.mark.history("slow", breaks="L4")
-def test_when_the_network_thread_dies_in_a_group_it_is_told_and_another_member_takes_over(
+def test_when_the_network_thread_dies_it_is_raised_and_another_member_takes_over(
     kafka: LocalKafka, kafka_topic: Topic, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug of ours, so it is made. Nothing that waits goes on waiting, and the group has the partitions again."""

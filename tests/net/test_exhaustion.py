@@ -125,7 +125,7 @@ class WithoutAuthentication(Broker):
         return made.replace(struct.pack(">hhh", 36, 1, 1), struct.pack(">hhh", 99, 1, 1))
 
 
-def test_what_a_broker_cannot_do_amid_the_handshake_is_told_at_once_and_not_after_the_time_out(
+def test_what_a_broker_cannot_do_amid_the_handshake_is_raised_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with closing(WithoutAuthentication()) as broker:

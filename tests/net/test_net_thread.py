@@ -44,7 +44,7 @@ def test_a_consumer_that_never_needed_the_network_leaves_no_socket_open() -> Non
         gc.collect()
 
 
-def test_a_commit_that_was_handed_over_cannot_be_cancelled_and_ends_when_the_consumer_closes() -> None:
+def test_a_commit_that_was_handed_over_cannot_be_cancelled_and_ends_with_the_close() -> None:
     with nobody_answers() as address:
         consumer = Consumer(bootstrap_servers=address, group_id="g")
         consumer.assign([TP])
@@ -136,7 +136,7 @@ def _seek_until_interrupted(consumer: Consumer) -> None:
         consumer.seek(TP, 1)
 
 
-def test_what_an_interrupt_kept_from_waking_the_network_thread_is_made_good_when_the_verb_ends(
+def test_a_wake_up_that_an_interrupt_prevented_is_made_good_when_the_verb_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A signal's exception right before the byte is sent: without another, an idle thread slept for up to a minute."""
@@ -171,7 +171,7 @@ def test_a_death_is_told_to_a_call_that_would_wait_for_an_hour(dying: Consumer) 
             call()
 
 
-def test_a_response_that_stops_in_its_middle_ends_its_connection_though_a_join_may_be_waited_for() -> None:
+def test_a_response_that_stops_in_its_middle_ends_its_connection_despite_a_join() -> None:
     with closing(HalfAJoin()) as broker:
         settings: dict[str, Any] = {"request_timeout": 0.5, "auto_offset_reset": "earliest", "group_id": "g"}
         with Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", **settings) as consumer:

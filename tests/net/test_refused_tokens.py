@@ -66,7 +66,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Provider:
     return made
 
 
-def test_the_function_is_asked_anew_after_a_back_off_that_grows_until_a_token_is_accepted(provider: Provider) -> None:
+def test_the_function_is_called_with_a_growing_back_off_until_a_token_is_accepted(provider: Provider) -> None:
     asks = Asks(provider)
     for _ in range(900):  # a connection each second, that is refused
         asks.authenticator.refused(asks.mechanism())

@@ -209,7 +209,7 @@ def test_a_poisonous_record_stalls_nobody(after: Any) -> None:
     assert (bench.engine.tally.skipped, bench.engine.tally.dead_lettered) == ((1, 0) if after == "skip" else (0, 1))
 
 
-def test_a_dead_letter_that_could_not_be_written_is_written_later_and_not_handled_again() -> None:
+def test_a_dead_letter_that_was_not_written_is_written_later_and_not_handled_again() -> None:
     bench = Bench(after="dead-letter", retry=Retry(attempts=1, backoff=1.0, jitter=0.0))
     bench.submit(keyed(P0, "a"))
     task = bench.take()
@@ -224,7 +224,7 @@ def test_a_dead_letter_that_could_not_be_written_is_written_later_and_not_handle
     assert bench.commit() == {P0: (1, (), {})}
 
 
-def test_the_next_owner_writes_the_dead_letter_of_a_record_whose_attempts_are_used_up() -> None:
+def test_the_next_owner_writes_the_dead_letter_of_a_record_without_attempts_left() -> None:
     heir = Bench(located=False, after="dead-letter", retry=Retry(attempts=2))
     heir.submit(keyed(P0, "ab"))
     first = Bench(after="dead-letter", retry=Retry(attempts=2, backoff=0.0))

@@ -121,7 +121,7 @@ def test_batches() -> None:
     assert sorted(bench.outputs) == ["0 1 open", "1 1 open", "3 1 open"]
 
 
-def test_a_record_that_kills_its_process_is_tried_three_times_and_its_neighbours_lose_nothing() -> None:
+def test_a_record_that_kills_its_process_is_tried_three_times_and_harms_no_other() -> None:
     bench = Bench("ok", "kill", "ok", "kill-once", "fork", "ok", processes=2)
     bench.until_over(6)
     bench.close()

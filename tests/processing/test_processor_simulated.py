@@ -50,7 +50,7 @@ def test_they_remember_and_retry_and_dead_letter_at_all() -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(6), 44, 246, 333, 514, 697])
-def test_what_is_in_the_database_is_there_once_whoever_crashed_was_suspended_or_lost_it(seed: int) -> None:
+def test_each_row_is_in_the_database_once_whoever_crashed_was_suspended_or_lost_it(seed: int) -> None:
     """And nothing below its offsets is missing, but what was dead-lettered. 246: what is dead-lettered last is told."""
     bank = Bank()
     with closing(bank):

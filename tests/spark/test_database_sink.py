@@ -100,9 +100,7 @@ class BreakingConnection(sqlite3.Connection):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_crash_at_each_step_leaves_all_or_nothing_and_the_same_commits_may_be_repeated(
-    after: bool, tmp_path: Path
-) -> None:
+def test_a_crash_at_each_step_leaves_all_or_nothing_and_commits_may_be_repeated(after: bool, tmp_path: Path) -> None:
     """Before or after each statement and each commit of a driver that begins a partition and commits twice."""
     jobs = [("a", span(3, 8)), ("b", span(8, 9))]
     whole = [(0, each, job) for job, output in jobs for each in range(output.start, output.end)]
@@ -145,7 +143,7 @@ def holding(uri: str) -> Any:
     return psycopg.connect(uri, cursor_factory=Cursor)
 
 
-def test_a_driver_that_stops_within_its_transaction_holds_up_no_other_and_writes_nothing_later(
+def test_a_driver_that_stops_within_its_transaction_blocks_nobody_writes_nothing(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Law 3: it has the partition's lock, and its rows are as good as in the table."""
@@ -184,7 +182,7 @@ def test_a_driver_that_stops_within_its_transaction_holds_up_no_other_and_writes
     case.holds((span(0, 7), "other"))
 
 
-def test_staged_rows_go_with_the_next_commit_and_a_range_whose_rows_are_gone_is_not_committed(
+def test_staged_rows_go_with_the_next_commit_and_a_range_without_rows_does_not(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Laws 4 and 5; and a connection that has died is not used again."""

@@ -190,7 +190,7 @@ def _write_error(action: Callable[[], None]) -> SinkWriteError | None:
     return None
 
 
-def test_a_manifest_is_on_the_disk_before_it_is_seen_and_its_name_before_it_is_reported(
+def test_a_manifest_is_on_disk_before_it_is_seen_and_its_name_before_it_is_reported(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     _whole(tmp_path / "out", monkeypatch)

@@ -174,7 +174,7 @@ def _fails_at_7(batch: pa.RecordBatch, marker: str) -> pa.RecordBatch:
     return keep(batch)
 
 
-def test_a_failing_function_stops_the_pipeline_with_nothing_skipped_or_with_dead_letters_what_is_available_is_done(
+def test_a_failing_function_stops_the_pipeline_or_with_dead_letters_all_is_done(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(3)
@@ -284,7 +284,7 @@ def test_a_slow_partition_holds_up_no_other_and_is_finished_by_a_stop(
     assert committed(kafka, topic, 3) == [10, 40, 40]
 
 
-def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_nothing_of_it_is_committed(
+def test_a_partition_lost_at_its_deadline_has_its_job_cancelled_and_not_committed(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     """The delay of a revoke ends: the other member gets the partition, and the slow result of the first is dropped."""
@@ -365,7 +365,7 @@ def _only_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def test_a_function_is_given_the_columns_that_were_chosen_and_ranges_end_where_they_should(
+def test_a_function_gets_the_chosen_columns_and_ranges_end_where_they_should(
     runner: Build, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     topic = kafka_topic(1)

@@ -210,7 +210,7 @@ def test_what_the_sink_tells_of_an_assignment_that_has_ended_moves_nothing() -> 
     assert stage.consumer.position[tp(0)] == 0
 
 
-def test_a_sink_that_cannot_be_asked_ends_the_run_and_one_that_is_full_is_asked_again() -> None:
+def test_a_sink_without_a_response_ends_the_run_and_a_full_one_is_tried_again() -> None:
     stage = Stage()
     stage.sink.start_errors = [SinkWriteError("the disk is full")]
     stage.play(stage.assigned(0))
@@ -323,7 +323,7 @@ def test_a_lost_partitions_job_is_cancelled_and_its_result_is_not_committed() ->
     assert len(stage.of(RangeDropped)) == 1
 
 
-def test_a_result_that_waits_for_the_sink_is_not_committed_once_its_partition_is_lost() -> None:
+def test_a_result_that_waits_for_the_sink_is_dropped_once_its_partition_is_lost() -> None:
     stage = Stage()
     stage.sink.errors = [SinkError("not now")]
 
@@ -416,7 +416,7 @@ def test_a_failure_is_none_where_the_sink_has_gone_on() -> None:
     assert stage.consumer.position[tp(0)] == 5
 
 
-def test_a_failed_range_is_tried_again_and_then_stops_the_pipeline_with_nothing_skipped() -> None:
+def test_a_failed_range_is_tried_again_then_the_pipeline_stops_with_nothing_skipped() -> None:
     stage = Stage(retries=2)
 
     def script() -> Script:
@@ -463,7 +463,7 @@ def test_a_failing_functions_traceback_is_raised_once_and_logged_by_nobody(caplo
     assert caplog.text.count("ValueError: no flight") == 4  # three tries, and the end
 
 
-def test_the_last_try_of_a_range_is_told_to_its_task_and_its_dead_letters_are_told_with_the_commit() -> None:
+def test_a_task_knows_its_ranges_last_try_and_dead_letters_come_with_the_commit() -> None:
     stage = Stage(retries=2)
 
     def script() -> Script:

@@ -34,7 +34,7 @@ def apps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, App]]:
         yield both
 
 
-def test_a_partition_is_handed_over_when_its_slow_job_is_committed_and_the_others_go_on(
+def test_a_partition_moves_when_its_slow_job_is_committed_and_the_others_go_on(
     apps: tuple[App, App], kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
     a, b = apps

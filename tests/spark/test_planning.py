@@ -169,7 +169,7 @@ class Spark:
         self.now += 0.01
 
 
-def test_a_thousand_partitions_that_trickle_are_all_served_within_five_seconds_on_two_cores() -> None:
+def test_a_thousand_partitions_that_trickle_are_served_within_five_seconds() -> None:
     spark = Spark(planner(), cores=2, seconds={})
     spark.plans.offer([span(0, 5, partition) for partition in range(1_000)], 0.0)
     while len(spark.began) < 1_000:

@@ -241,7 +241,7 @@ class Ticket:
         (lambda: Gssapi(Ticket(), b"ticket"), 2),
     ],
 )
-def test_a_broker_that_stalls_leaves_no_connection_ready_and_it_says_what_is_waited_for(
+def test_a_broker_that_stalls_leaves_no_connection_ready_and_says_what_is_awaited(
     make: Callable[[], Mechanism], messages: int
 ) -> None:
     """messages: of the broker, before it stalls. `connection_setup_timeout` ends the wait."""
@@ -258,7 +258,7 @@ def test_a_broker_that_stalls_leaves_no_connection_ready_and_it_says_what_is_wai
     assert script.connection.standing == "SASL authentication has not ended"
 
 
-def test_a_message_of_the_handshake_that_cannot_be_imported_is_an_error_that_may_pass(
+def test_a_handshake_message_that_cannot_be_imported_is_an_error_that_may_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_files(_api_key: int, _version: int) -> type:

@@ -301,7 +301,7 @@ def test_versions_that_cannot_be_are_no_handshake(versions: tuple[int, int]) -> 
     assert not connection.ready
 
 
-def test_a_message_that_cannot_be_imported_since_files_are_used_up_is_an_error_that_may_pass(
+def test_a_message_that_cannot_be_imported_without_files_is_an_error_that_may_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Messages of an older broker are imported when they are first needed, on the network thread."""

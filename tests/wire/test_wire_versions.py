@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import get_args
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,10 @@ from instride.errors import UnsupportedVersionError
 
 
 def test_every_request_has_a_codec_of_its_own() -> None:
+    """And its response, and an example that the tests take through every version."""
+    requests = {*REQUESTS, api.Fetch}  # whose codec has tests of its own
+    assert set(get_args(api.Request)) == set(api.RESPONSES) == requests
+    assert set(get_args(api.Response)) == set(api.RESPONSES.values())
     codecs = [codec_of(kind) for kind in api.RESPONSES]
     assert len({codec.api_key for codec in codecs}) == len(api.RESPONSES)
 

@@ -186,7 +186,7 @@ def test_what_was_answered_as_the_timeout_came_is_revoked(kind: Leaving) -> None
 
 @pytest.mark.rule("12")
 @KINDS
-def test_an_error_of_a_listener_that_hears_of_a_loss_at_the_timeout_is_raised_at_the_end(kind: Leaving) -> None:
+def test_a_listeners_error_on_a_loss_at_the_timeout_is_raised_at_the_end(kind: Leaving) -> None:
     listener = RecordingListener()
     leaver = Leaver(kind, listener=listener)
     listener.error = LookupError("the user's bug")

@@ -39,7 +39,7 @@ def failed(script: Script, partition: int, *, reset: int | None = None, fetch_nu
     script.up(PartitionFailed(partition=tp(partition), epoch=1, fetch_number=fetch_number, error=error, reset=reset))
 
 
-def test_unsubscribing_while_an_immediate_revoke_is_awaited_stops_no_later_subscription(owner: Script) -> None:
+def test_an_unsubscribe_during_an_immediate_revoke_stops_no_later_subscription(owner: Script) -> None:
     owner.immediate = True
     owner.revocation_requested(1)
     assert owner.poll() == [], "it timed out; the revoke is under way still"
@@ -71,7 +71,7 @@ def test_a_partition_that_is_reassigned_keeps_a_seek_whose_offset_is_not_found_y
 
 
 @pytest.mark.rule("8")
-def test_a_partition_reassigned_before_its_position_was_found_starts_at_the_committed_offset(script: Script) -> None:
+def test_a_partition_reassigned_without_a_position_starts_at_the_committed_offset(script: Script) -> None:
     script.assigned(0)
     script.queue.pop()  # the position never came
     script.poll()
@@ -152,7 +152,7 @@ def test_a_close_that_is_interrupted_still_leaves_the_group(owner: Script) -> No
 
 
 @pytest.mark.rule("12")
-def test_an_unsubscribe_that_is_interrupted_still_leaves_and_a_new_subscription_starts(owner: Script) -> None:
+def test_an_interrupted_unsubscribe_still_leaves_and_a_new_subscription_starts(owner: Script) -> None:
     call = owner.machine.unsubscribe(owner.now, 30.0)
     owner.start(call)
     call.close()
@@ -208,7 +208,7 @@ def test_an_end_that_was_interrupted_is_told_once(owner: Script) -> None:
 
 
 @pytest.mark.rule("13")
-def test_an_unsubscribe_that_had_not_begun_when_it_was_interrupted_leaves_all_the_same(owner: Script) -> None:
+def test_an_unsubscribe_that_was_interrupted_before_it_began_leaves_all_the_same(owner: Script) -> None:
     owner.machine.unsubscribe(owner.now, 30.0)
     owner.machine.give_up(owner.now, 30.0)
     owner.machine.give_up(owner.now, 30.0)
@@ -239,7 +239,7 @@ def test_an_event_that_a_handler_drained_meanwhile_is_taken_once(owner: Script) 
     owner.poll()
 
 
-def test_a_partition_that_has_two_turns_in_one_poll_is_taken_on_where_the_first_ended(script: Script) -> None:
+def test_a_partition_with_two_turns_in_one_poll_goes_on_where_the_first_ended(script: Script) -> None:
     script.assigned(0)
     script.fetched(0, 0, 3)
     assert script.poll(limit=2) == [(0, 0, 2)]

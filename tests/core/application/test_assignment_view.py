@@ -5,7 +5,7 @@ from application_script import Script, tp
 from instride._core.events import Revoked
 
 
-def test_a_partition_whose_revoke_is_complete_is_not_shown_as_assigned_although_no_poll_came() -> None:
+def test_a_partition_whose_revoke_is_complete_is_not_assigned_though_no_poll_came() -> None:
     script = Script()
     script.subscribe()
     script.assigned(0, 1)

@@ -179,7 +179,7 @@ def test_what_was_requested_together_is_told_together_however_it_settles() -> No
     assert t.heard() == [("revoked", [0, 1])]
 
 
-def test_a_listener_that_a_new_subscribe_took_away_is_called_no_more_and_its_revoke_completes() -> None:
+def test_a_listener_that_a_new_subscribe_replaced_is_not_called_and_its_revoke_ends() -> None:
     t = Timeline(COOPERATIVE, immediate=False)
     t.assigned(0, 1)
     t.poll()

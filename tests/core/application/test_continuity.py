@@ -63,7 +63,7 @@ def test_a_listener_that_works_between_pause_and_resume_loses_nothing(
     assert script.take_posted(SetPosition) == []
 
 
-def test_what_does_not_continue_the_buffer_is_refused_and_fetched_again_from_its_end(owner: Script) -> None:
+def test_what_does_not_continue_the_buffer_is_fetched_again_from_its_end(owner: Script) -> None:
     owner.fetched(0, 0, 5)
     owner.fetched(0, 8, 12)
     assert owner.poll() == [(0, 0, 5)]
@@ -120,7 +120,7 @@ def test_a_second_look_up_that_passes_the_first_position_found_skips_nothing(own
     assert script.poll() == [(0, 10, 32)]
 
 
-def test_the_leader_epoch_of_what_is_fetched_again_is_that_of_the_last_buffered_record(owner: Script) -> None:
+def test_the_leader_epoch_of_a_repeated_fetch_is_that_of_the_last_buffered_record(owner: Script) -> None:
     owner.fetched(0, 0, 5, leader_epoch=3)
     owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=5, chunk=None, next_offset=8))
     owner.fetched(0, 11, 12)

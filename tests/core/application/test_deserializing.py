@@ -97,7 +97,7 @@ def shown_records(deliveries: Sequence[Delivery]) -> list[tuple[int, int]]:
 @pytest.mark.requirement("surface/deserialization-error")
 @pytest.mark.vector(58)
 @pytest.mark.rule("17")
-def test_the_error_repeats_with_back_off_and_the_position_stays_until_the_application_goes_past_it() -> None:
+def test_the_error_repeats_with_back_off_and_the_position_stays_until_a_seek() -> None:
     script = ReadingScript((0, 2))
     script.arrives(0, 0, 5)
     assert script.read() == [(0, 0), (0, 1)], "what comes before it"

@@ -15,7 +15,7 @@ def aborted(script: Script, number: int) -> Fetched:
 
 
 @pytest.mark.rule("full-speed")
-def test_a_poll_that_is_woken_all_the_time_still_tells_that_the_application_is_alive() -> None:
+def test_a_poll_that_is_woken_all_the_time_still_shows_that_the_user_is_alive() -> None:
     """A log of aborted transactions: something comes up each second, nothing that a poll returns."""
     script = Script(max_poll_interval=30.0)
     script.subscribe()
@@ -35,7 +35,7 @@ def test_a_poll_that_is_woken_all_the_time_still_tells_that_the_application_is_a
     assert max(gaps) < script.config.max_poll_interval
 
 
-def test_a_poll_that_waits_commits_what_earlier_polls_returned_when_the_interval_has_passed() -> None:
+def test_a_poll_that_waits_commits_what_earlier_polls_returned_after_the_interval() -> None:
     script = Script(enable_auto_commit=True, auto_commit_interval=5.0)
     script.subscribe()
     script.assigned(0)

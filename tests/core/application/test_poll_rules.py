@@ -377,7 +377,7 @@ def test_immediate_mode_completes_in_the_same_poll_and_waits_for_it(listener: Re
 
 @pytest.mark.requirement("KIP-983/29")
 @pytest.mark.rule("9")
-def test_what_was_delayed_under_poll_changes_advances_by_one_step_in_an_immediate_poll(script: Script) -> None:
+def test_what_was_delayed_under_poll_changes_advances_one_step_in_an_immediate_poll(script: Script) -> None:
     """One consumer with revoke_mode "immediate" that uses both verbs."""
     script.assigned(0, 1)
     script.poll()

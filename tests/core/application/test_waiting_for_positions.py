@@ -26,7 +26,7 @@ def test_a_wakeup_ends_the_wait_for_a_position_once(script: Script) -> None:
     assert script.poll() == []
 
 
-def test_a_partition_without_an_offset_and_without_a_policy_has_no_position_to_wait_for(script: Script) -> None:
+def test_a_partition_without_offset_and_policy_has_no_position_to_wait_for(script: Script) -> None:
     error = NoOffsetForPartitionError("t-0 has no committed offset")
     call = script.machine.position(script.now, tp(0), 60.0)
     next(call)

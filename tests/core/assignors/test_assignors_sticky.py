@@ -239,7 +239,7 @@ def test_cooperative_userdata_is_the_generation_as_java_writes_it() -> None:
     assert said == b"\x00\x00\x01\x02"
 
 
-def test_what_a_member_lists_without_subscribing_is_kept_from_others_until_it_lets_go() -> None:
+def test_what_a_member_lists_without_subscribing_is_withheld_until_it_is_revoked() -> None:
     group = Group(view=cluster(t1=1, t2=1))
     group.join(member("a", "t2", owned="1-0", generation=3), member("b", "t1"))
     assert group.round()

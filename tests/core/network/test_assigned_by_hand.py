@@ -65,7 +65,7 @@ def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: Network
     assert (response.committed[tp(1)], response.committed[tp(2)]) == (None, None)
 
 
-def test_a_commit_of_a_partition_that_was_taken_away_and_given_again_is_not_the_old_one(script: NetworkScript) -> None:
+def test_a_commit_of_a_partition_that_was_assigned_again_is_not_the_old_one(script: NetworkScript) -> None:
     script.coordinator_error = NOT_AVAILABLE
     script.do(assign(p0=1))
     script.do(commit(1, 9, epoch=1))

@@ -119,7 +119,7 @@ def test_two_questions_that_one_bootstrap_server_lost_skip_no_other() -> None:
     assert world.cluster.any_node(world.now)[0] == ConnectionKey(Role.BOOTSTRAP, 1)
 
 
-def test_once_brokers_are_known_they_are_asked_and_the_bootstrap_connection_is_closed() -> None:
+def test_once_brokers_are_known_they_are_used_and_the_bootstrap_connection_closes() -> None:
     world = World()
     world.poll()
     key = world.asked()
@@ -154,7 +154,7 @@ def refused_in_turn(world: World, count: int) -> list[str]:
     return asked
 
 
-def test_when_neither_the_known_nor_the_bootstrap_servers_answer_all_are_asked_again() -> None:
+def test_when_neither_known_nor_bootstrap_servers_respond_all_are_tried_again() -> None:
     """The list may name servers that are gone for good: then only the known ones can come back."""
     world = World("s0:1,s1:1", reconnect_backoff=0.001, reconnect_backoff_max=0.001)
     world.known(1, 2)
@@ -248,7 +248,7 @@ def test_without_a_topic_of_interest_nothing_is_asked_once_brokers_are_known() -
 # --- what the user hears --------------------------------------------------------------------------------------
 
 
-def test_an_unknown_topic_is_told_after_two_seconds_and_again_when_it_vanishes_again() -> None:
+def test_an_unknown_topic_is_raised_after_two_seconds_and_when_it_vanishes_again() -> None:
     world = World()
     told = []
     for error in [3] * 12 + [0] + [3] * 12:

@@ -47,7 +47,7 @@ def test_an_old_generation_that_a_new_one_overtook_is_a_rebalance_and_no_loss(sc
 
 @pytest.mark.vector(68)
 @pytest.mark.parametrize(("code", "member_id"), [(ILLEGAL_GENERATION, "me"), (UNKNOWN_MEMBER_ID, "")])
-def test_in_a_stable_group_the_generation_ends_and_only_an_unknown_member_loses_its_id(
+def test_in_a_stable_group_only_an_unknown_member_loses_its_id(
     script: NetworkScript, code: int, member_id: str
 ) -> None:
     call = script.commit({0: 5})
@@ -108,7 +108,7 @@ def test_a_moved_coordinator_is_looked_for_before_the_commit_is_sent_again(scrip
 
 
 @pytest.mark.rule("full-speed")
-def test_who_does_not_wait_for_a_rebalance_is_refused_at_once_while_commits_are_held(script: NetworkScript) -> None:
+def test_a_commit_that_does_not_wait_for_a_rebalance_is_refused_while_others_wait(script: NetworkScript) -> None:
     patient = script.commit({0: 5})
     script.committed(REBALANCE_IN_PROGRESS)
     call = script.commit({0: 6}, carry_over=False)

@@ -359,7 +359,7 @@ def test_a_start_under_way_holds_up_a_revoke_and_is_given_up_with_the_partition(
 
 
 @pytest.mark.rule("18")
-def test_a_start_that_waits_ends_when_the_coordinator_refuses_us_and_at_its_deadline() -> None:
+def test_a_start_that_waits_ends_when_the_coordinator_refuses_and_at_its_deadline() -> None:
     script = NetworkScript()
     script.committed_offset = -1
     script.member_of(1, 0, 1)

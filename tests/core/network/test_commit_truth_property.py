@@ -23,10 +23,11 @@ from instride.errors import (
     StaleCommitError,
     TransportError,
 )
+from instride.errors.codes import ErrorCode
 
 PARTITIONS = (0, 1)
-REFUSED = (12, 29)
-LATER = (14, 27)
+REFUSED = (ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+LATER = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 @dataclass(slots=True)

@@ -216,7 +216,7 @@ def test_every_connection_ends_with_close_all(box: Outbox) -> None:
     assert box.connections.deadline() == float("inf")
 
 
-def test_a_frame_over_the_bound_ends_the_oldest_request_with_that_error_and_the_others_as_broken(box: Outbox) -> None:
+def test_a_frame_over_the_bound_is_the_oldest_requests_error_and_breaks_the_others(box: Outbox) -> None:
     """Brokers answer in order, so whose answer it is is known although it was never read."""
     box.send("oldest")
     box.send("other")
@@ -249,7 +249,7 @@ def test_two_late_requests_of_a_connection_end_even_if_the_first_end_closes_it(b
     assert [name for name, _ in box.ended] == ["before", "first", "second"]
 
 
-def test_requests_hear_of_refused_credentials_as_of_a_broken_connection_so_that_they_are_made_again(
+def test_to_requests_refused_credentials_are_a_broken_connection_so_that_they_retry(
     box: Outbox,
 ) -> None:
     box.send("a")

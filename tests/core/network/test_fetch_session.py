@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride._core.network.fetcher import FetchSession, FetchSessionState, next_epoch
+from instride._core.network.fetcher import SESSION_ERRORS, FetchSession, FetchSessionState, next_epoch
 from instride._wire import api
+from instride.errors.codes import ErrorCode
 from instride.testing.simulation.session_model import SessionModel
 
 pytestmark = pytest.mark.part
@@ -84,12 +85,21 @@ def test_a_broker_that_makes_no_session_is_told_everything() -> None:
     assert not session.established
 
 
-@pytest.mark.parametrize(("code", "session_id"), [(70, 0), (71, 7), (106, 7), (-1, 7), (0, 7)])
+@pytest.mark.parametrize(
+    ("code", "session_id"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 7),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 7),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 7),
+        (ErrorCode.NONE, 7),
+    ],
+)
 def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: int, session_id: int) -> None:
     session = begun(part(0), part(1))
     session.of([part(0, 5), part(1)])
     at_once = session.failed(code)
-    assert at_once == (code in (70, 71, 106))
+    assert at_once == (code in SESSION_ERRORS)
     said = session.of([part(0, 5), part(1)])
     assert (said.session_id, said.session_epoch) == (session_id, 0)
     assert numbers(said.partitions) == [(0, 5), (1, 0)]

@@ -76,7 +76,7 @@ def test_without_a_rack_none_is_told() -> None:
 
 
 @pytest.mark.vector(75)
-def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_decides_again(script: Racks) -> None:
+def test_the_replica_is_forgotten_after_metadata_max_age_and_the_leader_chooses(script: Racks) -> None:
     script.fetch(to=1, preferred_read_replica=2)
     script.now += 59.0
     script.fetch(to=2)
@@ -152,9 +152,7 @@ def test_a_replica_that_nobody_knows_yet_is_looked_for(script: Racks) -> None:
 
 
 @pytest.mark.parametrize("replica", [2, 9])
-def test_a_leader_that_names_a_useless_replica_again_and_again_does_not_make_us_spin(
-    script: Racks, replica: int
-) -> None:
+def test_a_leader_that_names_a_useless_replica_again_and_again_makes_nobody_spin(script: Racks, replica: int) -> None:
     asked, end = 0, script.now + 2.0
     while script.now < end:
         if "Fetch" not in script.waits():

@@ -82,7 +82,7 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_without_a_lease() ->
 
 
 @pytest.mark.rule("deadline")
-def test_a_commit_that_waits_for_its_connection_is_not_sent_of_what_is_lost_meanwhile() -> None:
+def test_a_commit_that_waits_for_its_connection_leaves_out_what_is_lost_meanwhile() -> None:
     """Seed 2003737: the deadline of a delay passed while the new coordinator's connection was opened."""
     script = SlowToConnect(max_poll_interval=10.0, session_timeout=60.0, heartbeat_interval=1.0, request_timeout=30.0)
     script.member_of(1, 0, 1)
@@ -159,7 +159,7 @@ def test_a_join_that_is_on_no_connection_yet_renews_no_lease() -> None:
 
 
 @pytest.mark.rule("fence yourself")
-def test_a_heartbeat_that_is_refused_tells_of_no_membership_though_a_join_is_pending() -> None:
+def test_a_refused_heartbeat_tells_of_no_membership_though_a_join_is_pending() -> None:
     """A broker that says it is not the coordinator cannot know of the member either."""
     script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
     script.member_of(1, 0)

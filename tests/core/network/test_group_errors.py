@@ -338,7 +338,9 @@ def test_in_a_mixed_group_joins_are_well_spaced_while_anything_is_pending() -> N
 # --- commits ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [3, 7, LOADING, NOT_AVAILABLE, NOT_COORDINATOR])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT, LOADING, NOT_AVAILABLE, NOT_COORDINATOR]
+)
 def test_a_commit_that_fails_retriably_is_sent_again(script: NetworkScript, code: int) -> None:
     script.member_of(1, 0)
     script.commit({0: 5})

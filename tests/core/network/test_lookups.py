@@ -160,7 +160,7 @@ def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> 
     assert the_answer(script).result == {tp(0): found}
 
 
-def test_a_topic_that_may_not_be_read_ends_the_question_at_once_and_not_the_next_once_it_may(
+def test_a_topic_that_may_not_be_read_ends_the_lookup_at_once_and_no_later_one(
     script: NetworkScript,
 ) -> None:
     script.topic_errors["t"] = 29

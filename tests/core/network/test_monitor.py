@@ -243,7 +243,7 @@ def test_a_partition_of_which_no_fetch_was_ever_answered_stalls(reading: Monitor
     """Nobody knows whether it has records: silence of the broker is no end of the log."""
     reading.live_for(14)
     (stalled,) = reading.noticed(PartitionStalled)
-    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.UNANSWERED, 0, -1)
+    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.FETCH_FAILS, 0, -1)
     assert stalled.error == "no fetch of it has had a response yet"
     reading.fetched(0, 5, high_watermark=5)
     reading.consumed(5)
@@ -259,7 +259,7 @@ def test_a_partition_at_its_end_stalls_while_each_fetch_of_it_is_refused(reading
         reading.response(api.Fetch, api.FetchResponse(partitions=refused))
         reading.live_for(1)
     (stalled,) = reading.noticed(PartitionStalled)
-    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.UNANSWERED, 5, 5)
+    assert (stalled.cause, stalled.offset, stalled.end) == (StallCause.FETCH_FAILS, 5, 5)
     assert stalled.error == "UnknownLeaderEpochError (error code 75)"
     assert [each for each in reading.logs if "stands still for" in each and stalled.error in each]
 
@@ -271,7 +271,7 @@ def test_a_partition_at_its_end_stalls_while_its_broker_answers_no_fetch_well(re
         reading.response(api.Fetch, api.FetchResponse(error=-1))
         reading.live_for(1)
     (stalled,) = reading.noticed(PartitionStalled)
-    assert (stalled.cause, stalled.offset) == (StallCause.UNANSWERED, 5)
+    assert (stalled.cause, stalled.offset) == (StallCause.FETCH_FAILS, 5)
     assert "error code -1" in stalled.error
 
 
@@ -282,7 +282,7 @@ def test_a_partition_whose_end_cannot_be_listed_stalls() -> None:
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(error=6)}))
         script.live_for(1)
     (stalled,) = script.noticed(PartitionStalled)
-    assert stalled.cause is StallCause.UNANSWERED
+    assert stalled.cause is StallCause.FETCH_FAILS
     assert "error code 6" in stalled.error
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={("t", 0): api.ListedOffset(offset=0)}))
     script.live_for(3)
@@ -300,7 +300,7 @@ def test_a_long_poll_that_is_not_answered_yet_is_no_stall() -> None:
     script.live_for(28)
     assert script.noticed(PartitionStalled) == []
     script.live_for(6)
-    assert [each.cause for each in script.noticed(PartitionStalled)] == [StallCause.UNANSWERED]
+    assert [each.cause for each in script.noticed(PartitionStalled)] == [StallCause.FETCH_FAILS]
 
 
 def test_a_paused_partition_does_not_stall(reading: MonitorScript) -> None:

@@ -190,9 +190,7 @@ def test_after_unsubscribe_a_new_subscription_starts_afresh(script: NetworkScrip
 
 @pytest.mark.rule("12")
 @pytest.mark.parametrize("stage", ["committing", "leaving"])
-def test_a_new_subscription_that_does_not_wait_for_the_end_of_the_old_is_not_forgotten(
-    script: NetworkScript, stage: str
-) -> None:
+def test_a_new_subscription_before_the_end_of_the_old_one_is_not_forgotten(script: NetworkScript, stage: str) -> None:
     script.member_of(1, 0)
     if stage == "committing":
         script.commit({0: 5})

@@ -15,6 +15,7 @@ from instride._core.events import Lost, PartitionsAssigned, Polled
 from instride._core.network.actions import Transmit
 from instride._wire import api
 from instride._wire.consumer_protocol import Assignment, write_assignment
+from instride.errors.codes import ErrorCode
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 22, 25, 27, 79
 
@@ -153,7 +154,25 @@ def of_each(request: api.Fetch, script: Lying, error: int) -> api.FetchResponse:
     )
 
 
-@pytest.mark.parametrize("code", [3, 5, 6, 7, 9, 29, 56, 74, 75, 78, 100, 103, -1, 12345])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        12345,
+    ],
+)
 def test_a_thousand_partitions_that_a_broker_refuses_are_requested_together(code: int) -> None:
     script = Lying({api.Fetch: lambda script, request: of_each(request, script, code)}, max_poll_interval=10_000.0)
     script.topics = {"t": 200}

@@ -124,7 +124,7 @@ def test_a_throttle_time_is_believed_for_request_timeout_at_most() -> None:
 
 
 @pytest.mark.rule("19")
-def test_a_leader_of_another_client_says_nothing_and_a_hand_over_may_be_pending_for_a_moment() -> None:
+def test_with_a_leader_of_another_client_a_hand_over_may_be_pending_for_a_moment() -> None:
     script = Beating(random=lambda: 0.0)
     start = script.member(None, 0)
     script.pass_time(20.0)

@@ -113,7 +113,7 @@ def test_a_response_about_some_topics_does_not_decide() -> None:
     assert matched(script) == [{"flights-1", "flights-2"}]
 
 
-def test_a_pattern_that_matches_nothing_joins_without_topics_and_finds_one_that_is_made_later() -> None:
+def test_a_pattern_that_matches_nothing_joins_without_topics_and_finds_a_later_one() -> None:
     script = scripted({"other": 1})
     assert matched(script) == [set()]
     assert script.joining_with().topics == ()

@@ -176,7 +176,7 @@ def test_a_topic_that_was_made_anew_is_told_though_its_log_is_longer(script: Ran
     assert script.ranges() == [(0, 0, 10)]
 
 
-def test_leaders_are_asked_in_their_epoch_and_a_new_one_whether_the_position_is_in_its_log() -> None:
+def test_leaders_get_requests_in_their_epoch_and_a_new_one_validates_the_position() -> None:
     script = Ranging(range_poll_interval=1.0)
     script.leader_epochs = {0: 3}
     script.member_of(1, 0)

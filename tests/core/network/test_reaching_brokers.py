@@ -105,7 +105,7 @@ def test_that_a_server_swallows_packets_is_logged_after_two_seconds() -> None:
     assert len(told(script)) == 1
 
 
-def test_a_broker_that_stalls_is_told_with_the_setting_and_how_far_the_connection_came() -> None:
+def test_a_broker_that_stalls_is_told_with_the_setting_and_the_connections_progress() -> None:
     script = Silent(bootstrap_servers="s0:1")
     assigned(script, 0)
     opening = ConnectionKey(Role.BOOTSTRAP, 0)
@@ -129,7 +129,7 @@ def test_what_nobody_waits_for_any_more_is_not_logged_at_the_end() -> None:
     assert not any("no broker of bootstrap_servers responds" in line for line in script.logs)
 
 
-def test_a_server_that_swallows_packets_costs_the_set_up_time_out_and_the_next_is_asked() -> None:
+def test_a_server_that_swallows_packets_costs_a_set_up_time_out_then_comes_another() -> None:
     script = Silent(bootstrap_servers="s0:1,s1:1")
     assigned(script, 0)
     script.pass_time(script.config.connection_setup_timeout - 0.1)

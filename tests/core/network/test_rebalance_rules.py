@@ -237,7 +237,7 @@ def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script:
 
 @pytest.mark.rule("completing")
 @pytest.mark.rule("deadline")
-def test_a_commit_that_is_answered_just_after_the_deadline_makes_it_a_revoke_and_no_loss(script: NetworkScript) -> None:
+def test_a_commits_response_just_after_the_deadline_makes_it_a_revoke_and_no_loss(script: NetworkScript) -> None:
     """What the commit budget is for."""
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -277,7 +277,7 @@ def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> Revocatio
 
 @pytest.mark.rule("completing")
 @pytest.mark.parametrize("code", [LOADING, REBALANCE_IN_PROGRESS])
-def test_the_last_commit_is_tried_again_until_the_deadline_not_until_its_caller_gives_up(code: int) -> None:
+def test_the_last_commit_is_tried_until_the_deadline_not_until_its_caller_gives_up(code: int) -> None:
     script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
     asked = asked_back_in_a_commit_outage(script, LOADING)
     assert script.take(Revoked) == [], "the next owner would repeat what was finished"
@@ -299,7 +299,7 @@ def test_the_last_commit_is_refused_for_good_and_the_revoke_completes() -> None:
 
 
 @pytest.mark.rule("deadline")
-def test_what_no_broker_took_until_the_deadline_is_lost_though_nobody_waits_for_it_any_more() -> None:
+def test_what_no_broker_took_until_the_deadline_is_lost_though_nobody_waits_for_it() -> None:
     script = NetworkScript(
         retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0, session_timeout=5.0, max_poll_interval=8.0
     )
@@ -667,7 +667,7 @@ def test_a_commit_offered_again_while_it_is_on_its_way_is_sent_once(script: Netw
 @pytest.mark.requirement("threading/3")
 @pytest.mark.requirement("KIP-41/5")
 @pytest.mark.rule("7")
-def test_an_application_that_does_not_poll_until_its_work_is_done_costs_nobody_anything(script: NetworkScript) -> None:
+def test_an_application_that_does_not_poll_until_its_work_is_done_harms_nobody(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     polled = script.now
     asked_back(script, 1, keeps=(0,))

@@ -45,7 +45,7 @@ class Refusing(NetworkScript):
 
 
 @pytest.mark.parametrize("code", PASSING)
-def test_a_group_that_refuses_us_is_joined_again_ever_more_seldom_and_is_told_until_it_takes_us(code: int) -> None:
+def test_a_group_that_refuses_us_is_joined_ever_more_seldom_and_stays_an_error(code: int) -> None:
     script = Refusing(code)
     script.subscribe()
     script.run(300.0)
@@ -237,7 +237,7 @@ def test_a_few_that_are_younger_than_our_metadata_cost_no_rebalance() -> None:
 
 
 @pytest.mark.parametrize("how", ["its connection broke", "it has another address"])
-def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_came_back_under_its_id(how: str) -> None:
+def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_restarted(how: str) -> None:
     script = Refusing(0)
     script.member_of(1, 0)
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)

@@ -57,7 +57,7 @@ def member(protocol: RebalanceProtocol) -> tuple[NetworkScript, Recording]:
 @pytest.mark.requirement("KIP-429/5")
 @pytest.mark.requirement("KIP-429/6")
 @pytest.mark.requirement("KIP-429/9")
-def test_userdata_at_the_join_on_assignment_at_the_sync_and_assign_never_for_a_follower() -> None:
+def test_userdata_at_the_join_on_assignment_at_the_sync_no_assign_for_a_follower() -> None:
     script, assignor = member(RebalanceProtocol.COOPERATIVE)
     assert assignor.take() == [("userdata", ["t"], [])]
     assert read_subscription(script.asked(api.JoinGroup).protocols[0].metadata).userdata == b"mine"

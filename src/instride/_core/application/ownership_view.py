@@ -81,7 +81,7 @@ class _Network:
 
 
 @dataclass(slots=True)
-class _Held:
+class _PartitionView:
     """One partition in one epoch, from ASSIGNED to its end."""
 
     owned: OwnedPartition
@@ -126,7 +126,7 @@ class OwnershipView:
     def __init__(self) -> None:
         self.now = 0.0
         self.meter = ApplicationMeter()
-        self._held: dict[TopicPartition, _Held] = {}
+        self._views: dict[TopicPartition, _PartitionView] = {}
         # Of each the epochs that are not over, in order: one, but for what no poll has taken yet.
         self._network: dict[TopicPartition, tuple[_Network, ...]] = {}
         self._commits: dict[int, Mapping[TopicPartition, CommitEntry]] = {}
@@ -151,33 +151,33 @@ class OwnershipView:
         return out
 
     def holds(self) -> dict[TopicPartition, Hold]:
-        return {tp: self._hold(tp, held) for tp, held in sorted(self._held.copy().items())}
+        return {tp: self._hold(tp, view) for tp, view in sorted(self._views.copy().items())}
 
     def lags(self) -> dict[TopicPartition, int]:
         """Of each partition whose position and end are known: records between them. Any thread may ask."""
         found = {}
-        for tp, held in self._held.copy().items():
-            position, end = held.owned.position, held.owned.high_watermark
+        for tp, view in self._views.copy().items():
+            position, end = view.owned.position, view.owned.high_watermark
             if position is not None and end >= 0:
                 found[tp] = max(0, end - position)
         return found
 
     def failed(self) -> int:
         """How many do not go on. Any thread may ask."""
-        return sum(held.owned.failure() is not None for held in self._held.copy().values())
+        return sum(view.owned.failure() is not None for view in self._views.copy().values())
 
-    def _hold(self, tp: TopicPartition, held: _Held) -> Hold:
-        deadline = held.owned.deadline
+    def _hold(self, tp: TopicPartition, view: _PartitionView) -> Hold:
+        deadline = view.owned.deadline
         return Hold(
             partition=tp,
-            epoch=held.owned.epoch,
-            generation=held.network.generation,
-            state=held.state,
-            since=held.since,
-            requested_at=held.requested_at(),
+            epoch=view.owned.epoch,
+            generation=view.network.generation,
+            state=view.state,
+            since=view.since,
+            requested_at=view.requested_at(),
             deadline=None if deadline == float("inf") else deadline,
-            blocker=held.blocker,
-            uncommitted=held.uncommitted,
+            blocker=view.blocker,
+            uncommitted=view.uncommitted,
         )
 
     # -- from the network side
@@ -210,8 +210,8 @@ class OwnershipView:
         if isinstance(event, RebalanceEnded):
             event = self._summary(event)
         elif isinstance(event, DelayAtRisk):
-            held = self._held.get(event.partition)
-            if held is None or held.owned.epoch != event.epoch:
+            view = self._views.get(event.partition)
+            if view is None or view.owned.epoch != event.epoch:
                 return
         self._flush()
         self._out.append(event)
@@ -223,7 +223,7 @@ class OwnershipView:
             assigned=tuple(sorted(news.get(_C.ASSIGNED, ()))),
             revocation_requested=tuple(sorted(news.get(_C.REVOKE_REQUESTED, ()))),
             reassigned=tuple(sorted(news.get(_C.REASSIGNED, ()))),
-            delayed=tuple(sorted(tp for tp, held in self._held.items() if held.state is _C.DELAYED)),
+            delayed=tuple(sorted(tp for tp, view in self._views.items() if view.state is _C.DELAYED)),
         )
 
     # -- moves of ownership
@@ -246,61 +246,61 @@ class OwnershipView:
 
     def _moved(self, owned: OwnedPartition, before: Ownership | None, after: Ownership) -> None:
         # After an interrupt it may have been told already.
-        held = (None if before is None else self._held.get(owned.partition)) or self._begin(owned)
+        view = (None if before is None else self._views.get(owned.partition)) or self._begin(owned)
         if after is _S.REVOKE_THEREAFTER and before is not after:
-            held.polls_delayed += 1
-            if held.delayed_at is not None:
+            view.polls_delayed += 1
+            if view.delayed_at is not None:
                 return  # told once for each request
         for change in CHANGES.get((before, after), ()):
-            self._changes(held, change)
+            self._changes(view, change)
 
-    def _begin(self, owned: OwnedPartition) -> _Held:
+    def _begin(self, owned: OwnedPartition) -> _PartitionView:
         tp, epoch = owned.partition, owned.epoch
         if tp in self._handed_over:
             self._flush()  # its hand-over is told before its next assignment
         self._network[tp] = tuple(each for each in self._network.get(tp, ()) if each.epoch >= epoch)
-        held = self._held[tp] = _Held(owned, self.now, self._times(tp, epoch))
-        return held
+        view = self._views[tp] = _PartitionView(owned, self.now, self._times(tp, epoch))
+        return view
 
-    def _changes(self, held: _Held, change: OwnershipChange) -> None:
-        held.state = change
+    def _changes(self, view: _PartitionView, change: OwnershipChange) -> None:
+        view.state = change
         match change:
             case _C.REVOKE_REQUESTED:
-                held.noticed_at = self.now
+                view.noticed_at = self.now
             case _C.DELAYED:
-                held.delayed_at = self.now
+                view.delayed_at = self.now
             case _C.COMPLETING:
-                held.completing_at = self.now
+                view.completing_at = self.now
             case _C.REASSIGNED:
-                held.forget_request()
-                held.network.requested_at = None
+                view.forget_request()
+                view.network.requested_at = None
             case _:
                 pass
-        self._tell(held.owned.partition, change)
+        self._tell(view.owned.partition, change)
         if change in _NEWS:
-            self._news.setdefault(change, set()).add(held.owned.partition)
+            self._news.setdefault(change, set()).add(view.owned.partition)
         if change in _ENDS:
-            self._end(held, change)
+            self._end(view, change)
 
-    def _end(self, held: _Held, how: OwnershipChange) -> None:
-        owned, released = held.owned, held.network.released_at
-        self._held.pop(owned.partition, None)
+    def _end(self, view: _PartitionView, how: OwnershipChange) -> None:
+        owned, released = view.owned, view.network.released_at
+        self._views.pop(owned.partition, None)
         self._forget_times(owned.partition, owned.epoch)
-        if how is _C.REVOKED and held.requested_at() is None:
+        if how is _C.REVOKED and view.requested_at() is None:
             return  # by assign: nobody gets it from us
         handed_over = HandedOver(
             at=self.now if released is None else released,
             partition=owned.partition,
             epoch=owned.epoch,
             how=how,
-            since=held.since,
-            requested_at=held.requested_at(),
-            noticed_at=held.noticed_at,
-            delayed_at=held.delayed_at,
-            polls_delayed=held.polls_delayed,
-            completing_at=held.completing_at,
-            blocker=held.blocker,
-            abandoned=held.uncommitted,
+            since=view.since,
+            requested_at=view.requested_at(),
+            noticed_at=view.noticed_at,
+            delayed_at=view.delayed_at,
+            polls_delayed=view.polls_delayed,
+            completing_at=view.completing_at,
+            blocker=view.blocker,
+            abandoned=view.uncommitted,
         )
         self._handed_over[owned.partition] = handed_over
         self.meter.handed(handed_over)
@@ -311,7 +311,7 @@ class OwnershipView:
             self._network[partition] = known
 
     def dropping(self, partitions: Iterable[OwnedPartition], *, lost: bool) -> list[Write]:
-        """These are held no more, though no row of the table says so: another assign, or the end of a close."""
+        """These are owned no more, though no row of the table says so: another assign, or the end of a close."""
         after = _S.LOST if lost else _S.REVOKED
         return [self.moving(each, _S.COMPLETING, after) for each in partitions]
 
@@ -319,12 +319,12 @@ class OwnershipView:
         """Note what delays these wait for. Returns those whose blocker is another than before, for the network side."""
         news = {}
         for tp in partitions:
-            held = self._held.get(tp)
-            if held is None or held.state not in (_C.DELAYED, _C.REVOKE_REQUESTED):
+            view = self._views.get(tp)
+            if view is None or view.state not in (_C.DELAYED, _C.REVOKE_REQUESTED):
                 continue
             blocker = blocker_of(reason, tp)
-            if blocker is not None and blocker != held.blocker:
-                held.blocker = news[tp] = blocker
+            if blocker is not None and blocker != view.blocker:
+                view.blocker = news[tp] = blocker
         return news
 
     # -- records and commits
@@ -332,16 +332,16 @@ class OwnershipView:
     def returned(self, deliveries: Iterable[Delivery]) -> None:
         self.catch_up()
         for delivery in deliveries:
-            self._held[delivery.partition].returned(delivery)
+            self._views[delivery.partition].returned(delivery)
 
     def commit_sent(self, call: int, entries: Mapping[TopicPartition, CommitEntry]) -> None:
         self._commits[call] = entries
 
     def response_received(self, event: CallCompleted) -> None:
         for tp, entry in self._commits.pop(event.call, {}).items():
-            held = self._held.get(tp)
-            if event.committed.get(tp, event) is None and held is not None and held.owned.epoch == entry.epoch:
-                held.acknowledged(entry.offset)
+            view = self._views.get(tp)
+            if event.committed.get(tp, event) is None and view is not None and view.owned.epoch == entry.epoch:
+                view.acknowledged(entry.offset)
 
     # -- telling
 

@@ -1,1 +1,6 @@
-"""See the file of the same concern in this folder."""
+"""Who gets which partition, as the group's leader decides it.
+
+assignor                    what an assignor is
+range, roundrobin, sticky   ours; `sticky` has `sticky` and `cooperative-sticky`
+selection                   those that a consumer offers, and the rebalance protocol that they share
+"""

@@ -1,1 +1,11 @@
-"""See the file of the same concern in this folder."""
+"""The machine on the network thread: what is sent to brokers, and what their responses mean.
+
+machine                            polls the parts; closing
+context, actions                   what the parts share; what the thread is to do
+group, coordinator, subscription   join, sync, heartbeat, leave; the coordinator; patterns
+assignment, assigned_partitions    which partitions are owned, and how that changes; their table
+positions, fetcher, ranges         where reading begins; fetches, sessions, capacity; the ends of logs
+commits, lookups                   OffsetCommit; requests that change nothing
+cluster, connections               metadata and leaders; requests by connection, time-outs, back-off
+monitor                            what telemetry learns of rebalances and stalls
+"""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 from instride._core.events import (
     Assigned,
@@ -40,8 +40,9 @@ from instride._core.events import (
 from instride._core.network.actions import Transmit
 from instride._core.network.assigned_partitions import AssignedPartition
 from instride._core.network.assigned_partitions import Phase as Position
+from instride._core.network.cluster import Cluster
 from instride._core.network.context import Context
-from instride._core.network.group import GroupState
+from instride._core.network.group import Group, GroupState
 from instride._core.ownership import Ownership
 from instride._core.telemetry_lines import formatted
 from instride._wire import api
@@ -59,7 +60,7 @@ from instride.telemetry import (
     TelemetryEvent,
 )
 
-__all__ = ["Monitor", "Phase", "Phases", "STEPS", "Step", "WatchedGroup"]
+__all__ = ["Monitor", "Phase", "Phases", "STEPS", "Step"]
 
 # -- phases of a rebalance
 
@@ -163,23 +164,6 @@ _LOOKS: Final = 8
 """Partitions are looked at so many times in each `stalled_after`."""
 
 
-class WatchedGroup(Protocol):
-    """What is read of the group."""
-
-    @property
-    def state(self) -> GroupState: ...
-    @property
-    def generation(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-
-
-class Leaders(Protocol):
-    """What is read of the cluster."""
-
-    def leader(self, partition: TopicPartition) -> object | None: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class _Revoke:
     """One whose revocation the group requested."""
@@ -207,13 +191,13 @@ class Monitor:
     def __init__(
         self,
         context: Context,
-        group: WatchedGroup,
-        leaders: Leaders,
+        group: Group,
+        cluster: Cluster,
         assigned: Callable[[], Mapping[TopicPartition, AssignedPartition]],
     ) -> None:
         self._context = context
         self._group = group
-        self._leaders = leaders
+        self._cluster = cluster
         self._assigned = assigned
         self._phases = Phases()
         self._state = group.state
@@ -320,14 +304,14 @@ class Monitor:
                     offset=assigned.offset,
                     end=assigned.known_end,
                     waiting=assigned.records,
-                    error=assigned.fetch_error if cause is StallCause.UNANSWERED else "",
+                    error=assigned.fetch_error if cause is StallCause.FETCH_FAILS else "",
                 )
             )
 
     def _patience(self, cause: StallCause) -> float:
         """A broker may keep a fetch for so long as it was told to."""
         config = self._context.config
-        return config.stalled_after + (config.fetch_max_wait if cause is StallCause.UNANSWERED else 0.0)
+        return config.stalled_after + (config.fetch_max_wait if cause is StallCause.FETCH_FAILS else 0.0)
 
     def _cause(self, assigned: AssignedPartition) -> StallCause | None:
         """Why it would stand still; None where it has no reason to move."""
@@ -339,10 +323,10 @@ class Monitor:
             return StallCause.NO_POSITION
         if assigned.records:
             return StallCause.NOT_TAKEN
-        if self._leaders.leader(assigned.partition) is None:
+        if self._cluster.leader(assigned.partition) is None:
             return StallCause.NO_LEADER
         if assigned.fetch_error:
-            return StallCause.UNANSWERED
+            return StallCause.FETCH_FAILS
         return StallCause.NOT_FETCHED if assigned.lagging else None
 
     def _flows(self, partition: TopicPartition, known: _Progress, now: float) -> None:

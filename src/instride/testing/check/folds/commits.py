@@ -10,7 +10,7 @@ from instride.testing.check.steps import Commit
 __all__ = ["FOLDS"]
 
 _FENCED_INSTANCE_ID = ErrorCode.FENCED_INSTANCE_ID
-_REFUSED_FOR_GOOD = (29, 30)
+_REFUSED_FOR_GOOD = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED)
 """Not authorized: the user is told, and what the commit spoke of may come again."""
 
 
