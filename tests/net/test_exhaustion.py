@@ -36,7 +36,7 @@ def no_files(*_: object, **__: object) -> Any:
 
 
 @pytest.mark.parametrize("what", ["thread", "files"])
-def test_a_consumer_that_cannot_start_says_so_leaves_nothing_behind_and_starts_later(
+def test_a_consumer_that_cannot_start_says_so_leaves_nothing_and_starts_later(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     with warnings.catch_warnings():

@@ -138,7 +138,7 @@ def test_an_awaited_frame_as_long_as_the_last_one_is_received_at_once() -> None:
     assert frame == b"b" * LONG
 
 
-def test_the_memory_for_an_awaited_frame_is_given_back_where_none_is_awaited_or_a_short_one_came() -> None:
+def test_the_memory_for_an_awaited_frame_is_released_where_none_or_a_short_one_came() -> None:
     segments = Segments(1 << 20)
     frames = FrameBuffer(max_frame_bytes=MOST, segments=segments)
     whole(frames, framed(b"a" * LONG))

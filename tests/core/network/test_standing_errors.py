@@ -192,7 +192,7 @@ def test_a_topic_that_only_a_fellow_member_requested_is_told_to_that_member(code
     assert script.raised == []
 
 
-def test_partitions_that_do_not_exist_are_told_in_a_line_and_only_a_thousand_are_taken_on() -> None:
+def test_partitions_that_do_not_exist_are_one_line_and_a_thousand_are_taken_on() -> None:
     script = Refusing(0)
     script.subscribe()
     script.join(1)
