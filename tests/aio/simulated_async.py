@@ -109,7 +109,7 @@ def consumer_of(process: Process, config: Any, loop: Loop) -> AsyncConsumer:
     driver._thread, driver._pid, driver._mailbox.queue = thread, os.getpid(), process._queue
     driver._dispatcher._take = lambda: ()  # the process asks for telemetry itself
     recording = Recording(partial(process.history.add, process.name), holes=False)
-    driver.observers.add(recording)
+    driver.observers.append(recording)
     told, turned = process._deliver, process._network_turn
 
     def deliver(event: BackgroundEvent) -> None:
