@@ -208,8 +208,7 @@ class Pipeline:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._ready: tuple[JobRunner, RangeTask] | None = None
         self._available_now = available_now
-        self._started = False
-        self._stopping = False
+        self._started = self._stopping = False
 
     def prepare(self) -> None:
         """Start Spark's workers and look that they can do the work, so that `run` begins at once. `run` does it else.
