@@ -640,6 +640,22 @@ def test_a_pending_sync_is_awaited_for_a_held_commit(script: NetworkScript) -> N
     script.asked(api.LeaveGroup)
 
 
+@pytest.mark.rule("13")
+def test_one_that_leaves_joins_for_its_commits_and_is_assigned_nothing(script: NetworkScript) -> None:
+    """Who subscribes anew after Ctrl-C in an unsubscribe would hear of partitions that the member does not keep."""
+    script.member_of(1, 0)
+    script.heartbeat(REBALANCE_IN_PROGRESS)
+    script.join(2)
+    script.commit({0: 3})
+    script.complete(0)
+    script.do(Unsubscribe(call=1, deadline=script.now + 30))
+    script.take(Assigned)
+    script.sync(0, 1)
+    assert [each.partitions for each in script.take(Assigned)] == [{}]
+    assert script.committed() == {0: 3}
+    script.asked(api.LeaveGroup)
+
+
 @pytest.mark.vector(72)
 @pytest.mark.rule("12")
 def test_close_ends_at_its_deadline(script: NetworkScript) -> None:

@@ -116,7 +116,8 @@ class MemberAssignment:
         self._generation, self._member_id = generation, member_id
         self._request_revocation(self.partitions.keys() - target, self._cooperative_deadline(now))
         self._reassign(self.partitions.keys() & target)
-        self._assign(sorted(target - self.partitions.keys()))
+        # One that leaves has joined for its commits alone; a subscription that follows shall not hear of these.
+        self._assign([] if self.leaving else sorted(target - self.partitions.keys()))
 
     def request_revocation_outside(self, topics: frozenset[str], now: float) -> None:
         """Rule 11: partitions of topics that left the subscription."""
