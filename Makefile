@@ -44,8 +44,8 @@ demo: $(COMPILED)
 test: $(COMPILED)
 	@$(WITH_JAVA) PYTHONHASHSEED="$${PYTHONHASHSEED:-$$(date +%s)}" $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal --junitxml=$(RESULTS) $(PYTEST_ARGS)
 
-stutter: $(COMPILED)
-	@$(WITH_JAVA) $(BIN)/python -m pytest -p stutter -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS)
+stutter: override PYTEST_ARGS += -p stutter
+stutter: test
 
 # Of the newest `make test`: a row of docs/conformance.md counts only if a test of it passed in that run.
 conformance: $(COMPILED)

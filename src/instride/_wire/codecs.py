@@ -633,13 +633,13 @@ def _metadata_response(fields: Fields, _request: Metadata) -> MetadataResponse:
 
 
 def _metadata_made(request: Metadata) -> Made:
-    """Topics and partitions as they come. A topic that was not asked for is nothing to us."""
+    """Topics and partitions as they come. A topic that the request does not name is left out."""
     names = None if request.topics is None else frozenset(request.topics)
     # Where thousands have the same replicas they share them.
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def topic(fields: Fields) -> MetadataTopic | None:
-        # It has no name only if it was asked for by id, which we do not.
+        # It has no name only if it was requested by id, which we do not do.
         named = fields["name"] is not None and (names is None or fields["name"] in names)
         return _metadata_topic(fields) if named else None
 

@@ -3,7 +3,7 @@
 Laws
 1. Memory follows what is there, never what bytes claim: it grows step by step up to `limit`, then stops.
    Much of it never exists twice: what is large is decompressed into pages that exist once they are written to, and
-   that can be given back to the system one by one.
+   that can be released to the system one by one.
 2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
 """
 
@@ -97,7 +97,7 @@ class Sections:
 
     @property
     def releases(self) -> bool:
-        """Whether its pages can be given back one by one."""
+        """Whether its pages can be released one by one."""
         return isinstance(self._buffer, mmap.mmap)
 
     def release(self, start: int, end: int) -> None:

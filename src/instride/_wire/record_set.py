@@ -304,7 +304,7 @@ class RecordSet:
         nbytes: int,
         sections: Sections | None = None,
     ) -> Piece:
-        """sections: what the base is of, if its pages can be given back one by one."""
+        """sections: what the base is of, if its pages can be released one by one."""
         columns = index_batches(base, table, self._fetch_offset)
         if sections is not None and sections.releases:
             columns.own_large_values(sections.release)

@@ -1025,7 +1025,7 @@ class LeaderAssignment:
     1. It waits until the metadata of every subscribed topic of every member is known.
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
        So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN` (`left_out`):
-       of each the metadata are asked for and kept.
+       the leader requests and keeps the metadata of each.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
     4. While partitions are withheld until their owners have released them, each assignment carries a notice for members

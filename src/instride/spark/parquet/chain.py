@@ -202,7 +202,7 @@ class Chain:
         )
 
     def _listed_last(self, listing: _Listing) -> Manifest | None:
-        """A listing may miss a name that is created meanwhile: each one missed is asked for."""
+        """A listing may miss a name that is created meanwhile: each one missed is looked up."""
         checkpoint = self._must_read_checkpoint(listing.newest) if listing.newest else None
         floor = checkpoint.sequence if checkpoint else 0
         top = max(listing.sequences, default=0)

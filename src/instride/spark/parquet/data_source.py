@@ -36,7 +36,7 @@ _OPEN_BYTES: Final = 4 << 20
 
 
 def parquet_schema(options: Mapping[str, str]) -> StructType:
-    """Of the columns that are asked for. Raises ConfigError, and as `read_table`."""
+    """Of the chosen columns. Raises ConfigError, and as `read_table`."""
     folder, columns = _parsed(options)
     found = schema_of(folder)
     missing = [name for name in columns or () if name not in found.names]
