@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from instride._core.network.group import GroupInput, GroupState
 from instride.testing import simulate
 from instride.testing.check.__main__ import main as check_main
 from instride.testing.simulate import main
+from instride.testing.simulation import Plan, campaign, plan_for
 
 
 def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +71,20 @@ def test_a_long_run_goes_on_and_names_every_wrong_history(
     named = re.findall(r"^seed \d+: .*", said, re.MULTILINE)
     assert len(named) > 1
     assert f"40 histories, {len(named)} wrong" in said
+
+
+def test_a_history_that_cannot_be_played_does_not_end_a_long_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned(seed: int, means: frozenset[str]) -> Plan:
+        plan = plan_for(seed)
+        return replace(plan, members=plan.members * 2) if seed == 1 else plan
+
+    monkeypatch.setattr(campaign, "planned", planned)
+    assert main(["--histories", "3", "--go-on"]) == 1
+    said = capsys.readouterr().out
+    assert "seed 1: cannot be played: ValueError: a plan has two members called 'A'" in said
+    assert "3 histories, 1 wrong" in said
 
 
 def test_a_transcript_on_request(capsys: pytest.CaptureFixture[str]) -> None:

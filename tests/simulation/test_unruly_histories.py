@@ -38,3 +38,9 @@ def test_each_means_is_played_and_leaves_its_trace(means: str) -> None:
     """A means that does nothing finds nothing, and nobody would know."""
     seen = played(means, 6)
     assert all(seen[each] for each in TRACES[means]), seen
+
+
+def test_a_member_that_comes_for_pairs_of_verbs_has_a_name_of_its_own() -> None:
+    """A visitor of static members is called V0, and so was another one, who came for pairs like a member named V."""
+    names = [each.name for each in with_unruly_users(902878, plan_for(902878), frozenset({"pairs"})).members]
+    assert len(set(names)) == len(names)

@@ -137,8 +137,8 @@ def _run(seeds: range, jobs: int, means: frozenset[str], total: _Sum, *, go_on: 
     said = time.monotonic()
     for batch in batches(seeds, jobs=jobs, means=means):
         total.add(batch)
-        for seed in batch.wrong if go_on else ():
-            _say(f"seed {seed}: {check(run(planned(seed, means)))[0]}")
+        for seed, found in batch.wrong.items() if go_on else ():
+            _say(f"seed {seed}: {found}")
         if total.wrong and not go_on:
             return
         if time.monotonic() - said > _EVERY:

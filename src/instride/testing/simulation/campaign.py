@@ -2,13 +2,13 @@
 
 Laws
 1. Results come in the order of the seeds, however many processes there are: the first wrong history is always the same.
-2. A batch is simulated to its end, whatever is wrong.
+2. A batch is simulated to its end, whatever is wrong. A plan that cannot be made, played or judged is a wrong history.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -30,13 +30,14 @@ _BATCH = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Some histories. virtual, processor: seconds. rows: of the tables, how often each was taken. wrong: seeds."""
+    """Some histories. virtual, processor: seconds. rows: of the tables, how often each was taken. wrong: seed -> the
+    first that is wrong with its history."""
 
     histories: int
     virtual: float
     processor: float
     rows: Rows
-    wrong: tuple[int, ...]
+    wrong: Mapping[int, str]
 
 
 def planned(seed: int, means: frozenset[str] = frozenset()) -> Plan:
@@ -49,16 +50,20 @@ def planned(seed: int, means: frozenset[str] = frozenset()) -> Plan:
 
 
 def simulate_batch(seeds: range, means: frozenset[str] = frozenset()) -> Batch:
-    began, virtual, wrong = time.process_time(), 0.0, []
+    began, virtual, wrong = time.process_time(), 0.0, {}
     with counted_transitions() as counts, counted_verbs() as pairs:
         for seed in seeds:
-            history = run(planned(seed, means))
-            virtual += history.events[-1].time
-            if check(history):
-                wrong.append(seed)
+            try:
+                history = run(planned(seed, means))
+                found = [str(each) for each in check(history)]
+                virtual += history.events[-1].time
+            except Exception as error:  # noqa: BLE001 - law 2: of a long run the other histories are worth as much
+                found = [f"cannot be played: {type(error).__name__}: {error}"]
+            if found:
+                wrong[seed] = found[0]
     spent = time.process_time() - began
     rows = {**counts.rows(), **({"verbs": pairs.rows()} if "pairs" in means else {})}
-    return Batch(histories=len(seeds), virtual=virtual, processor=spent, rows=rows, wrong=tuple(wrong))
+    return Batch(histories=len(seeds), virtual=virtual, processor=spent, rows=rows, wrong=wrong)
 
 
 def batches(seeds: range, *, jobs: int, means: frozenset[str] = frozenset()) -> Iterator[Batch]:

@@ -4,6 +4,7 @@ Laws
 1. A plan is a value.
 2. Faults end before `quiet_after`; from then on the group has time to finish all its work.
 3. The first member stays to the end, so that somebody can.
+4. Each member has a name of its own: its events in the history are known by it.
 """
 
 from __future__ import annotations
@@ -151,6 +152,12 @@ class Plan:
     fairness: Literal["greedy", "proportional"] = "greedy"
     reset: Literal["earliest", "latest"] = "earliest"
     start_offsets: bool = False
+
+    def __post_init__(self) -> None:
+        """Law 4: a ValueError."""
+        twice = [name for name, count in Counter(each.name for each in self.members).items() if count > 1]
+        if twice:
+            raise ValueError(f"a plan has two members called {twice[0]!r}: each needs a name of its own")
 
     def partition(self, number: int) -> TopicPartition:
         """Partitions are numbered over all topics."""

@@ -8,7 +8,9 @@ Laws
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice
 from typing import Final
 
 from instride.testing.simulation.plan import MemberPlan, Plan
@@ -64,10 +66,8 @@ def _with_room_for_pairs(rng: random.Random, plan: Plan) -> Plan:
         for place, each in enumerate(plan.members)
     )
     user = rng.choice([each for each in members if each.pairs])
-    members += tuple(
-        replace(user, name=f"{user.name}{number}", joins_at=rng.uniform(0.0, end - 5.0), leaves_at=end)
-        for number in range(rng.choice((0, 1, 3)))
-    )
+    names = islice(_names_like(user, members), rng.choice((0, 1, 3)))
+    members += tuple(replace(user, name=name, joins_at=rng.uniform(0.0, end - 5.0), leaves_at=end) for name in names)
     return replace(
         plan,
         kind="faults",
@@ -78,6 +78,12 @@ def _with_room_for_pairs(rng: random.Random, plan: Plan) -> Plan:
         quiet_after=end,
         ends_at=plan.ends_at + _MORE,
     )
+
+
+def _names_like(user: MemberPlan, members: tuple[MemberPlan, ...]) -> Iterator[str]:
+    """His with a number, without those that somebody has: a visitor of static members is called so too."""
+    taken = {each.name for each in members}
+    return (name for number in count() if (name := f"{user.name}{number}") not in taken)
 
 
 def _unruly(rng: random.Random, member: MemberPlan, means: frozenset[str]) -> MemberPlan:
