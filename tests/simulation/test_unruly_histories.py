@@ -21,6 +21,9 @@ TRACES = {
 """What a history tells where the means was played."""
 
 
+EVERY_VERB = {"poll", "commit", "pause", "resume", "seek", "delay", "subscribe", "unsubscribe", "close"}
+
+
 def played(means: str, count: int) -> Counter[str]:
     seen: Counter[str] = Counter()
     for seed in range(count):
@@ -38,6 +41,20 @@ def test_each_means_is_played_and_leaves_its_trace(means: str) -> None:
     """A means that does nothing finds nothing, and nobody would know."""
     seen = played(means, 6)
     assert all(seen[each] for each in TRACES[means]), seen
+
+
+def test_every_verb_is_interrupted_at_its_lines() -> None:
+    """In between polls and in listeners; each is then told as what it was, and the judge finds nothing."""
+    means = frozenset({"verbs", "listeners", "ends", "lines"})
+    seen: Counter[str] = Counter()
+    seed = 4000
+    while not seen.keys() >= EVERY_VERB:
+        history: History = run(with_unruly_users(seed, plan_for(seed), means))
+        found = check(history)
+        assert not found, f"--unruly {','.join(sorted(means))} --seed {seed}: {found[0]}"
+        seen.update(event.detail[0] for event in history if event.what == "interrupted")
+        seed += 1
+        assert seed < 4060, f"never interrupted: {EVERY_VERB - seen.keys()}"
 
 
 def test_a_member_that_comes_for_pairs_of_verbs_has_a_name_of_its_own() -> None:

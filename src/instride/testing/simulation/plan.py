@@ -62,7 +62,7 @@ class MemberPlan:
     Of an unruly user: verbs: how likely he calls some after a poll, and in a listener; listens: whether he has one;
     ends: how likely a verb is unsubscribe or close. pairs: how likely he does something after a poll for a pair of
     verbs in a state of partitions that he has in mind. interrupts, line_interrupts: how likely a call ends in an
-    exception at one of its waits, in a listener or in a deserializer; at one of the lines of a poll. raises: how likely
+    exception at one of its waits, in a listener or in a deserializer; at one of its lines. raises: how likely
     a listener ends in an error of its own. immediate, auto_commits: his settings.
     """
 

@@ -20,7 +20,7 @@ __all__ = ["MEANS", "with_unruly_users"]
 MEANS: Final = ("verbs", "listeners", "ends", "pairs", "interrupts", "lines", "modes")
 """verbs: called in any order. listeners: called there too, and time passes. ends: unsubscribe and close among them.
 pairs: two certain verbs in a certain state of partitions, which he brings about.
-interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of a poll.
+interrupts: an exception at a wait of any call, in listeners and deserializers. lines: at any line of any call.
 modes: auto-commit, and revokes that are completed at once, or both; and listeners that raise."""
 _SHORT: Final = 3.0
 """Seconds between two polls, where somebody brings about losses by being away: a short history has room for several."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from instride._core.application.calls import Wait
@@ -21,7 +22,7 @@ from instride.errors import FencedInstanceIdError, IllegalStateError, KafkaError
 from instride.ledger import OffsetLedger
 from instride.listeners import RebalanceListener
 from instride.records import TopicPartition
-from instride.testing.simulation.interrupts import at_line, at_wait
+from instride.testing.simulation.interrupts import Interrupter, at_line, at_wait
 from instride.testing.simulation.process import Sleep, UserLoop
 from instride.testing.simulation.verb_pairs import FIRST, SECOND, STATES
 
@@ -35,7 +36,9 @@ __all__ = ["unruly"]
 T = TypeVar("T")
 Verb = Generator[Wait | Sleep, float, None]
 _LINES: Final = 400
-"""Of a poll, so many at most; one that has something to do has some hundred."""
+"""Of a call, so many at most; a poll that has something to do has some hundred."""
+_FEW_LINES: Final = 60
+"""Of a verb that does not wait."""
 _VERBS: Final = ("pause", "resume", "seek", "commit", "delay", "subscribe")
 _ENDS: Final = ("unsubscribe", "close")
 
@@ -103,7 +106,7 @@ class _User(RebalanceListener):
             yield from self._pursue_a_pair()
         yield from self._calls(self._how_many())
         if self._consumer.revoking():
-            self._consumer.commit_async()
+            self._surely_commits()
         if self._is_quiet():
             yield from self._settle()
 
@@ -128,7 +131,7 @@ class _User(RebalanceListener):
     def _poll(self) -> Generator[Wait | Sleep, float, Iterable[ConsumerRecord]]:
         call = self._consumer.poll(timeout=self._random.choice((0.0, self._plan.poll_timeout)), read=self._reader())
         try:
-            return (yield from self._interrupted(call, lines=True))
+            return (yield from self._interrupted(call))
         except KeyboardInterrupt:
             self._member.did("interrupted", "poll", None)
         except FencedInstanceIdError:
@@ -150,9 +153,9 @@ class _User(RebalanceListener):
 
         return read
 
-    def _interrupted(self, call: Generator[Wait, float, T], *, lines: bool = False) -> Generator[Wait, float, T]:
+    def _interrupted(self, call: Generator[Wait, float, T]) -> Generator[Wait, float, T]:
         """As it is, or with an exception at one of its steps."""
-        if lines and self._may(self._plan.line_interrupts):
+        if self._may(self._plan.line_interrupts):
             return at_line(call, self._random.randrange(_LINES))
         if self._may(self._plan.interrupts):
             return at_wait(call, self._random.randrange(3))
@@ -165,7 +168,7 @@ class _User(RebalanceListener):
             self._member.did("done", tp, record.offset, record.epoch)
             self._ledger.done(record)
         if self._plan.immediate and not self._plan.auto_commits:
-            self._consumer.commit_async()  # the next poll may let go of it at once
+            self._surely_commits()  # the next poll may let go of it at once
 
     def _end(self) -> Verb:
         while True:
@@ -202,7 +205,7 @@ class _User(RebalanceListener):
         if not self._only:
             return
         self._pair = self._any_pair()
-        self._consumer.commit_async()
+        self._surely_commits()
         yield from self._call(first)
         yield from self._call(second) if second != "close" else self._close_now()
         self._only = frozenset()
@@ -232,7 +235,10 @@ class _User(RebalanceListener):
             case "close" if self._leaves:
                 yield from self._close()
             case _:
-                self._at_once(name)
+                try:
+                    self._at_once(name)
+                except KeyboardInterrupt:
+                    self._member.did("interrupted", name, None)
 
     def _commit_and_wait(self) -> Verb:
         try:
@@ -256,7 +262,7 @@ class _User(RebalanceListener):
 
     def _close(self) -> Verb:
         """Law 4. What he has finished is committed before; another verb may come between."""
-        self._consumer.commit_async()
+        self._surely_commits()
         if self._may(0.8):
             yield from self._call(self._random.choice((*_VERBS, "unsubscribe")))
         yield from self._close_now()
@@ -285,6 +291,21 @@ class _User(RebalanceListener):
     # -- verbs that do not wait
 
     def _at_once(self, name: str) -> None:
+        """Raises KeyboardInterrupt: at one of its lines."""
+        if self._may(self._plan.line_interrupts):
+            Interrupter(self._random.randrange(_FEW_LINES)).run(partial(self._do, name))
+        else:
+            self._do(name)
+
+    def _surely_commits(self) -> None:
+        """Where he relies on it: again, where it is interrupted."""
+        try:
+            self._at_once("commit what is returned")
+        except KeyboardInterrupt:
+            self._member.did("interrupted", "commit", None)
+            self._consumer.commit_async()
+
+    def _do(self, name: str) -> None:
         consumer = self._consumer
         match name:
             case "pause":
@@ -295,6 +316,8 @@ class _User(RebalanceListener):
                 self._seek()
             case "commit":
                 self._commit()
+            case "commit what is returned":
+                consumer.commit_async()
             case "delay":
                 with suppress(ValueError, IllegalStateError):  # what completes, where he goes; or with auto-commit
                     consumer.delay_revoke(self._some(consumer.held() if self._only or self._may(0.1) else self._rare()))

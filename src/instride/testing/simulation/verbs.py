@@ -3,6 +3,8 @@
 Laws
 1. A verb has the name, the arguments and the meaning that it has on `Consumer`; those that block there are generators.
 2. What a poll returned is written into the history.
+3. A verb that is interrupted has happened for a partition, or has not: the history tells which, by what the consumer
+   itself says afterwards.
 """
 
 from __future__ import annotations
@@ -115,7 +117,12 @@ class SimulatedConsumer:
     def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Reason = None) -> bool:
         wanted = sorted(partitions)
         self._called("delay", wanted)
-        accepted = self._application.delay_revoke(wanted, reason=reason, now=self._now)
+        try:
+            accepted = self._application.delay_revoke(wanted, reason=reason, now=self._now)
+        except KeyboardInterrupt:
+            delayed = tuple(tp for tp in wanted if self.states().get(tp) == "REVOKE_THEREAFTER")
+            self._process.history.add(self._process.name, "delay", delayed, True)
+            raise
         if wanted:
             self._process.history.add(self._process.name, "delay", tuple(wanted), accepted)
             if self._process.nervous:
@@ -149,18 +156,41 @@ class SimulatedConsumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         self._called("pause", partitions)
-        self._application.pause(partitions)
+        try:
+            self._application.pause(partitions)
+        except KeyboardInterrupt:
+            paused = tuple(self.paused().intersection(partitions))
+            self._process.history.add(self._process.name, "pauses", paused)
+            raise
         self._process.history.add(self._process.name, "pauses", partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
         self._called("resume", partitions)
-        self._application.resume(partitions)
+        try:
+            self._application.resume(partitions)
+        except KeyboardInterrupt:
+            resumed = tuple(set(partitions) - self.paused())
+            self._process.history.add(self._process.name, "resumes", resumed)
+            raise
         self._process.history.add(self._process.name, "resumes", partitions)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Of what is lost or revoked already nothing is written: only the application does not know yet."""
         self._called("seek", (partition,))
-        self._application.seek(partition, offset)
+        before = self._seek_number(partition)
+        try:
+            self._application.seek(partition, offset)
+        except KeyboardInterrupt:
+            if self._seek_number(partition) != before:
+                self._sought(partition, offset)
+            raise
+        self._sought(partition, offset)
+
+    def _seek_number(self, partition: TopicPartition) -> int | None:
+        owned = self._application._state.lists.owned.get(partition)
+        return None if owned is None else owned.seek_number
+
+    def _sought(self, partition: TopicPartition, offset: int) -> None:
         if not self._process.has_lost(partition) and not self._process.has_let_go_of(partition):
             epoch = self._application._state.owned(partition).epoch
             self._process.history.add(self._process.name, "seek", partition)
