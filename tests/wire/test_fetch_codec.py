@@ -274,7 +274,7 @@ def test_aborted_transactions_cost_nothing_before_there_is_room(tags: bool) -> N
     size = bytes([number & 127 | 128, number >> 7 & 127 | 128, number >> 14])
     body[at : at + 1] = size + listed
     if tags:
-        with pytest.raises(ProtocolError, match="20000 aborted transactions with tags"):
+        with pytest.raises(ProtocolError, match="more than such a message may have"):
             decode_fetch(memoryview(body), 16, REQUEST)
         return
     undecoded = decode_fetch(memoryview(body), 16, REQUEST).partitions["flights", 0].undecoded

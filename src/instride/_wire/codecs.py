@@ -9,6 +9,8 @@ E3. Writing takes the superset of all versions' fields and leaves out what the v
 E4. Error codes are numbers, times are milliseconds.
 E5. Of a dict there may be a million, each of some hundred bytes for ten that came: where that may be, the codec makes
     what it needs of each (`Made`), so that there is one at a time.
+E6. What is made of a message takes twice its `most_bytes` at most, whatever it is; and it has as many elements at most
+    as the request allows (`most_elements`). So neither the memory nor the work of a response depends on its broker.
 
 Laws of codecs
 1. A codec is stateless: request and version give bytes; bytes, version and request give the response.
@@ -27,7 +29,7 @@ import functools
 import io
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -113,10 +115,22 @@ __all__ = [
 
 Fields: TypeAlias = dict[str, Any]
 Read: TypeAlias = Callable[[Reader], Any]
-Made: TypeAlias = Mapping[str, Callable[[Fields], Any]]
-"""What becomes of each element of the array of this name, as soon as it is read; None: it is left out."""
+Made: TypeAlias = Mapping[str, Callable[[Fields, Reader], Any]]
+"""What becomes of each element of the array of this name, as soon as it is read; None: it is left out.
+
+What is made takes `_MADE_BYTES` at most, besides its texts and byte strings. The numbers of an array are given to the
+reader's room by whoever keeps them.
+"""
 
 _MAX_INT32: Final = 2**31 - 1
+
+# What Python needs for what is made of an element, for a dict of one, and for each of its fields: rather too much.
+_MADE_BYTES: Final = 256
+_DICT_BYTES: Final = 240
+_FIELD_BYTES: Final = 48
+_NUMBER_BYTES: Final = 40
+# A replication factor is an INT16.
+_MOST_NUMBERS: Final = 32767
 
 
 class _Kio(NamedTuple):
@@ -192,16 +206,30 @@ def milliseconds(seconds: float) -> int:
     return round(min(max(seconds, 0.0) * 1000.0, _MAX_INT32))
 
 
+class Bounds(NamedTuple):
+    """Of what is made of a message (law E6). room: bytes."""
+
+    room: int
+    elements: int
+
+
+_NO_BOUNDS: Final = Bounds(1 << 62, 1 << 62)
+
+
 def read_response(
-    body: bytes | bytearray | memoryview, api_key: int, version: int, made: Made = MappingProxyType({})
+    body: bytes | bytearray | memoryview,
+    api_key: int,
+    version: int,
+    made: Made = MappingProxyType({}),
+    bounds: Bounds = _NO_BOUNDS,
 ) -> Fields:
     """The fields of a response's body. Raises ProtocolError where the bytes do not hold one."""
-    return _read(_schemas(api_key, version)[1], body, made)
+    return _read(_schemas(api_key, version)[1], _Entities(body, made, bounds))
 
 
 def read_request(body: bytes | bytearray | memoryview, api_key: int, version: int) -> Fields:
     """The fields of a request's body: what a simulated broker reads."""
-    return _read(_schemas(api_key, version)[0], body, {})
+    return _read(_schemas(api_key, version)[0], _Entities(body, {}, _NO_BOUNDS))
 
 
 def write_request(api_key: int, version: int, fields: Fields) -> bytes:
@@ -254,15 +282,15 @@ class _Entities(Reader):
 
     __slots__ = ("made",)
 
-    def __init__(self, data: bytes | bytearray | memoryview, made: Made) -> None:
-        super().__init__(data)
+    def __init__(self, data: bytes | bytearray | memoryview, made: Made, bounds: Bounds) -> None:
+        super().__init__(data, room=bounds.room, elements=bounds.elements)
         self.made = made
 
 
-def _read(schema: Any, body: bytes | bytearray | memoryview, made: Made) -> Fields:
+def _read(schema: Any, reader: _Entities) -> Fields:
     read, _ = _plan(schema)
     try:
-        fields: Fields = read(_Entities(body, made))
+        fields: Fields = read(reader)
     except ProtocolError as error:
         raise ProtocolError(f"{schema.__name__} version {schema.__version__}: {error}") from None
     return fields
@@ -326,8 +354,16 @@ def _field_plan(field: dataclasses.Field[Any], *, flexible: bool) -> tuple[Read,
             field.metadata["kafka_type"], flexible=flexible, nullable=nullable and not shape.is_array
         )
     if shape.is_array:
-        name = field.name if shape.is_entity else ""
-        return _array_reader(name, read, smallest, flexible=flexible, nullable=nullable), 1 if flexible else 4
+        read_array: Callable[[Any, int], Any]
+        if shape.is_entity:
+            read_array = _entities_reader(
+                field.name, read, _DICT_BYTES + _FIELD_BYTES * len(dataclasses.fields(shape.inner))
+            )
+        elif read is Reader.int32:
+            read_array = _read_numbers
+        else:
+            read_array = _values_reader(read)
+        return _array_reader(read_array, smallest, flexible=flexible, nullable=nullable), 1 if flexible else 4
     if shape.is_entity and nullable:
         return _nullable_reader(read), 1
     return read, smallest
@@ -339,24 +375,55 @@ def _primitive(kafka_type: str, *, flexible: bool, nullable: bool) -> tuple[Read
     return _SIZED["bytes" if kafka_type == "records" else kafka_type, flexible, nullable]
 
 
-def _array_reader(name: str, read: Read, smallest: int, *, flexible: bool, nullable: bool) -> Read:
-    """name: of an array of entities; "" of any other."""
+def _array_reader(read_elements: Callable[[Any, int], Any], smallest: int, *, flexible: bool, nullable: bool) -> Read:
     count_of = Reader.compact_array_count if flexible else Reader.array_count
 
     def read_array(reader: Reader) -> Any:
         count = count_of(reader, smallest)
-        if count is None:
-            if nullable:
-                return None
-            raise ProtocolError(f"an array before byte {reader.position} is null and must not be")
-        if read is Reader.int32:
-            return reader.int32s(count)
-        made = reader.made.get(name) if name and isinstance(reader, _Entities) else None
-        if made is None:
-            return [read(reader) for _ in range(count)]
-        return [each for _ in range(count) if (each := made(read(reader))) is not None]
+        if count is not None:
+            return read_elements(reader, count)
+        if nullable:
+            return None
+        raise ProtocolError(f"an array before byte {reader.position} is null and must not be")
 
     return read_array
+
+
+def _read_numbers(reader: Reader, count: int) -> tuple[int, ...]:
+    if count > _MOST_NUMBERS:
+        raise ProtocolError(f"an array before byte {reader.position} has {count} numbers")
+    return reader.int32s(count)
+
+
+def _values_reader(read: Read) -> Callable[[Reader, int], list[Any]]:
+    def read_values(reader: Reader, count: int) -> list[Any]:
+        reader.spend(_NUMBER_BYTES * reader.claim(count))
+        return [read(reader) for _ in range(count)]
+
+    return read_values
+
+
+def _entities_reader(name: str, read: Read, nbytes: int) -> Callable[[_Entities, int], list[Any]]:
+    """name: of the array. nbytes: of an element as a dict."""
+
+    def read_entities(reader: _Entities, count: int) -> list[Any]:
+        make = reader.made.get(name)
+        reader.claim(count)
+        if make is None:
+            reader.spend(nbytes * count)
+            return [read(reader) for _ in range(count)]
+        kept = []
+        for _ in range(count):
+            room = reader.room
+            each = make(read(reader), reader)
+            if each is None:
+                reader.room = room
+            else:
+                reader.spend(_MADE_BYTES)
+                kept.append(each)
+        return kept
+
+    return read_entities
 
 
 def _nullable_reader(read: Read) -> Read:
@@ -426,12 +493,51 @@ LARGE_BYTES: Final = 16 << 20
 """Of one that does: some hundred thousand of them."""
 
 
+_FEW: Final = 1000
+_MOST_MEMBERS: Final = 50_000
+_MOST_DESCRIBED: Final = 200_000
+
+
 def _few_bytes(_: object) -> int:
     return SMALL_BYTES
 
 
+def _few_elements(_: object) -> int:
+    return _FEW
+
+
+def _members(_: object) -> int:
+    """Of a group."""
+    return _MOST_MEMBERS
+
+
 def _as_they_are(_: object) -> Made:
     return {}
+
+
+def _first(name: str, key: str, wanted: str) -> Made:
+    """Of the array of this name the first that this key says to be wanted."""
+    found: list[Fields] = []
+
+    def make(fields: Fields, _: Reader) -> Fields | None:
+        if found or fields[key] != wanted:
+            return None
+        found.append(fields)
+        return fields
+
+    return {name: make}
+
+
+def _ours(found: list[Fields], name: str, group_id: str) -> Fields:
+    """`_first`'s."""
+    if found:
+        return found[0]
+    raise ProtocolError(f"the {name} response does not speak of the group {group_id!r}")
+
+
+def _twice(partitions: Sized) -> int:
+    """The most elements of a response that names these partitions, and their topics."""
+    return _FEW + 2 * len(partitions)
 
 
 def many_bytes(_: object) -> int:
@@ -445,7 +551,7 @@ class Codec(Generic[R, A]):
     lowest, highest: the versions we speak. flexible_from: the first with compact types and tagged headers.
     encode: a request's body. decode: the response in a body (raises ProtocolError, nothing else).
     needs: the versions that a request's content allows.
-    most_bytes: of a response to this request, whatever the broker claims.
+    most_bytes: of a response to this request, whatever the broker claims; what is made of it takes twice as many.
     """
 
     name: str
@@ -470,18 +576,20 @@ def message_codec(
     needs: Callable[[R], Needs] = _any_version,
     most_bytes: Callable[[R], int] = _few_bytes,
     made: Callable[[R], Made] = _as_they_are,
+    most_elements: Callable[[R], int] = _few_elements,
 ) -> Codec[R, A]:
     """The codec of an API whose messages are read and written by their schema.
 
     fields: the request's fields of all versions. response: from the fields that a response has.
-    made: of each element of its arrays.
+    made: of each element of its arrays. most_elements: of all its arrays together.
     """
 
     def encode(request: R, version: int) -> bytes:
         return write_request(api_key, version, fields(request, version))
 
     def decode(body: memoryview, version: int, request: R) -> A:
-        return response(read_response(body, api_key, version, made(request)), request)
+        bounds = Bounds(2 * most_bytes(request), most_elements(request))
+        return response(read_response(body, api_key, version, made(request), bounds), request)
 
     return Codec(
         name=name,
@@ -624,7 +732,7 @@ def _metadata_fields(request: Metadata, _version: int) -> Fields:
 
 def _metadata_response(fields: Fields, _request: Metadata) -> MetadataResponse:
     return MetadataResponse(
-        brokers=tuple(map(_metadata_broker, fields["brokers"])),
+        brokers=tuple(fields["brokers"]),
         topics=tuple(fields["topics"]),
         cluster_id=fields.get("cluster_id"),
         controller_id=fields["controller_id"],
@@ -638,12 +746,33 @@ def _metadata_made(request: Metadata) -> Made:
     # Where thousands have the same replicas they share them.
     shared: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def topic(fields: Fields) -> MetadataTopic | None:
+    def topic(fields: Fields, _: Reader) -> MetadataTopic | None:
         # It has no name only if it was requested by id, which we do not do.
         named = fields["name"] is not None and (names is None or fields["name"] in names)
         return _metadata_topic(fields) if named else None
 
-    return {"topics": topic, "partitions": lambda fields: _metadata_partition(fields, shared)}
+    def replicas(nodes: tuple[int, ...], reader: Reader) -> tuple[int, ...]:
+        if nodes not in shared:
+            reader.spend(_DICT_BYTES + _NUMBER_BYTES * len(nodes))
+            shared[nodes] = nodes
+        return shared[nodes]
+
+    def partition(fields: Fields, reader: Reader) -> MetadataPartition:
+        return MetadataPartition(
+            partition=fields["partition_index"],
+            error=fields["error_code"],
+            leader=fields["leader_id"],
+            leader_epoch=fields.get("leader_epoch", -1),
+            replicas=replicas(fields["replica_nodes"], reader),
+            in_sync_replicas=replicas(fields["isr_nodes"], reader),
+            offline_replicas=replicas(fields.get("offline_replicas", ()), reader),
+        )
+
+    return {"brokers": lambda fields, _: _metadata_broker(fields), "topics": topic, "partitions": partition}
+
+
+def _most_described(_: Metadata) -> int:
+    return _MOST_DESCRIBED
 
 
 def _metadata_broker(fields: Fields) -> Broker:
@@ -660,19 +789,6 @@ def _metadata_topic(fields: Fields) -> MetadataTopic:
     )
 
 
-def _metadata_partition(fields: Fields, shared: dict[tuple[int, ...], tuple[int, ...]]) -> MetadataPartition:
-    replicas, in_sync = fields["replica_nodes"], fields["isr_nodes"]
-    return MetadataPartition(
-        partition=fields["partition_index"],
-        error=fields["error_code"],
-        leader=fields["leader_id"],
-        leader_epoch=fields.get("leader_epoch", -1),
-        replicas=shared.setdefault(replicas, replicas),
-        in_sync_replicas=shared.setdefault(in_sync, in_sync),
-        offline_replicas=fields.get("offline_replicas", ()),
-    )
-
-
 METADATA = message_codec(
     most_bytes=many_bytes,
     name="Metadata",
@@ -683,6 +799,7 @@ METADATA = message_codec(
     response=_metadata_response,
     needs=_metadata_needs,
     made=_metadata_made,
+    most_elements=_most_described,
 )
 
 
@@ -701,7 +818,7 @@ def _find_coordinator_fields(request: FindCoordinator, _version: int) -> Fields:
 
 
 def _find_coordinator_response(fields: Fields, request: FindCoordinator) -> FindCoordinatorResponse:
-    found = _find_coordinator_ours(fields["coordinators"], request.group_id) if "coordinators" in fields else fields
+    found = _ours(fields["coordinators"], "FindCoordinator", request.group_id) if "coordinators" in fields else fields
     return FindCoordinatorResponse(
         error=found["error_code"],
         error_message=found.get("error_message"),
@@ -711,13 +828,6 @@ def _find_coordinator_response(fields: Fields, request: FindCoordinator) -> Find
     )
 
 
-def _find_coordinator_ours(coordinators: list[Fields], group_id: str) -> Fields:
-    for coordinator in coordinators:
-        if coordinator["key"] == group_id:
-            return coordinator
-    raise ProtocolError(f"the FindCoordinator response does not speak of the group {group_id!r}")
-
-
 FIND_COORDINATOR = message_codec(
     name="FindCoordinator",
     api_key=10,
@@ -725,6 +835,7 @@ FIND_COORDINATOR = message_codec(
     flexible_from=3,
     fields=_find_coordinator_fields,
     response=_find_coordinator_response,
+    made=lambda request: _first("coordinators", "key", request.group_id),
 )
 
 
@@ -763,11 +874,11 @@ def _join_group_response(fields: Fields, _request: JoinGroup) -> JoinGroupRespon
         leader=fields["leader"],
         skip_assignment=fields.get("skip_assignment", False),
         member_id=fields["member_id"],
-        members=tuple(map(_join_group_member, fields["members"])),
+        members=tuple(fields["members"]),
     )
 
 
-def _join_group_member(fields: Fields) -> GroupMember:
+def _join_group_member(fields: Fields, _: Reader) -> GroupMember:
     return GroupMember(
         member_id=fields["member_id"],
         metadata=fields["metadata"],
@@ -784,6 +895,8 @@ JOIN_GROUP = message_codec(
     fields=_join_group_fields,
     response=_join_group_response,
     needs=_join_group_needs,
+    made=lambda _: {"members": _join_group_member},
+    most_elements=_members,
 )
 
 
@@ -906,15 +1019,17 @@ def _describe_groups_fields(request: DescribeGroup, _version: int) -> Fields:
 
 
 def _describe_groups_response(fields: Fields, request: DescribeGroup) -> DescribeGroupResponse:
-    for group in fields["groups"]:
-        if group["group_id"] == request.group_id:
-            return DescribeGroupResponse(
-                error=group["error_code"],
-                protocol_type=group["protocol_type"],
-                protocol=group["protocol_data"],
-                clients=tuple(member["client_id"] for member in group["members"]),
-            )
-    raise ProtocolError(f"the DescribeGroups response does not speak of the group {request.group_id!r}")
+    group = _ours(fields["groups"], "DescribeGroups", request.group_id)
+    return DescribeGroupResponse(
+        error=group["error_code"],
+        protocol_type=group["protocol_type"],
+        protocol=group["protocol_data"],
+        clients=tuple(group["members"]),
+    )
+
+
+def _describe_groups_made(request: DescribeGroup) -> Made:
+    return {**_first("groups", "group_id", request.group_id), "members": lambda fields, _: fields["client_id"]}
 
 
 DESCRIBE_GROUPS = message_codec(
@@ -925,6 +1040,8 @@ DESCRIBE_GROUPS = message_codec(
     flexible_from=5,
     fields=_describe_groups_fields,
     response=_describe_groups_response,
+    made=_describe_groups_made,
+    most_elements=_members,
 )
 
 
@@ -971,10 +1088,9 @@ def _offset_commit_response(fields: Fields, request: OffsetCommit) -> OffsetComm
     names = {topic_id: name for name, topic_id in request.topic_ids.items()}
     for topic in fields["topics"]:
         name = topic_name(topic, names)
-        for partition in topic["partitions"]:
-            key = (name, partition["partition_index"])
-            if key in errors:
-                errors[key] = partition["error_code"]
+        for partition, error in topic["partitions"]:
+            if name is not None and (name, partition) in errors:
+                errors[name, partition] = error
     return OffsetCommitResponse(errors=errors)
 
 
@@ -987,6 +1103,8 @@ OFFSET_COMMIT = message_codec(
     fields=_offset_commit_fields,
     response=_offset_commit_response,
     needs=_offset_commit_needs,
+    made=lambda _: {"partitions": lambda fields, _: (fields["partition_index"], fields["error_code"])},
+    most_elements=lambda request: _twice(request.offsets),
 )
 
 
@@ -1011,32 +1129,28 @@ def _offset_fetch_fields(request: OffsetFetch, _version: int) -> Fields:
 
 
 def _offset_fetch_response(fields: Fields, request: OffsetFetch) -> OffsetFetchResponse:
-    group = _offset_fetch_ours(fields["groups"], request.group_id) if "groups" in fields else fields
+    group = _ours(fields["groups"], "OffsetFetch", request.group_id) if "groups" in fields else fields
     offsets = dict.fromkeys(request.partitions, CommittedOffset(error=UNKNOWN_SERVER_ERROR))
     names = {topic_id: name for name, topic_id in request.topic_ids.items()}
     for topic in group["topics"]:
         name = topic_name(topic, names)
-        for partition in topic["partitions"]:
-            key = (name, partition["partition_index"])
-            if key in offsets:
-                offsets[key] = _offset_fetch_committed(partition)
+        for partition, committed in topic["partitions"]:
+            if name is not None and (name, partition) in offsets:
+                offsets[name, partition] = committed
     return OffsetFetchResponse(error=group.get("error_code", 0), offsets=offsets)
 
 
-def _offset_fetch_ours(groups: list[Fields], group_id: str) -> Fields:
-    for group in groups:
-        if group["group_id"] == group_id:
-            return group
-    raise ProtocolError(f"the OffsetFetch response does not speak of the group {group_id!r}")
-
-
-def _offset_fetch_committed(fields: Fields) -> CommittedOffset:
-    return CommittedOffset(
+def _offset_fetch_committed(fields: Fields, _: Reader) -> tuple[int, CommittedOffset]:
+    return fields["partition_index"], CommittedOffset(
         offset=fields["committed_offset"],
         leader_epoch=fields.get("committed_leader_epoch", -1),
         metadata=fields["metadata"] or "",
         error=fields["error_code"],
     )
+
+
+def _offset_fetch_made(request: OffsetFetch) -> Made:
+    return {**_first("groups", "group_id", request.group_id), "partitions": _offset_fetch_committed}
 
 
 OFFSET_FETCH = message_codec(
@@ -1048,6 +1162,8 @@ OFFSET_FETCH = message_codec(
     fields=_offset_fetch_fields,
     response=_offset_fetch_response,
     needs=_offset_fetch_needs,
+    made=_offset_fetch_made,
+    most_elements=lambda request: _twice(request.partitions),
 )
 
 
@@ -1093,15 +1209,14 @@ def _list_offsets_partition(request: ListOffsets, topic: str, number: int) -> Fi
 def _list_offsets_response(fields: Fields, request: ListOffsets) -> ListOffsetsResponse:
     offsets = dict.fromkeys(request.timestamps, ListedOffset(error=UNKNOWN_SERVER_ERROR))
     for topic in fields["topics"]:
-        for partition in topic["partitions"]:
-            key = (topic["name"], partition["partition_index"])
-            if key in offsets:
-                offsets[key] = _list_offsets_listed(partition)
+        for partition, listed in topic["partitions"]:
+            if (topic["name"], partition) in offsets:
+                offsets[topic["name"], partition] = listed
     return ListOffsetsResponse(offsets=offsets)
 
 
-def _list_offsets_listed(fields: Fields) -> ListedOffset:
-    return ListedOffset(
+def _list_offsets_listed(fields: Fields, _: Reader) -> tuple[int, ListedOffset]:
+    return fields["partition_index"], ListedOffset(
         error=fields["error_code"],
         offset=fields["offset"],
         timestamp=fields["timestamp"],
@@ -1118,6 +1233,8 @@ LIST_OFFSETS = message_codec(
     fields=_list_offsets_fields,
     response=_list_offsets_response,
     needs=_list_offsets_needs,
+    made=lambda _: {"partitions": _list_offsets_listed},
+    most_elements=lambda request: _twice(request.timestamps),
 )
 
 
@@ -1152,15 +1269,16 @@ def _epoch_partition(request: OffsetForLeaderEpoch, topic: str, number: int) -> 
 def _offset_for_leader_epoch_response(fields: Fields, request: OffsetForLeaderEpoch) -> OffsetForLeaderEpochResponse:
     ends = dict.fromkeys(request.epochs, EpochEnd(error=UNKNOWN_SERVER_ERROR))
     for topic in fields["topics"]:
-        for partition in topic["partitions"]:
-            key = (topic["topic"], partition["partition"])
-            if key in ends:
-                ends[key] = EpochEnd(
-                    error=partition["error_code"],
-                    leader_epoch=partition["leader_epoch"],
-                    end_offset=partition["end_offset"],
-                )
+        for partition, end in topic["partitions"]:
+            if (topic["topic"], partition) in ends:
+                ends[topic["topic"], partition] = end
     return OffsetForLeaderEpochResponse(ends=ends)
+
+
+def _epoch_end(fields: Fields, _: Reader) -> tuple[int, EpochEnd]:
+    return fields["partition"], EpochEnd(
+        error=fields["error_code"], leader_epoch=fields["leader_epoch"], end_offset=fields["end_offset"]
+    )
 
 
 OFFSET_FOR_LEADER_EPOCH = message_codec(
@@ -1171,6 +1289,8 @@ OFFSET_FOR_LEADER_EPOCH = message_codec(
     flexible_from=4,
     fields=_offset_for_leader_epoch_fields,
     response=_offset_for_leader_epoch_response,
+    made=lambda _: {"partitions": _epoch_end},
+    most_elements=lambda request: _twice(request.epochs),
 )
 
 

@@ -31,6 +31,8 @@ __all__ = ["Connection", "Received"]
 _LENGTH_BYTES: Final = 4
 _REQUEST_HEADER: Final = struct.Struct(">ihhih")
 _MAX_CLIENT_ID_BYTES: Final = 32767
+# Tagged fields of a response's header, of which there are none yet.
+_MOST_HEADER_TAGS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +240,7 @@ class Connection:
         return received
 
     def _receive(self, frame: memoryview) -> Received | None:
-        reader = Reader(frame)
+        reader = Reader(frame, elements=_MOST_HEADER_TAGS)
         try:
             sent = self._match(reader.int32())
             response = self._response(sent, reader)

@@ -7,7 +7,8 @@ Laws
    the last known field are ignored, fields that are missing at the end have their defaults (kafka-go ends its
    version 1 after the userdata), null arrays are empty, an empty rack is none.
 3. What is read is sorted and once each too, and negative partitions are dropped, so that no assignor meets any.
-4. Only bytes that are cut off inside of a field, or lie, are a ProtocolError.
+4. Only bytes that are cut off inside of a field, or lie, or name more than `MOST_NAMED` topics and partitions, are a
+   ProtocolError.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from instride._wire.reader import Reader
 from instride.errors import ProtocolError
 
 __all__ = [
+    "MOST_NAMED",
     "Assignment",
     "Subscription",
     "read_assignment",
@@ -40,6 +42,9 @@ _HIGHEST: Final = 3
 _ASSIGNMENT_VERSION: Final = 0
 _SMALLEST_TOPIC: Final = 6
 _UNKNOWN_GENERATION: Final = -1
+
+MOST_NAMED: Final = 200_000
+"""Of topics and partitions together: each takes two hundred bytes here, for four that came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +96,9 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 def read_subscription(data: bytes | memoryview) -> Subscription:
     """The subscription in JoinGroup's metadata of a member. Raises ProtocolError (law 4)."""
-    reader = Reader(data)
+    reader = Reader(data, elements=MOST_NAMED)
     version = _version(reader)
-    topics = {reader.string() for _ in range(reader.array_count(2) or 0)}
+    topics = {reader.string() for _ in range(reader.claim(reader.array_count(2) or 0))}
     userdata = reader.nullable_bytes() if reader.remaining else None
     owned = _read_partitions(reader) if version >= _OWNED_FROM and reader.remaining else ()
     generation = reader.int32() if version >= _GENERATION_FROM and reader.remaining else _UNKNOWN_GENERATION
@@ -121,7 +126,7 @@ def write_assignment(assignment: Assignment) -> bytes:
 
 def read_assignment(data: bytes | memoryview) -> Assignment:
     """The assignment in SyncGroup's response; no bytes at all are no partitions. Raises ProtocolError (law 4)."""
-    reader = Reader(data)
+    reader = Reader(data, elements=MOST_NAMED)
     if not reader.remaining:
         return Assignment()
     _version(reader)
@@ -137,12 +142,14 @@ def _version(reader: Reader) -> int:
 
 
 def _read_partitions(reader: Reader) -> tuple[TopicPartition, ...]:
-    found: set[TopicPartition] = set()
-    for _ in range(reader.array_count(_SMALLEST_TOPIC) or 0):
+    found: dict[str, set[int]] = {}
+    for _ in range(reader.claim(reader.array_count(_SMALLEST_TOPIC) or 0)):
         topic = reader.string()
-        numbers = reader.int32s(reader.array_count(4) or 0)
-        found.update(TopicPartition(topic, number) for number in numbers if number >= 0)
-    return tuple(sorted(found))
+        numbers = reader.int32s(reader.claim(reader.array_count(4) or 0))
+        found.setdefault(topic, set()).update(numbers)
+    return tuple(
+        TopicPartition(topic, number) for topic in sorted(found) for number in sorted(found[topic]) if number >= 0
+    )
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> bytes:

@@ -7,8 +7,8 @@ Laws
    Partitions that the request did not name are ignored.
 3. Any body gives a response or a ProtocolError. Record batches that cannot be read are no error of the
    message: to decode them tells, and the other partitions flow.
-4. A partition that is listed twice is a ProtocolError. Of the lists of aborted transactions nothing is made before the
-   batches are decoded.
+4. A partition that is listed twice is a ProtocolError, and so are many that were not requested. Of the lists of aborted
+   transactions nothing is made before the batches are decoded.
 
 What the versions brought: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack and preferred replica,
 12 compact types and tags, 13 topic ids in place of names, 15 no replica id, 16 to 18 tagged fields only.
@@ -49,9 +49,9 @@ _SIZES: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation lev
 _SESSION: Final = Struct(">ii")
 
 _NO_TAGS: Final = b"\x00"
-# Of aborted transactions: there are no such tags yet. Each is read in a loop.
-_MOST_WITH_TAGS: Final = 10_000
 _INT32_MAX: Final = (1 << 31) - 1
+# Of topics, partitions and tags in a response, besides two for each partition that the session has.
+_FEW: Final = 20_000
 
 
 def encode_fetch(request: Fetch, version: int) -> bytes:
@@ -176,7 +176,6 @@ class _Reading:
 
     def __init__(self, body: memoryview, version: int, request: Fetch) -> None:
         self._body = body
-        self._reader = Reader(body)
         self._version = version
         self._compact = version >= _COMPACT_FROM
         self._request = request
@@ -184,6 +183,7 @@ class _Reading:
             (each.topic, each.partition): each for each in request.partitions
         }
         self._names = request.topics or {each.topic_id: each.topic for each in self._requested.values()}
+        self._reader = Reader(body, elements=_FEW + 2 * len(self._requested))
 
     def response(self) -> FetchResponse:
         reader = self._reader
@@ -192,7 +192,7 @@ class _Reading:
         if self._version >= _SESSION_FROM:
             error, session_id = reader.int16(), reader.int32()
         partitions: dict[Partition, FetchedPartition] = {}
-        for _ in range(self._count(smallest=6)):
+        for _ in range(reader.claim(self._count(smallest=6))):
             self._topic(partitions)
         self._skip_tags()
         throttled = throttle_time > 0 and not partitions  # KIP-219: nothing was read, so nothing is missing
@@ -203,7 +203,7 @@ class _Reading:
 
     def _topic(self, partitions: dict[Partition, FetchedPartition]) -> None:
         topic = self._topic_name()
-        for _ in range(self._count(smallest=24)):
+        for _ in range(self._reader.claim(self._count(smallest=24))):
             head, records = self._head(), self._records()
             self._skip_tags()
             requested = None if topic is None else self._requested.get((topic, head.partition))
@@ -241,10 +241,8 @@ class _Reading:
             reader.take(16 * count)
         elif count and not any(self._body[start + 16 : start + 17 * count : 17]):
             reader.take(17 * count)  # none has tags, as usual: no loop over millions
-        elif count > _MOST_WITH_TAGS:
-            raise ProtocolError(f"a response has {count} aborted transactions with tags")
         else:
-            for _ in range(count):
+            for _ in range(reader.claim(count)):
                 reader.take(16)
                 reader.tagged_fields()
         return _Aborted(bytes(self._body[start : reader.position]), count, self._compact)

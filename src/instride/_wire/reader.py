@@ -5,6 +5,8 @@ Laws
 2. An array's count is checked against the smallest size that so many elements can have.
 3. Whatever is wrong with the bytes is a ProtocolError that says what and where. No other error leaves here.
 4. Reading moves forward only, so it ends.
+5. Whoever reads may say how much may be made of the bytes: `room`, and `elements`. More is a ProtocolError: of one text
+   once it was made, of all else before.
 """
 
 from __future__ import annotations
@@ -28,20 +30,30 @@ _UINT32: Final = struct.Struct(">I")
 _INT64: Final = struct.Struct(">q")
 _FLOAT64: Final = struct.Struct(">d")
 
+_ENDLESS: Final = 1 << 62
+# Of a text of the compact form, whose length could be anything: as of the older form, which Kafka keeps to.
+_LONGEST_TEXT: Final = 32767
+# What Python needs for a text or byte string besides its letters.
+_OBJECT_BYTES: Final = 56
+
 
 class Reader:
     """A cursor over one message. Not thread-safe.
 
     data: a contiguous buffer of bytes; it is not copied. Strings, ``bytes`` and numbers are copies;
     `take` and the ``*_view`` methods give views of `data`, which must then stay as it is.
+    room: bytes that what is made of the data may take. elements: how many of them there may be, of arrays and tags:
+    what reading them takes is bounded by that.
     """
 
-    __slots__ = ("_end", "_position", "_view")
+    __slots__ = ("_end", "_position", "_view", "elements", "room")
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, *, room: int = _ENDLESS, elements: int = _ENDLESS) -> None:
         self._view = memoryview(data)
         self._end = len(self._view)
         self._position = 0
+        self.room = room
+        self.elements = elements
 
     @property
     def position(self) -> int:
@@ -51,6 +63,21 @@ class Reader:
     @property
     def remaining(self) -> int:
         return self._end - self._position
+
+    # Law 5
+
+    def spend(self, nbytes: int) -> None:
+        """So much is made of what was read."""
+        self.room -= nbytes
+        if self.room < 0:
+            raise ProtocolError(f"what stands before byte {self._position} takes more memory than such a message may")
+
+    def claim(self, count: int) -> int:
+        """So many elements are to be read. Returns the count."""
+        self.elements -= count
+        if self.elements < 0:
+            raise ProtocolError(f"{count} elements before byte {self._position}: more than such a message may have")
+        return count
 
     # Numbers
 
@@ -114,14 +141,16 @@ class Reader:
         return self._present(self.compact_nullable_string(), "string")
 
     def compact_nullable_string(self) -> str | None:
-        return self._text(self._length(self.uvarint() - 1, "string"))
+        length = self._length(self.uvarint() - 1, "string")
+        if length is not None and length > _LONGEST_TEXT:
+            raise ProtocolError(f"a string before byte {self._position} has the length {length}")
+        return self._text(length)
 
     def bytes_(self) -> bytes:
         return self._present(self.nullable_bytes(), "byte string")
 
     def nullable_bytes(self) -> bytes | None:
-        view = self.nullable_bytes_view()
-        return None if view is None else bytes(view)
+        return self._copied(self.nullable_bytes_view())
 
     def nullable_bytes_view(self) -> memoryview | None:
         length = self._length(self.int32(), "byte string")
@@ -131,8 +160,7 @@ class Reader:
         return self._present(self.compact_nullable_bytes(), "byte string")
 
     def compact_nullable_bytes(self) -> bytes | None:
-        view = self.compact_nullable_bytes_view()
-        return None if view is None else bytes(view)
+        return self._copied(self.compact_nullable_bytes_view())
 
     def compact_nullable_bytes_view(self) -> memoryview | None:
         length = self._length(self.uvarint() - 1, "byte string")
@@ -160,12 +188,22 @@ class Reader:
     def tagged_fields(self, known: dict[int, Callable[[Reader], Any]] | None = None) -> dict[int, Any]:
         """The values of the `known` tags that are there; all others are skipped."""
         values: dict[int, Any] = {}
-        for _ in range(self._count(self.uvarint(), 2) or 0):
+        for _ in range(self.claim(self._count(self.uvarint(), 2) or 0)):
             tag = self.uvarint()
-            body = self.take(self.uvarint())
+            size = len(self.take(self.uvarint()))
             if known and tag in known:
-                values[tag] = known[tag](Reader(body))
+                values[tag] = self._within(size, known[tag])
         return values
+
+    def _within(self, size: int, read: Callable[[Reader], T]) -> T:
+        """What stands in the last `size` bytes."""
+        end, last = self._end, self._position
+        self._position, self._end = last - size, last
+        value = read(self)
+        if self._position > last:
+            raise ProtocolError(f"a tagged field ends at byte {last}, and what it has at byte {self._position}")
+        self._position, self._end = last, end
+        return value
 
     # Plain bytes
 
@@ -212,9 +250,17 @@ class Reader:
             return None
         start = self._position
         try:
-            return str(self.take(length), "utf-8")
+            text = str(self.take(length), "utf-8")
         except UnicodeDecodeError as error:
             raise ProtocolError(f"a string at byte {start} is not UTF-8: {error.reason}") from None
+        self.spend(text.__sizeof__())  # up to four times as many as came
+        return text
+
+    def _copied(self, view: memoryview | None) -> bytes | None:
+        if view is None:
+            return None
+        self.spend(_OBJECT_BYTES + len(view))
+        return bytes(view)
 
     def _count(self, count: int, smallest: int) -> int | None:
         if count == -1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -127,6 +127,8 @@ _JOIN_GRACE = 5.0
 _MOST_UNKNOWN: Final = 1000
 # Topics of fellow members, of which a leader asks for the metadata.
 _MOST_FOREIGN: Final = 30_000
+# Topics and owned partitions that all members of a group together name: a leader reads no more.
+_MOST_HEARD: Final = 300_000
 _SHOWN: Final = 80
 _FAST = 0.25
 _SURPLUS = 1.0
@@ -730,6 +732,7 @@ class Joining:
             first, *others = self._leader_assignment.left_out
             which = f"member {first!r} and {len(others)} more get nothing"
             why = f"members of the group subscribe to over {_MOST_FOREIGN} topics that this leader does not know"
+            why += f", or together name over {_MOST_HEARD} topics and partitions"
             self._context.log(logging.WARNING, f"{why}: {which}")
         role = "leader" if self._leader_assignment else "member"
         self._context.log(
@@ -1024,8 +1027,9 @@ class LeaderAssignment:
     Laws
     1. It waits until the metadata of every subscribed topic of every member is known.
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
-       So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN` (`left_out`):
-       the leader requests and keeps the metadata of each.
+       So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN`, since the
+       leader requests and keeps the metadata of each; and one that comes when members have named over `_MOST_HEARD`
+       topics and partitions (`left_out`). Those who say least are heard first.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
     4. While partitions are withheld until their owners have released them, each assignment carries a notice for members
@@ -1041,23 +1045,32 @@ class LeaderAssignment:
     def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
         self._cluster = cluster
         self.left_out: list[str] = []
-        self._members = tuple(self._bounded(map(_decoded, response.members), response.member_id))
+        self._members = self._bounded(response.members, response.member_id)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
         self._skips = response.skip_assignment
         self._racked = any(member.rack is not None for member in self._members)
         self._view: ClusterView | None = None
 
-    def _bounded(self, members: Iterable[MemberSubscription], own: str) -> Iterator[MemberSubscription]:
+    def _bounded(self, members: Sequence[api.GroupMember], own: str) -> tuple[MemberSubscription, ...]:
         """Law 2."""
+        bounded = list(map(_silent, members))
         foreign: set[str] = set()
-        for member in members:
-            more = {topic for topic in member.topics if topic not in self._cluster.topics} | foreign
-            if member.member_id == own or len(more) <= _MOST_FOREIGN:
-                foreign = more
-                yield member
+        heard = 0
+        for place in sorted(range(len(members)), key=lambda place: len(members[place].metadata)):
+            is_own = members[place].member_id == own
+            if heard > _MOST_HEARD and not is_own:
+                self.left_out.append(members[place].member_id)
+                continue
+            member = _decoded(members[place])
+            heard += len(member.topics) + len(member.owned)
+            more = {topic for topic in member.topics if topic not in self._cluster.topics} - foreign
+            if len(foreign) + len(more) <= _MOST_FOREIGN or is_own:
+                foreign |= more
+                bounded[place] = member
             else:
                 self.left_out.append(member.member_id)
-                yield replace(member, topics=())
+                bounded[place] = replace(member, topics=())
+        return tuple(bounded)
 
     def ready(self) -> bool:
         """Law 1: known, or known to be missing."""
@@ -1123,6 +1136,11 @@ def _no_partitions(assignor: str, member: str, partitions: object, error: Except
 
 def _shown(value: object) -> str:
     return f"{repr(value)[:_SHOWN]} (a {type(value).__name__})"
+
+
+def _silent(member: api.GroupMember) -> MemberSubscription:
+    """What it says of itself is not read."""
+    return MemberSubscription(member_id=member.member_id, group_instance_id=member.group_instance_id, topics=())
 
 
 def _decoded(member: api.GroupMember) -> MemberSubscription:
