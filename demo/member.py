@@ -1,92 +1,54 @@
-"""What every member process of the demo shares: how it is told what to do, and the work that it does.
+"""What every member process of the demo shares: `python -m demo.<kind>_member APP PLAN`.
 
 Laws
-1. A member is told everything on its command line, as one JSON value; it reads nothing else.
-2. It says that it is ready, waits for the file `join` (so that a slow start-up costs nobody anything), works, and on
-   SIGTERM or SIGINT finishes what is under way, commits, leaves the group and ends with status 0.
-3. Both kinds of members do the same work, here: parse the flights, and take long over one of them.
+1. A member is told everything on its command line; it reads nothing else.
+2. It says that it is ready, waits for its file to join, works, and on SIGTERM or SIGINT finishes what is in progress,
+   commits, leaves the group and ends with status 0.
+3. All kinds of members do the same work: `Plan.work`.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Final, Self
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from demo.flights import parse
-from demo.history import Note
+from demo.history import Note, recorder
+from demo.plan import Plan
 from instride.testing.recording import Recorder
 
-__all__ = ["MemberSettings", "Stop", "wait_to_join"]
+__all__ = ["Member", "main"]
 
 LOOK_SECONDS: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSettings:
-    """app: the member's name. output, histories: folders. join: the file whose appearing lets it join.
+class Member(Protocol):
+    """run: until `stop`, which a signal's handler calls, also before."""
 
-    slow_row: the flight that takes slow_seconds to work on; the others take none.
-    """
+    def run(self) -> None: ...
 
-    app: str
-    bootstrap_servers: str
-    topic: str
-    group_id: str
-    output: Path
-    histories: Path
-    join: Path
-    slow_row: int
-    slow_seconds: float
-
-    def argument(self) -> str:
-        """The command line's last part."""
-        return json.dumps(asdict(self), default=str)
-
-    @classmethod
-    def from_argument(cls) -> Self:
-        values = json.loads(sys.argv[1])
-        return cls(**{**values, **{name: Path(values[name]) for name in ("output", "histories", "join")}})
-
-    def work(self, values: Iterable[bytes | memoryview]) -> pa.Table:
-        """The flights in these record values. It takes long if the slow one is among them."""
-        table = parse(values)
-        if pc.index(table["row"], self.slow_row).as_py() >= 0:
-            time.sleep(self.slow_seconds)
-        return table
+    def stop(self) -> None: ...
 
 
-class Stop:
-    """Set by SIGTERM and SIGINT. Build it on the main thread."""
+def main(member: Callable[[Plan, str, Recorder], AbstractContextManager[Member]]) -> None:
+    """Run one member until SIGTERM."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    app, plan = sys.argv[1], Plan.from_argument(sys.argv[2])
+    stopped = threading.Event()
+    with recorder(plan.histories, plan.topic, app) as history, member(plan, app, history) as made:
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
+        def stop(*_: object) -> None:
+            stopped.set()
+            made.stop()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._set)
-
-    def _set(self, number: int, frame: object) -> None:
-        self._event.set()
-
-    def __bool__(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        return self._event.wait(seconds)
-
-
-def wait_to_join(settings: MemberSettings, history: Recorder, stop: Stop) -> bool:
-    """Say that this member is ready, and wait until it may join. False: it shall stop instead."""
-    history.add(settings.app, Note.READY)
-    while not settings.join.exists():
-        if stop.wait(LOOK_SECONDS):
-            return False
-    return True
+            signal.signal(number, stop)
+        history.add(app, Note.READY)
+        while not plan.join_file(app).exists() and not stopped.wait(LOOK_SECONDS):
+            pass
+        if not stopped.is_set():
+            made.run()

@@ -25,7 +25,6 @@ from demo.report import Result
 
 __all__ = ["clipped_peaks", "draw", "rate", "save"]
 
-BIN: Final = 1.0
 TOP_FACTOR: Final = 3.0
 HEIGHT: Final = 0.86
 NOTE_SECONDS: Final = 2.0
@@ -33,7 +32,6 @@ LEAST_WIDTH: Final = 0.05
 
 INK: Final = "#22272e"
 QUIET: Final = "#6b7480"
-GRID: Final = "#e6e9ed"
 STAYING: Final = "#12826f"
 MOVING: Final = "#b8860b"
 WAITING: Final = "#f7c531"
@@ -56,7 +54,8 @@ def draw(results: Sequence[Result]) -> Figure:
     layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.12)
     figure = Figure(figsize=(2.2 + 7.4 * len(results), 10.4), layout=layout, facecolor="white")
     axes = figure.subplots(3, len(results), height_ratios=(5.2, 1.5, 1.5), sharex=True, sharey="row", squeeze=False)
-    top = _usual_top([rate(run, lambda _: True) for run in runs])
+    # Three times what usually flows. What is above it has its number at the top.
+    top = _top([rate(run) for run in runs], 50, TOP_FACTOR)
     for column, result in enumerate(results):
         _lanes(axes[0][column], result)
         _by_app(axes[1][column], result.run, top)
@@ -89,61 +88,58 @@ def _legend(runs: Sequence[History]) -> list[Patch]:
 # -- throughput
 
 
-def rate(run: History, chosen: Callable[[Work], bool]) -> np.ndarray:
-    """Records a second in each bin of BIN seconds from the run's start, of the finished work that is chosen."""
-    rows = np.zeros(int((run.end - run.start) / BIN) + 1)
-    for each in run.done:
-        if chosen(each):
-            rows[int((each.end - run.start) / BIN)] += each.rows
-    return rows / BIN
+def rate(run: History, chosen: Callable[[Work], bool] = lambda _: True) -> np.ndarray:
+    """Records in each second from the run's start, of the finished work that is chosen."""
+    works = [each for each in run.done if chosen(each)]
+    seconds = np.array([int(each.end - run.start) for each in works], dtype=int)
+    return np.bincount(seconds, [each.rows for each in works], minlength=int(run.end - run.start) + 1)
 
 
-def _usual_top(totals: Sequence[np.ndarray]) -> float:
-    """The upper end of the scale: three times what usually flows. What is above it has its number at the top."""
-    flowing = np.concatenate([total[total > 0] for total in totals])
-    return min(float(np.median(flowing)) * TOP_FACTOR, float(flowing.max()) * 1.1) if len(flowing) else 1.0
+def _top(values: Sequence[np.ndarray], percentile: float, factor: float) -> float:
+    """The upper end of a scale: this percentile of what flows, times the factor; never far above the highest value."""
+    every = np.concatenate([np.zeros(0), *values])
+    flowing = every[every > 0]
+    return min(float(np.percentile(flowing, percentile)) * factor, flowing.max() * 1.1) if len(flowing) else 1.0
 
 
-def _times(values: np.ndarray) -> np.ndarray:
-    """The middle of each bin."""
-    return (np.arange(len(values)) + 0.5) * BIN
+def _middles(values: np.ndarray) -> np.ndarray:
+    return np.arange(len(values)) + 0.5
 
 
 def _by_app(axes: Axes, run: History, top: float) -> None:
     """Records a second of each application, on top of each other."""
-    floor = np.zeros_like(rate(run, lambda _: False))
-    for app in run.apps:
-        ceiling = floor + rate(run, lambda each, app=app: each.app == app)  # type: ignore[misc]
-        axes.fill_between(_times(floor), floor, ceiling, step="mid", color=INKS[app], alpha=0.85, linewidth=0)
-        floor = ceiling
-    _frame(axes, floor, top)
+    rates = [rate(run, lambda each, app=app: each.app == app) for app in run.apps]  # type: ignore[misc]
+    total = rate(run)
+    if rates:
+        axes.stackplot(_middles(total), rates, step="mid", colors=[INKS[app] for app in run.apps], alpha=0.85)
+    _frame(axes, total, top)
 
 
 def _by_motion(axes: Axes, run: History, top: float) -> None:
     """Records a second of the partitions that stay and of those that move; the ground shows who waits for whom."""
     moving = rate(run, lambda each: run.was_moving(each.partition, each.end))
-    staying = rate(run, lambda _: True) - moving
+    staying = rate(run) - moving
     for each in run.handovers:
         if each.after is not None and each.released is not None:
             axes.axvspan(each.requested - run.start, each.released - run.start, color=WAITING, alpha=0.07, linewidth=0)
-    axes.fill_between(_times(staying), 0, staying, step="mid", color=STAYING, alpha=0.18, linewidth=0)
-    axes.step(_times(staying), staying, where="mid", color=STAYING, linewidth=1.6)
-    axes.step(_times(moving), moving, where="mid", color=MOVING, linewidth=1.3, linestyle=(0, (2, 1)))
+    axes.fill_between(_middles(staying), 0, staying, step="mid", color=STAYING, alpha=0.18, linewidth=0)
+    axes.step(_middles(staying), staying, where="mid", color=STAYING, linewidth=1.6)
+    axes.step(_middles(moving), moving, where="mid", color=MOVING, linewidth=1.3, linestyle=(0, (2, 1)))
     _frame(axes, np.maximum(staying, moving), top)
 
 
 def _frame(axes: Axes, values: np.ndarray, top: float) -> None:
     _clean(axes)
     axes.set_ylim(0, top)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.grid(axis="y", color="#e6e9ed", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     for n in clipped_peaks(values, top):
-        axes.text(_times(values)[n] + BIN / 2, top, f" ↑ {values[n]:,.0f}", va="top", fontsize=8.5, color=INK)
+        axes.text(n + 1, top, f" ↑ {values[n]:,.0f}", va="top", fontsize=8.5, color=INK)
 
 
 def clipped_peaks(values: np.ndarray, top: float) -> list[int]:
-    """The bins that stand above the scale; of those whose labels would overlap, the highest."""
+    """The seconds that stand above the scale; of those whose labels would overlap, the highest."""
     near = len(values) // 8 + 1
     windows = [range(max(0, n - near), min(len(values), n + near + 1)) for n in range(len(values))]
     return [n for n, near_it in enumerate(windows) if values[n] > top and n == max(near_it, key=values.__getitem__)]
@@ -151,8 +147,7 @@ def clipped_peaks(values: np.ndarray, top: float) -> list[int]:
 
 def _clean(axes: Axes) -> None:
     """Leave only what helps to read."""
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(colors=QUIET, length=0, labelsize=9)
     axes.margins(x=0.005)
 
@@ -163,11 +158,13 @@ def _clean(axes: Axes) -> None:
 def _lanes(axes: Axes, result: Result) -> None:
     """A result's lanes, with the scenario's marks and a word on what matters most."""
     run = result.run
-    for span in run.spans:
-        width = max(min(span.end, run.end) - span.start, LEAST_WIDTH)
-        colour = STATES.get(span.state) or GROUNDS[span.app]
-        bottom = span.partition - HEIGHT / 2
-        axes.broken_barh([(span.start - run.start, width)], (bottom, HEIGHT), facecolor=colour, linewidth=0)
+    axes.barh(
+        [span.partition for span in run.spans],
+        [max(min(span.end, run.end) - span.start, LEAST_WIDTH) for span in run.spans],
+        HEIGHT,
+        left=[span.start - run.start for span in run.spans],
+        color=[STATES.get(span.state) or GROUNDS[span.app] for span in run.spans],
+    )
     _bars(axes, run)
     _marks(axes, run)
     _notes(axes, result)
@@ -181,44 +178,32 @@ def _lanes(axes: Axes, result: Result) -> None:
 
 
 def _bars(axes: Axes, run: History) -> None:
-    """All lanes have one scale. What was held back comes as a peak."""
+    """All lanes have one scale. What was kept back comes as a peak."""
     lanes = {
         (app, partition): rate(run, lambda each, lane=(app, partition): (each.app, each.partition) == lane)  # type: ignore[misc]
         for app in run.apps
         for partition in run.partitions
     }
-    flowing = np.concatenate([values[values > 0] for values in lanes.values()] or [np.zeros(0)])
-    top = float(np.percentile(flowing, 90)) * 1.25 if len(flowing) else 1.0
+    top = _top(list(lanes.values()), 90, 1.25)
     for (app, partition), values in lanes.items():
         heights = -np.clip(values / top, 0.0, 1.0) * HEIGHT
-        axes.bar(_times(values), heights, BIN, bottom=partition + HEIGHT / 2, color=INKS[app], alpha=0.85, linewidth=0)
+        axes.bar(_middles(values), heights, 1.0, bottom=partition + HEIGHT / 2, color=INKS[app], alpha=0.85)
 
 
 def _marks(axes: Axes, run: History) -> None:
     for t, text in run.marks:
         at = t - run.start
-        late = at > 0.9 * (run.end - run.start)
+        side = "right" if at > 0.9 * (run.end - run.start) else "left"
         axes.axvline(at, color=INK, linewidth=0.9, linestyle=(0, (3, 3)))
-        axes.annotate(
-            text,
-            (at, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(-3 if late else 3, 4),
-            textcoords="offset points",
-            ha="right" if late else "left",
-            fontsize=9,
-            color=INK,
-        )
+        axes.text(at, 1.01, f" {text} ", transform=axes.get_xaxis_transform(), ha=side, fontsize=9, color=INK)
 
 
 def _notes(axes: Axes, result: Result) -> None:
     """What a reader shall not miss, written where it happened: the longest gap, and the longest delay."""
-    notes = []
-    if (gap := result.gap) is not None:
-        notes.append((gap.partition, gap.start, gap.end, "{:.1f} s without progress"))
-    if (longest := result.longest_delay) is not None and longest.released is not None:
-        notes.append((longest.partition, longest.requested, longest.released, "its own work: {:.1f} s"))
-    for partition, start, end, text in notes:
-        if end - start >= NOTE_SECONDS:
-            at = (start + end) / 2 - result.run.start
-            axes.text(at, partition, text.format(end - start), ha="center", va="center", fontsize=9, color=INK)
+    gap, move = result.gap, result.longest_delay
+    notes = [(gap.partition, gap.start, gap.length, "{:.1f} s without progress")] if gap else []
+    notes += [(move.partition, move.requested, move.delay, "its own work: {:.1f} s")] if move else []
+    for partition, start, length, text in notes:
+        if length >= NOTE_SECONDS:
+            at = start + length / 2 - result.run.start
+            axes.text(at, partition, text.format(length), ha="center", va="center", fontsize=9, color=INK)

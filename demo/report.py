@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +30,7 @@ body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2.5rem auto; max-width: 15
 p {{ max-width: 60rem; }} img {{ width: 100%; }} pre {{ line-height: 1.2; overflow-x: auto; }}
 </style></head><body><h1>336,776 flights, two applications, one rebalance each way</h1>
 <p>Each lane is a partition. Its ground is the colour of the application that owns it, yellow while its revocation is
-requested and it is kept because work on it is under way; the bars are the records that were finished. A lane without
+requested and it is kept because work on it is in progress; the bars are the records that were finished. A lane without
 bars stands still. Application B joins while A is at work on one flight that takes long, and leaves again.</p>
 <p>All runs have the same flights at the same pace, and the same work. A client with a revoke callback must wait there
 until all work on the partitions that move has ended; while it waits there, nobody polls.</p>
@@ -41,14 +41,13 @@ until all work on the partitions that move has ended; while it waits there, nobo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One run: who, what happened, and what came out. violations, ownerless: of its history. ours: see `Contender`."""
+    """One run: who, what happened, and what came out. violations, ownerless: of its history."""
 
     name: str
     run: History
     verdict: Verdict
     violations: tuple[Violation, ...] = ()
     ownerless: tuple[WithoutOwner, ...] = ()
-    ours: bool = False
 
     @property
     def handovers(self) -> list[Handover]:
@@ -71,36 +70,13 @@ class Result:
         return cause is not None and cause.partition == handover.partition
 
 
-def figures(results: Sequence[Result]) -> dict[str, list[str]]:
-    """The comparison, most important first: by label, a text for each result."""
-    measures: dict[str, Callable[[Result], str]] = {
-        "every flight exactly once": lambda r: "yes" if r.verdict.exactly_once else "NO",
-        "flights in the source": lambda r: f"{r.verdict.source:,}",
-        "flights written": lambda r: f"{r.verdict.written:,}",
-        "missing": lambda r: str(r.verdict.missing),
-        "duplicated": lambda r: str(r.verdict.duplicated),
-        "altered": lambda r: str(r.verdict.altered),
-        "not in the source": lambda r: str(r.verdict.foreign),
-        "violations in its history": _violations,
-        "longest gap of a partition that was not moving": _gap,
-        "hand-overs": lambda r: str(len(r.handovers)),
-        f"hand-overs delayed by {LONG_SECONDS:.0f} s or more": lambda r: str(
-            sum(each.delay >= LONG_SECONDS for each in r.handovers)
-        ),
-        "longest delay of a hand-over": _longest_delay,
-        "longest time without an owner": _ownerless,
-    }
-    return {label: [measure(result) for result in results] for label, measure in measures.items()}
-
-
 def _violations(result: Result) -> str:
     numbers = sorted({each.number for each in result.violations})
     return f"{len(result.violations)} ({', '.join(numbers)})" if numbers else "none"
 
 
 def _gap(result: Result) -> str:
-    gap = result.gap
-    if gap is None:
+    if (gap := result.gap) is None:
         return "none"
     own = f", {gap.own_work:.1f} s of it its own work" if gap.own_work >= LONG_SECONDS else ""
     return f"{gap.length:.1f} s (partition {gap.partition}, from {gap.start - result.run.start:.1f} s{own})"
@@ -116,6 +92,29 @@ def _ownerless(result: Result) -> str:
     if longest is None:
         return "none"
     return f"{longest.seconds:.2f} s, partition {longest.partition.partition}, of {len(result.ownerless)}"
+
+
+MEASURES: Final[dict[str, Callable[[Result], object]]] = {
+    "every flight exactly once": lambda r: "yes" if r.verdict.exactly_once else "NO",
+    "flights in the source": lambda r: f"{r.verdict.source:,}",
+    "flights written": lambda r: f"{r.verdict.written:,}",
+    "missing": lambda r: r.verdict.missing,
+    "duplicated": lambda r: r.verdict.duplicated,
+    "altered": lambda r: r.verdict.altered,
+    "not in the source": lambda r: r.verdict.foreign,
+    "violations in its history": _violations,
+    "longest gap of a partition that was not moving": _gap,
+    "hand-overs": lambda r: len(r.handovers),
+    f"hand-overs delayed by {LONG_SECONDS:.0f} s or more": lambda r: sum(m.delay >= LONG_SECONDS for m in r.handovers),
+    "longest delay of a hand-over": _longest_delay,
+    "longest time without an owner": _ownerless,
+}
+"""The comparison, most important first."""
+
+
+def figures(results: Sequence[Result]) -> dict[str, list[str]]:
+    """By label, a text for each result."""
+    return {label: [str(measure(result)) for result in results] for label, measure in MEASURES.items()}
 
 
 HEADINGS: Final = ("partitions", "from", "to", "requested at", "delayed", "by", "next owner after")
@@ -143,9 +142,7 @@ def print_report(results: Sequence[Result], console: Console) -> None:
         _print_table(f"Hand-overs with {result.name}", HEADINGS, handover_rows(result), console)
 
 
-def _print_table(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]] | Iterator[Sequence[str]], console: Console
-) -> None:
+def _print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], console: Console) -> None:
     table = Table(*headings, title=title, title_justify="left", title_style="bold")
     for row in rows:
         table.add_row(*row)

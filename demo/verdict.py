@@ -9,36 +9,33 @@ Laws
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-__all__ = ["Fault", "Verdict", "judge", "read_written"]
+__all__ = ["Rows", "Verdict", "judge", "read_written"]
 
 EXAMPLES: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """How many rows have it, and the first few of their row numbers."""
+class Rows(tuple[int, ...]):
+    """Row numbers that have a fault."""
 
-    count: int = 0
-    examples: tuple[int, ...] = ()
+    __slots__ = ()
 
     def __str__(self) -> str:
-        if not self.count:
+        """How many, and the first few of them."""
+        if not self:
             return "none"
-        rest = ", ..." if self.count > len(self.examples) else ""
-        return f"{self.count:,} (rows {', '.join(map(str, self.examples))}{rest})"
+        rest = ", ..." if len(self) > EXAMPLES else ""
+        return f"{len(self):,} (rows {', '.join(map(str, self[:EXAMPLES]))}{rest})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(NamedTuple):
     """source, written: how many rows. missing: in the source only. foreign: written only.
 
     duplicated: rows written more than once. altered: written with other content than the source's.
@@ -46,15 +43,14 @@ class Verdict:
 
     source: int
     written: int
-    missing: Fault
-    duplicated: Fault
-    altered: Fault
-    foreign: Fault
+    missing: Rows = Rows()
+    duplicated: Rows = Rows()
+    altered: Rows = Rows()
+    foreign: Rows = Rows()
 
     @property
     def exactly_once(self) -> bool:
-        faults = (self.missing, self.duplicated, self.altered, self.foreign)
-        return self.source == self.written and not any(fault.count for fault in faults)
+        return self.source == self.written and not any(self[2:])
 
 
 def read_written(files: Iterable[Path], schema: pa.Schema) -> pa.Table:
@@ -71,44 +67,22 @@ def judge(written: pa.Table, source: pa.Table) -> Verdict:
     if set(written.column_names) != set(source.column_names):
         raise ValueError(f"the columns differ: {sorted(written.column_names)} and {sorted(source.column_names)}")
     source = source.sort_by("row")
-    numbers, counts = np.unique(_row_numbers(written), return_counts=True)
     expected = source["row"].to_numpy()
     if len(np.unique(expected)) != len(expected):
         raise ValueError("the source has a row number twice")
-    return Verdict(
-        source=source.num_rows,
-        written=written.num_rows,
-        missing=_fault(np.setdiff1d(expected, numbers)),
-        duplicated=_fault(numbers[counts > 1]),
-        altered=_fault(_altered(written, source, expected)),
-        foreign=_fault(np.setdiff1d(numbers, expected)),
-    )
+    every = pc.fill_null(written["row"], -1).to_numpy()  # no source has -1
+    numbers, counts = np.unique(every, return_counts=True)
+    known = np.isin(every, expected)
+    counterparts = source.take(pa.array(np.searchsorted(expected, every[known])))
+    altered = every[known][_differences(written.filter(pa.array(known)), counterparts)]
+    faults = (np.setdiff1d(expected, numbers), numbers[counts > 1], np.unique(altered), np.setdiff1d(numbers, expected))
+    return Verdict(source.num_rows, written.num_rows, *(Rows(rows.tolist()) for rows in faults))
 
 
-def _row_numbers(table: pa.Table) -> np.ndarray:
-    """The row numbers; -1, which no source has, where there is none."""
-    numbers: np.ndarray = pc.fill_null(table["row"], -1).to_numpy()
-    return numbers
-
-
-def _altered(written: pa.Table, source: pa.Table, expected: np.ndarray) -> np.ndarray:
-    """The row numbers of written copies that have a counterpart in the source, and differ from it."""
-    known = written.filter(pa.array(np.isin(_row_numbers(written), expected)))
-    rows = _row_numbers(known)
-    counterpart = source.take(pa.array(np.searchsorted(expected, rows)))
-    differs = np.zeros(len(rows), dtype=bool)
-    for name in source.column_names:
-        differs |= _differences(known[name], counterpart[name])
-    return np.unique(rows[differs])
-
-
-def _differences(left: pa.ChunkedArray, right: pa.ChunkedArray) -> np.ndarray:
-    """Where two columns differ; a missing value equals only a missing one."""
-    unequal = pc.fill_null(pc.not_equal(left, right), fill_value=False)
-    one_missing = pc.xor(pc.is_null(left), pc.is_null(right))
-    differs: np.ndarray = pc.or_(unequal, one_missing).to_numpy()
+def _differences(left: pa.Table, right: pa.Table) -> np.ndarray:
+    """Which rows differ in any column; a missing value equals only a missing one."""
+    differs = np.zeros(left.num_rows, dtype=bool)
+    for name in left.column_names:
+        unequal = pc.fill_null(pc.not_equal(left[name], right[name]), fill_value=False)
+        differs |= pc.or_(unequal, pc.xor(pc.is_null(left[name]), pc.is_null(right[name]))).to_numpy()
     return differs
-
-
-def _fault(rows: np.ndarray) -> Fault:
-    return Fault(count=len(rows), examples=tuple(int(row) for row in rows[:EXAMPLES]))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Final, Self
+from contextlib import ExitStack
+from typing import Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -35,30 +35,22 @@ COLUMNS: Final = {"partition": 9, "owner": 5, "state": 13, "for": 5, "lag": 8, "
 """Heading and least width: fixed, so that the table does not jump while its figures change."""
 
 
-class View:
+class View(ExitStack):
     """A context manager around a run. title: stands above everything. console: where to."""
 
     def __init__(self, title: str, console: Console) -> None:
+        super().__init__()
         self._title = title
         self._console = console
         self._live: Live | None = None
         self._changes: deque[str] = deque(maxlen=LAST_CHANGES)
         self._started: float | None = None
         self._last_line = float("-inf")
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-            self._live.start()
+        if console.is_terminal:
+            live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live = self.enter_context(live)
         else:
-            self._line(f"== {self._title}")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+            self._line(f"== {title}")
 
     def show(self, run: History, changes: Iterable[str], at: float) -> None:
         """Show the run as of the time `at` (seconds, the events' clock) and the changes since the last call."""
@@ -99,13 +91,11 @@ def _table(title: str, run: History, at: float) -> Table:
     for partition in run.partitions:
         span = run.owned.get(partition)
         rate = sum(each.rows for each in recent if each.partition == partition) / RATE_SECONDS
-        table.add_row(
-            str(partition),
-            "-" if span is None else span.app,
-            "nobody's" if span is None else str(span.state),
-            f"{at - span.start:.0f} s" if span is not None and span.state in STYLES else "",
-            f"{run.lag(partition):,}",
-            f"{rate:,.0f}",
-            style="dim" if span is None else STYLES.get(span.state, "green"),
-        )
+        figures = (f"{run.lag(partition):,}", f"{rate:,.0f}")
+        if span is None:
+            table.add_row(str(partition), "-", "nobody's", "", *figures, style="dim")
+        else:
+            since = f"{at - span.start:.0f} s" if span.state in STYLES else ""
+            style = STYLES.get(span.state, "green")
+            table.add_row(str(partition), span.app, span.state, since, *figures, style=style)
     return table

@@ -153,9 +153,8 @@ def test_a_killed_owner_ends_with_the_next_assignment_and_changes_nothing_later(
     assert states(run, 1) == [("A", State.OWNED, 0, 5), ("B", State.OWNED, 5, FOREVER)]
 
 
-def test_failed_work_has_an_end_and_is_not_done_and_that_of_a_dead_process_has_none() -> None:
+def test_failed_work_is_neither_in_progress_nor_done_and_that_of_a_dead_process_goes_on() -> None:
     run = History([began(1, "A", 0), began(1, "A", 1), note(2, "A", Note.WORK_FAILED, 0, 0, "no disk")])
-    assert [(each.partition, each.end) for each in run.failed] == [(0, 2)]
     assert ([each.partition for each in run.running.values()], run.done) == ([1], [])
 
 
@@ -165,7 +164,7 @@ def test_the_longest_gap_is_of_a_partition_that_was_not_moving() -> None:
     assert (gap.partition, gap.start, gap.length) == (0, 4, 5)  # that of partition 1 until 12 is the hand-over's
     gap = History([*MOVED, *(done(t, "A", 0) for t in (11, 21))]).longest_gap()
     assert gap is not None
-    assert (gap.partition, gap.start, gap.end) == (0, 11, 21)
+    assert (gap.partition, gap.start, gap.length) == (0, 11, 10)
 
 
 def test_a_gap_says_how_much_of_it_was_its_own_work() -> None:

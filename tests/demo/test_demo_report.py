@@ -11,7 +11,7 @@ from rich.console import Console
 from demo.history import History, Note
 from demo.picture import clipped_peaks, draw, rate, save
 from demo.report import Result, figures, handover_rows, page, print_report
-from demo.verdict import Fault, Verdict
+from demo.verdict import Rows, Verdict
 from instride.records import TopicPartition
 from instride.testing.check import Violation, WithoutOwner
 
@@ -36,15 +36,8 @@ STORY = [
     change(115, "A", "requested", 0, 1),
 ]
 WORK = "A's work on partition 3 offsets 10-19"
-GOOD = Verdict(source=1700, written=1700, missing=Fault(), duplicated=Fault(), altered=Fault(), foreign=Fault())
-BAD = Verdict(
-    source=1700,
-    written=1699,
-    missing=Fault(count=1, examples=(7,)),
-    duplicated=Fault(),
-    altered=Fault(),
-    foreign=Fault(),
-)
+GOOD = Verdict(source=1700, written=1700)
+BAD = Verdict(source=1700, written=1699, missing=Rows([7]))
 TWICE = Violation(number="S1", law="exactly once", time=104.0, text="offset 7", lines=(3, 9))
 ALONE = tuple(
     WithoutOwner(
@@ -57,7 +50,7 @@ ALONE = tuple(
     for number, length in ((2, 0.25), (3, 0.5))
 )
 RESULTS = [
-    Result(name="ours", run=History(STORY), verdict=GOOD, ours=True, ownerless=ALONE),
+    Result(name="ours", run=History(STORY), verdict=GOOD, ownerless=ALONE),
     Result(name="<theirs>", run=History(STORY), verdict=BAD, violations=(TWICE,)),
 ]
 

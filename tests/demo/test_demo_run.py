@@ -14,7 +14,7 @@ import pytest
 
 from demo.flights import flights, partition_of
 from demo.history import History, history_files
-from demo.scenario import DemoError, Plan, slow_flight
+from demo.plan import DemoError, slow_flight
 from instride.testing.check import Event, check, read_histories, without_owner
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
@@ -153,9 +153,9 @@ def test_killed_it_leaves_nothing_either(tmp_path: Path) -> None:
 
 
 def test_the_slow_flight_is_the_first_of_its_partition_after_the_share_of_the_plan() -> None:
-    row, offset = slow_flight(Plan(rows=1000, slow_after=0.5), 3)
+    row, offset = slow_flight(1000, 3, after=0.5)
     assert row >= 500
     before = [flight for flight in flights(row) if partition_of(flight.key, 12) == 3]
     assert offset == len(before)
     with pytest.raises(DemoError, match="no flight from row 10"):
-        slow_flight(Plan(rows=10, slow_after=1.0), 3)
+        slow_flight(10, 3, after=1.0)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from instride._core.events import (
     Assigned,
@@ -37,37 +36,38 @@ from instride._core.network.context import Context
 from instride._core.ownership import Ownership, OwnershipInput, RebalanceProtocol, next_ownership
 from instride.records import TopicPartition
 
-__all__ = ["MemberAssignment", "OutstandingCommits"]
-
+__all__ = ["MemberAssignment"]
 
 _GATHERED_FOR = 0.4
 _NAMED = 20
 
 
-class OutstandingCommits(Protocol):
-    """What the assignment must know of commits."""
-
-    def outstanding(self, partition: TopicPartition) -> bool: ...
-    def in_flight(self, partition: TopicPartition) -> bool: ...
-    def abandon(self, partition: TopicPartition, why: str) -> None: ...
-
-
 class MemberAssignment:
-    """Not thread-safe: the network machine owns it. `on_released` is called when the group must be told."""
+    """Not thread-safe: the network machine owns it.
+
+    commit_outstanding: whether a commit of this partition has no response yet; commit_in_flight: and was sent.
+    abandon_commit: takes a partition whose queued commit shall not be sent any more, and why. released: is called when
+    the group must be told, with the reason.
+    """
 
     def __init__(
         self,
         context: Context,
         protocol: RebalanceProtocol,
-        commits: OutstandingCommits,
-        on_released: Callable[[str], None],
+        *,
+        commit_outstanding: Callable[[TopicPartition], bool],
+        commit_in_flight: Callable[[TopicPartition], bool],
+        abandon_commit: Callable[[TopicPartition, str], None],
+        released: Callable[[str], None],
     ) -> None:
         self._context = context
         self._protocol = protocol
         # Of the commit budget, for commits; the rest is the join's.
         self._share = 0.5 if protocol is RebalanceProtocol.EAGER else 1.0
-        self._commits = commits
-        self._on_released = on_released
+        self._commit_outstanding = commit_outstanding
+        self._commit_in_flight = commit_in_flight
+        self._abandon_commit = abandon_commit
+        self._released = released
         self._newest_epoch = 0
         self._generation, self._member_id = -1, ""
         # Lost by their deadline, but a commit of them is under way: until when the group is not told yet.
@@ -153,7 +153,7 @@ class MemberAssignment:
         """assign(): the application chose partitions and epochs itself."""
         for tp in [tp for tp, assigned in self.partitions.items() if partitions.get(tp) != assigned.epoch]:
             parted = self.partitions.remove(tp)
-            if self._commits.outstanding(tp):
+            if self._commit_outstanding(tp):
                 self._parting[tp] = parted.epoch
         for tp, epoch in partitions.items():
             if tp not in self.partitions:
@@ -189,18 +189,18 @@ class MemberAssignment:
         """Complete what can be, give up what must be. Returns when to be asked again."""
         for tp, until in list(self._draining.items()):
             # The next owner begins at the committed offset. Before this commit has arrived it would repeat records.
-            if now >= until or not self._commits.in_flight(tp):
+            if now >= until or not self._commit_in_flight(tp):
                 del self._draining[tp]
                 self._context.touch()
         late = [assigned for assigned in self.partitions.pending() if self._is_late(assigned, now)]
         if late:
             self._context.log(logging.WARNING, f"revoke of {_named(late)} was not complete at its deadline: lost")
             self._lose(late, now)
-            self._on_released("a delayed revoke reached its deadline")
+            self._released("a delayed revoke reached its deadline")
         self._complete_all([each for each in self.partitions.pending() if each.state is Ownership.COMPLETING], now)
         if now >= self._tell_at or (self._tell_at < float("inf") and not self.anything_pending()):
             self.group_told()
-            self._on_released("a revoke is complete")
+            self._released("a revoke is complete")
         return self._next_deadline(now)
 
     def _next_deadline(self, now: float) -> float:
@@ -216,7 +216,7 @@ class MemberAssignment:
             return False
         if assigned.state is not Ownership.COMPLETING:
             return assigned.state is Ownership.REVOKE_NEXT
-        if self._commits.outstanding(assigned.partition):
+        if self._commit_outstanding(assigned.partition):
             return now >= assigned.deadline + assigned.grace
         # One whose commits have their responses, but whose listener the application never came to run, is late as well.
         return self.listener and not assigned.listener_done and assigned.settled_told
@@ -276,7 +276,7 @@ class MemberAssignment:
         settled: dict[TopicPartition, int] = {}
         complete = []
         for assigned in partitions:
-            if self._commits.outstanding(assigned.partition):
+            if self._commit_outstanding(assigned.partition):
                 continue
             if not self.listener or assigned.listener_done:
                 complete.append(assigned)
@@ -315,18 +315,18 @@ class MemberAssignment:
             self.partitions.remove(tp)
             lost[tp] = assigned.epoch
             # Until this commit has its response the join waits, so that the next owner begins after it.
-            if self._commits.in_flight(tp):
+            if self._commit_in_flight(tp):
                 self._draining[tp] = (
                     now + self._grace() if now < assigned.deadline else assigned.deadline + assigned.grace
                 )
-            self._commits.abandon(tp, "it was lost")
+            self._abandon_commit(tp, "it was lost")
         if lost:
             self._context.deliver(Lost(partitions=lost))
             self._context.touch()
 
     def _is_complete(self, assigned: AssignedPartition) -> bool:
         done = not self.listener or assigned.listener_done
-        outstanding = self._commits.outstanding(assigned.partition)
+        outstanding = self._commit_outstanding(assigned.partition)
         return assigned.state is Ownership.COMPLETING and done and not outstanding
 
     def _matching(self, partitions: Epochs) -> list[AssignedPartition]:

@@ -217,7 +217,14 @@ class NetworkMachine:
             completes=self._completes,
             group_refused=self._group_refused,
         )
-        self._assignment = MemberAssignment(self._context, self.protocol, self._commits, membership.rejoin)
+        self._assignment = MemberAssignment(
+            self._context,
+            self.protocol,
+            commit_outstanding=self._commits.outstanding,
+            commit_in_flight=self._commits.in_flight,
+            abandon_commit=self._commits.abandon,
+            released=membership.rejoin,
+        )
         self._group = Group(
             self._context,
             self._cluster,

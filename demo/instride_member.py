@@ -1,16 +1,17 @@
 """A member of the demo's group with instride's pipeline: a Spark of its own, and a Parquet sink that both share.
 
 Laws
-1. The work is `MemberSettings.work`, on Spark's workers: the same as that of the other kinds of members.
+1. The work is `Plan.work`, on Spark's workers.
 2. The history is that of the pipeline's own consumer, with the ranges that the sink has as what is finished. Each
    range of a Spark job is work of its own, since each is committed by itself.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -18,8 +19,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from demo.flights import SCHEMA
-from demo.history import Note, recorder
-from demo.member import MemberSettings, Stop, wait_to_join
+from demo.history import Note
+from demo.member import main
+from demo.plan import Plan
 from instride.records import TopicPartition
 from instride.spark import (
     JobStarted,
@@ -32,11 +34,17 @@ from instride.spark import (
     recommended_conf,
 )
 from instride.telemetry import OwnershipChange, OwnershipChanged
-from instride.testing.recording import RecordedMember
+from instride.testing.recording import RecordedMember, Recorder
 
 CORES: Final = 4  # one may be taken for long by the slow flight
-QUICK_START: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 MOST_ROWS: Final = 20_000
+# The driver's heap is what a local Spark works in; no record comes there, so little is enough.
+SPARK: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.log.level": "WARN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 class _WorkNotes:
@@ -64,55 +72,34 @@ class _WorkNotes:
                 self.member.note(Note.WORK_FAILED, event.range.partition, event.range.start, "its result is not used")
 
 
-def _work(batch: pa.RecordBatch, *, settings: MemberSettings) -> pa.Table:
-    return settings.work(value.as_py() or b"" for value in batch.column("value"))
+def _work(batch: pa.RecordBatch, *, plan: Plan) -> pa.Table:
+    return plan.work(value.as_py() or b"" for value in batch.column("value"))
 
 
-def _spark(app: str) -> SparkSession:
+@contextmanager
+def member(plan: Plan, app: str, history: Recorder) -> Iterator[Pipeline]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # The driver's heap is what a local Spark works in; no record comes there, so little is enough.
-    conf = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.log.level": "WARN", **QUICK_START}
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(f"instride demo {app}")
-    return builder.config(map={**recommended_conf(), **conf}).getOrCreate()
-
-
-class _StopPipeline(Stop):
-    """SIGTERM also stops the pipeline, once there is one."""
-
-    pipeline: Pipeline | None = None
-
-    def _set(self, number: int, frame: object) -> None:
-        super()._set(number, frame)
-        if self.pipeline is not None:
-            self.pipeline.stop()
-
-
-def main() -> None:
-    """Run one member until SIGTERM."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    settings = MemberSettings.from_argument()
-    spark = _spark(settings.app)
-    stop, notes = _StopPipeline(), _WorkNotes()
-    with recorder(settings.histories, settings.topic, settings.app) as history:
-        stop.pipeline = Pipeline(
-            spark,
-            topics=[settings.topic],
-            group_id=settings.group_id,
-            bootstrap_servers=settings.bootstrap_servers,
-            client_id=settings.app,
-            function=partial(_work, settings=settings),
-            schema=SCHEMA,
-            sink=ParquetSink(settings.output),
-            on_event=notes,
-            max_range_records=MOST_ROWS,
-            session_timeout=10.0,
-        )
-        notes.member = history.watch(stop.pipeline, settings.app)
-        stop.pipeline.prepare()
-        if wait_to_join(settings, history, stop):
-            stop.pipeline.run()
+    spark = builder.config(map={**recommended_conf(), **SPARK}).getOrCreate()
+    notes = _WorkNotes()
+    pipeline = Pipeline(
+        spark,
+        topics=[plan.topic],
+        group_id=f"demo-{plan.kind}",
+        bootstrap_servers=plan.bootstrap_servers,
+        client_id=app,
+        function=partial(_work, plan=plan),
+        schema=SCHEMA,
+        sink=ParquetSink(plan.output),
+        on_event=notes,
+        max_range_records=MOST_ROWS,
+        session_timeout=10.0,
+    )
+    notes.member = history.watch(pipeline, app)
+    pipeline.prepare()
+    yield pipeline
     spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    main(member)
