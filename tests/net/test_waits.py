@@ -177,6 +177,22 @@ def test_a_loop_that_is_awake_is_not_woken(turns: Turns) -> None:
     assert select.select([turns.thread._wake_in], [], [], 0)[0] == [], "it takes the event without being told"
 
 
+def test_a_loop_that_was_woken_is_not_woken_again_before_it_has_run(turns: Turns) -> None:
+    """A thread that waits for the interpreter's lock stands as asleep: each write of a poll told it again."""
+    sent: list[int] = []
+
+    def post() -> None:
+        for _ in range(3):
+            turns.thread.events.append(Polled())
+            turns.thread.wake()
+        sent.append(len(turns.thread._wake_in.recv(100, socket.MSG_PEEK)))
+
+    turns.selector.meanwhile = post
+    turns.thread._turn()
+    turns.thread._turn()
+    assert sent == [1, 1], "bytes for three events, in each of two sleeps"
+
+
 def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:
     def post() -> None:
         turns.selector.meanwhile = None

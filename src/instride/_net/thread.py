@@ -121,6 +121,10 @@ class NetworkThread:
         self._stopping = False
         # Whether the loop waits, or is about to: else it sees what is said by itself (law 2).
         self._asleep = False
+        # How often it went to sleep; and the turn whose sleep was ended by a byte, so that no second one is sent to a
+        # thread that has not come to run since.
+        self._turns = 0
+        self._woken_in = -1
         self._died: NetworkThreadDiedError | None = None
         self._thread = threading.Thread(target=self._run, name=f"instride-{config.client_id}", daemon=True)
 
@@ -150,8 +154,10 @@ class NetworkThread:
         self._waker = Waker(self._wake_out.fileno())
 
     def wake(self) -> None:
-        if self._asleep:  # the loop takes it back: an interrupt before the byte must not keep the next one
+        turn = self._turns
+        if self._asleep and self._woken_in != turn:
             self._wake()
+            self._woken_in = turn  # after the byte: an interrupt before it must not keep the next one
         if self._died is not None:  # it died while something was on its way
             self._fail_futures(self._died)
 
@@ -204,6 +210,7 @@ class NetworkThread:
         if self._stopping:
             return
         self._offer()
+        self._turns += 1
         self._asleep = True  # before the look at the events: what comes after it wakes us
         wait = 0.0 if self.events else min(self._deadline() - now(), _LONGEST_WAIT)
         ready = self._pump.select(max(wait, 0.0))

@@ -96,6 +96,33 @@ def test_a_poll_that_was_not_completed_took_nothing(owner: Script) -> None:
     assert len(held) == 0
 
 
+def test_a_small_poll_that_was_not_completed_took_nothing_of_what_the_one_before_left(owner: Script) -> None:
+    batch(owner, 0, 10)
+    assert shown(deliveries(owner, 2)) == [(0, 0, 2)]
+    assert shown(deliveries(owner, 2)) == [(0, 2, 4)]
+    for limit in (2, 3, -1):
+        owner.run(owner.machine.poll_aside(owner.now, 0.0, immediate=False, limit=limit))
+        assert owner.machine.positions()[tp(0)][2] == 4
+    batch(owner, 10, 12)
+    assert shown(deliveries(owner, 2)) == [(0, 4, 6)]
+    owner.run(owner.machine.poll_aside(owner.now, 0.0, immediate=False, limit=2))
+    batch(owner, 12, 13)
+    assert shown(deliveries(owner)) == [(0, 6, 10), (0, 10, 12), (0, 12, 13)]
+    assert len(held) == 0
+
+
+def test_a_small_poll_hears_of_a_pause_and_of_a_request_to_revoke(owner: Script) -> None:
+    batch(owner, 0, 10)
+    assert shown(deliveries(owner, 2)) == [(0, 0, 2)]
+    owner.machine.pause([tp(0)])
+    assert deliveries(owner, 2) == []
+    owner.machine.resume([tp(0)])
+    assert shown(deliveries(owner, 2)) == [(0, 2, 4)]
+    owner.revocation_requested(0)
+    assert deliveries(owner, 2) == []
+    assert owner.to_be_revoked() == {0}
+
+
 def test_what_is_called_before_a_poll_is_completed_sees_that_it_took_nothing(owner: Script) -> None:
     """An interceptor, or a handler of a signal."""
     batch(owner, 0, 10)

@@ -36,6 +36,7 @@ __all__ = [
     "Offsets",
     "auto_commit",
     "auto_commit_due",
+    "auto_commit_is_due",
     "await_completion",
     "commit",
     "commit_before_release",
@@ -126,9 +127,13 @@ def await_completion(state: ApplicationState, call: int, now: float, deadline: f
         state.awaited.discard(call)  # a later response is kept by nobody
 
 
+def auto_commit_is_due(state: ApplicationState, now: float) -> bool:
+    return state.config.enable_auto_commit and now >= state.next_auto_commit
+
+
 def auto_commit_due(state: ApplicationState, now: float) -> None:
     """Commit what earlier polls returned, each auto_commit_interval."""
-    if state.config.enable_auto_commit and now >= state.next_auto_commit:
+    if auto_commit_is_due(state, now):
         state.next_auto_commit = now + state.config.auto_commit_interval
         auto_commit(state, now, [tp for tp, owned in state.lists.owned.items() if _takes_commits(state, owned)])
 

@@ -67,6 +67,15 @@ class Greedy:
                 self._turn = None
         return deliveries
 
+    def go_on(self, partitions: Mapping[TopicPartition, OwnedPartition], limit: int) -> list[Delivery]:
+        """All that `collect` would return, where that is a part of the turn that is under way: then nobody need look
+        at the others. Else nothing."""
+        partition = partitions.get(self._turn) if self._turn is not None else None
+        if partition is None or not 0 < limit < self._left or partition.available() < limit:
+            return []
+        self._left -= limit
+        return partition.take(limit)
+
     def _take_turn(self, partition: OwnedPartition, budget: int) -> list[Delivery]:
         available = partition.available()
         if self._turn != partition.partition:
@@ -96,6 +105,10 @@ class Proportional:
         if odd is not None:
             order.rotate(-1 - order.index(ready[odd].partition))
         return deliveries
+
+    def go_on(self, partitions: Mapping[TopicPartition, OwnedPartition], limit: int) -> list[Delivery]:
+        """Nothing: each poll looks at all that have something."""
+        return []
 
 
 def _shares(available: list[int], budget: int) -> tuple[list[int], int | None]:

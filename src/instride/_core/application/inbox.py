@@ -55,6 +55,10 @@ class Inbox:
         # By epoch.
         self.early: dict[TopicPartition, dict[int, deque[Data]]] = {}
 
+    def is_quiet(self) -> bool:
+        """A poll has nothing to raise and nothing to take."""
+        return not (self.woken or self.errors or self.losses or self.changes or self.completions)
+
     def keeping_early(self, data: Data) -> Write:
         return (self._early_of(data).append, data)
 

@@ -204,6 +204,9 @@ class OwnedPartition:
                 self._go_on(version, after)
             else:
                 self._put_back(result.aside)
+        version, place = self._version[0], self._place
+        if place.rest is not None:  # of a poll before the one that was put back
+            self._go_on(version, place)
         return self._place
 
     def _go_on(self, version: object, place: _Place) -> None:
@@ -248,6 +251,14 @@ class OwnedPartition:
         """Where the poll that is under way takes on."""
         taken = self._taken
         return taken[1] if taken is not None and taken[0] is self._polls.current else self._settled()
+
+    def _from(self, count: int) -> _Place:
+        """The same, for a take of so many. Where the last poll left enough of a chunk, that stays aside: to put it into
+        the buffer for each small poll costs as much as to take of it."""
+        taken = self._taken
+        if taken is not None and taken[0].aside is None and taken[1].rest is not None and len(taken[1].rest) > count:
+            return taken[1]
+        return self._next()
 
     def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         """The network side found where the partition begins."""
@@ -349,10 +360,9 @@ class OwnedPartition:
 
     @property
     def buffered(self) -> int:
-        last = self._buffer[-1:]
-        if self._taken is None and last and last[0].records > self._place.records:
-            return last[0].records - self._place.records  # most are like this, of those that each poll asks
-        place = self._next()
+        place, taken = self._place, self._taken  # most have taken nothing, of those that each poll asks
+        if taken is not None:
+            place = taken[1] if taken[0].aside is None else self._next()
         last = self._buffer[-1:]
         return last[0].records - place.records if last else 0
 
@@ -367,12 +377,14 @@ class OwnedPartition:
         assert result.aside is not None, "a poll is under way"
         aside = result.aside.arrivals
         while True:
-            self._next()  # first, since to settle changes the version
-            version = self._version[0]
+            self._from(count)  # first, since to settle changes the version
+            version, before, taken = self._version[0], self._from(count), self._taken
             deliveries: list[Delivery] = []
-            place = self._take(self._place if self._taken is None else self._next(), count, deliveries)
+            place = self._take(before, count, deliveries)
             behind = self._buffer[: self._behind(place)]
             writes = [*self._changing(version), (setattr, self, "_taken", (result, place))]
+            if taken is not None and taken[0] is not result:
+                writes.append((setattr, self, "_place", before))
             if behind:
                 left = (self._buffer.__delitem__, slice(len(behind)))
                 writes += (left, (aside.__setitem__, self, [*aside.get(self, ()), *behind]))

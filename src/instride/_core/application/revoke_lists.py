@@ -44,6 +44,10 @@ class Marks:
     def mark(self, owned: OwnedPartition) -> None:
         self._marked[owned] = None
 
+    def __bool__(self) -> bool:
+        """Whether there is a mark. Without one it is so of none."""
+        return bool(self._marked or self._doubted)
+
     def those(self) -> list[OwnedPartition]:
         """Of which it is so now, in the order in which they were marked."""
         for owned in list(self._marked):
@@ -97,6 +101,10 @@ class RevokeLists:
 
     def lost(self) -> frozenset[TopicPartition]:
         return frozenset(self._lost)
+
+    def are_quiet(self) -> bool:
+        """A step would change nothing, and no partition keeps a poll from returning records."""
+        return not (self.pending or self.failing or self._lost)
 
     def delay(
         self, partitions: Iterable[TopicPartition], losses: Iterable[Lost] = (), *, now: float = float("-inf")

@@ -13,7 +13,6 @@ S3. Values older than two windows count no more. Without values an average and a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -47,6 +46,7 @@ class _State(NamedTuple):
 
 
 _LOW: Final = float("-inf")
+_new_tuple: Final = tuple.__new__
 
 
 class Stat:
@@ -59,12 +59,13 @@ class Stat:
 
     def record(self, value: float, now: float, *, times: int = 1) -> None:
         """times: so many values, whose sum (and greatest) is `value`."""
-        number, total, start, recent, some, most, *before = self._rolled(now)
-        most = value if value > most else most
-        # Without the function in Python that a named tuple's constructor is: each poll records six values.
-        self._state = tuple.__new__(
-            _State, (number + times, total + value, start, recent + times, some + value, most, *before)
-        )
+        state = self._state
+        if state is None or now - state.start >= WINDOW:
+            state = self._rolled(now)
+        number, total, start, recent, some, most, before, recent_before, some_before, most_before = state
+        after = (number + times, total + value, start, recent + times, some + value, value if value > most else most)
+        # Without the function in Python that a named tuple's constructor is: each poll records four values.
+        self._state = _new_tuple(_State, (*after, before, recent_before, some_before, most_before))
 
     def _rolled(self, now: float) -> _State:
         state = self._state
@@ -224,6 +225,9 @@ class TopicMeter:
         self.bytes = Stat()
 
 
+_NONE: Final = (0, 0)
+
+
 class ApplicationMeter:
     """Polls, blocking commits, records that were returned, hand-overs. Times: ms if not said else."""
 
@@ -233,7 +237,6 @@ class ApplicationMeter:
         self.last_poll = float("-inf")
         self.commit_seconds = 0.0
         self.committed_seconds = 0.0
-        self.all = TopicMeter()
         self.topics: dict[str, TopicMeter] = {}
         self.lag = Stat()
         self.handed_over = Stat()
@@ -254,18 +257,20 @@ class ApplicationMeter:
 
     def returned(self, taken: Mapping[TopicPartition, tuple[int, int]], now: float) -> None:
         """taken: (records, bytes) of each partition."""
-        sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        sums: dict[str, tuple[int, int]] = {}
         for tp, (records, nbytes) in taken.items():
-            sums[tp.topic][0] += records
-            sums[tp.topic][1] += nbytes
+            before, bytes_before = sums.get(tp.topic, _NONE)
+            sums[tp.topic] = (before + records, bytes_before + nbytes)
         for topic, (records, nbytes) in sums.items():
-            meter = self.topics.get(topic)
-            if meter is None:
-                meter = TopicMeter()
-                self.topics = {**self.topics, topic: meter}  # replaced, since another thread may be reading it
-            for each in (meter, self.all):
-                each.records.record(records, now)
-                each.bytes.record(nbytes, now)
+            self.returned_of(topic, records, nbytes, now)
+
+    def returned_of(self, topic: str, records: int, nbytes: int, now: float) -> None:
+        meter = self.topics.get(topic)
+        if meter is None:
+            meter = TopicMeter()
+            self.topics = {**self.topics, topic: meter}  # replaced, since another thread may be reading it
+        meter.records.record(records, now)
+        meter.bytes.record(nbytes, now)
 
     def handed(self, event: HandedOver) -> None:
         if event.how is OwnershipChange.LOST:

@@ -8,7 +8,7 @@ Laws
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from instride._core.metrics.meters import NOTHING, ApplicationMeter, NetworkMeter, Stat, TopicMeter
@@ -102,9 +102,10 @@ def _fetch(
     yield from _how_often(FETCH, "position-reset", network.resets, now)
     yield _Value(FETCH, "offsets-skipped-total", network.resets.total)
     yield _Value(FETCH, "records-per-request-avg", network.fetch_records.average(now))
-    yield from _consumed(application.all, (), now)
-    for topic, meter in application.topics.items():
-        yield from _consumed(meter, (("topic", topic),), now)
+    topics = application.topics
+    yield from _consumed(topics.values(), (), now)
+    for topic, meter in topics.items():
+        yield from _consumed((meter,), (("topic", topic),), now)
     yield _Value(FETCH, "records-lag-max", max([*lags.values()], default=NOTHING))
     for tp, lag in lags.items():
         tags = (("partition", str(tp.partition)), ("topic", tp.topic))
@@ -112,10 +113,14 @@ def _fetch(
         yield _Value(FETCH, "preferred-read-replica", network.replicas.get(tp, _LEADER), tags)
 
 
-def _consumed(meter: TopicMeter, tags: tuple[tuple[str, str], ...], now: float) -> Iterator[_Value]:
-    for name, stat in (("records-consumed", meter.records), ("bytes-consumed", meter.bytes)):
-        yield _Value(FETCH, f"{name}-total", stat.total, tags)
-        yield _Value(FETCH, f"{name}-rate", stat.rate(now), tags)
+def _consumed(meters: Collection[TopicMeter], tags: tuple[tuple[str, str], ...], now: float) -> Iterator[_Value]:
+    """Of these together: a poll counts what it returned of a topic once."""
+    for name, stats in (
+        ("records-consumed", [each.records for each in meters]),
+        ("bytes-consumed", [each.bytes for each in meters]),
+    ):
+        yield _Value(FETCH, f"{name}-total", sum(stat.total for stat in stats), tags)
+        yield _Value(FETCH, f"{name}-rate", sum(stat.rate(now) for stat in stats), tags)
 
 
 def _handover(application: ApplicationMeter, holds: Mapping[TopicPartition, Hold], now: float) -> Iterator[_Value]:
