@@ -278,6 +278,7 @@ def processor_loop(course: Course) -> Any:
             order=course.order,
             failures=failures,
             max_records=30,
+            window=4,
             max_batch=course.max_batch,
             max_wait=0.2,
             has_store=course.bank is not None,

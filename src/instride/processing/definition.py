@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Required, TypedDict, get_args
+from typing import Any, Final, Literal, Required, TypedDict, get_args
 
 from instride import _arguments as arguments
 from instride.deserializers import RecordReader
@@ -31,6 +31,9 @@ __all__ = [
     "ProcessorOptions",
     "definition",
 ]
+
+
+_WINDOW: Final = 64
 
 
 class ProcessorOptions(TypedDict, total=False):
@@ -157,6 +160,7 @@ def definition(
             max_records=_positive(verb, options, "max_records", 10_000),
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
             metadata_limit=_positive(verb, options, "max_metadata", 4_000),
+            window=max(_WINDOW, 2 * concurrency, 2 * options.get("max_batch", 0)),
             max_batch=_max_batch(verb, options),
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
             has_store=options.get("store") is not None,

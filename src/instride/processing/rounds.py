@@ -170,6 +170,7 @@ class Rounds(RebalanceListener):
         yield from self._locate()
         yield from self._commit()
         yield from self._pause_and_resume()
+        self._tell_of_deaths()
         self._tell_of_stuck()
         self._tell_of_outage()
         self._begin_to_drain()
@@ -198,7 +199,7 @@ class Rounds(RebalanceListener):
         now, pace = self._clock(), self._pace
         with self._guard:
             self._is_called = False
-            if self._held or self._drain_until is not None or self._engine.has_unlocated():
+            if self._held or self._drain_until is not None or self._engine.is_beginning():
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()
@@ -374,6 +375,16 @@ class Rounds(RebalanceListener):
                 where, seconds = task.lane.partition, now - task.since
                 _logger.warning("%s at offset %d has been at work for %.0f s", where, task.offset, seconds)
         self._told = set(found)
+
+    def _tell_of_deaths(self) -> None:
+        with self._guard:
+            died, self._engine.died = self._engine.died, []
+        for task, deaths in died:
+            where = f"{task.lane.partition} at offset {task.offset}"
+            if deaths == 1:
+                _logger.warning("%s was at work when a process died: it is handled alone", where)
+            else:
+                _logger.error("%s: %d processes died while it was handled: it has failed", where, deaths)
 
     def _tell_of_outage(self) -> None:
         """When it begins, and when it is over."""
