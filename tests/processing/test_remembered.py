@@ -104,7 +104,7 @@ def test_the_encoding_is_what_the_page_says() -> None:
 def test_the_mark_is_there_in_the_second_version_only() -> None:
     memory = Remembered(mark=Mark(reach=74, named=10, deaths=2, is_at_work=True))
     text = encode(10, memory, topic_id=TOPIC, limit=BROKERS_DEFAULT)
-    assert text == "instride:2:AAAAAAAAAAAAAAAAAAAABwoAAEEBBQ7VcFM"
+    assert text == "instride:2:AAAAAAAAAAAAAAAAAAAABwoAAEEBBdQ8jjE"
     assert decode(text, 10, TOPIC) == memory
 
 
