@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 
+OnDeadline = Literal["wait", "cancel"]
 _WINDOW: Final = 64
 
 
@@ -57,6 +58,7 @@ class ProcessorOptions(TypedDict, total=False):
     max_bytes: int
     commit_interval: float
     drain_timeout: float
+    on_deadline: OnDeadline
     stuck_after: float
     max_metadata: int
 
@@ -170,6 +172,7 @@ def definition(
             commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
             drain_timeout=arguments.seconds(verb, options.get("drain_timeout", 30.0), name="drain_timeout"),
             stuck_after=arguments.seconds(verb, options.get("stuck_after", 60.0), name="stuck_after"),
+            cancels_in_time=_on_deadline(verb, options) == "cancel",
         ),
         concurrency=concurrency,
         processes=_processes(verb, options, concurrency, is_async=is_async),
@@ -203,6 +206,13 @@ def _order(verb: str, options: AnyOptions) -> Order:
     if order not in get_args(Order):
         raise ConfigError(f"{verb}: order must be one of {', '.join(get_args(Order))}; it is {order!r}")
     return order
+
+
+def _on_deadline(verb: str, options: AnyOptions) -> OnDeadline:
+    found = options.get("on_deadline", "wait")
+    if found not in get_args(OnDeadline):
+        raise ConfigError(f"{verb}: on_deadline must be one of {', '.join(get_args(OnDeadline))}; it is {found!r}")
+    return found
 
 
 def _failures(verb: str, options: AnyOptions) -> Failures:

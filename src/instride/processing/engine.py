@@ -527,12 +527,7 @@ class Engine:
         if lane is None:
             return []
         self._located.pop(partition, None)
-        given_up = [task for _, task in sorted(lane.started.items())]
-        for task in given_up:
-            task.over = True
-        self.tally.abandoned += len(given_up)
-        self.started -= len(given_up)
-        lane.started.clear()
+        given_up = self._give_up(lane)
         self._empty(lane)
         if self._trying is not None and not self.started:
             self._changed(self._trying)
@@ -1116,6 +1111,11 @@ class Engine:
         lane.held = False
         self._changed(lane)
 
+    def give_up_of(self, partition: tuple[str, int]) -> list[Task]:
+        """What is at work of a held partition, in order: its results are ignored, and its hand-over waits no more."""
+        lane = self._held.get(partition)
+        return [] if lane is None else self._give_up(lane)
+
     def is_urgent(self) -> bool:
         """Whether a held partition waits for nothing but a commit."""
         return any(not lane.started and lane.is_ahead for lane in self._held.values())
@@ -1139,15 +1139,18 @@ class Engine:
         """What is still at work, in order of partition and offset; its results are ignored from here on."""
         given_up: list[Task] = []
         for lane in self._lanes.values():
-            given_up += [task for _, task in sorted(lane.started.items())]
-            lane.started.clear()
-            lane.jobs = 0
+            given_up += self._give_up(lane)
+            self._take_mark_back(lane)
+        return given_up
+
+    def _give_up(self, lane: Lane) -> list[Task]:
+        given_up = [task for _, task in sorted(lane.started.items())]
         for task in given_up:
             task.over = True
         self.tally.abandoned += len(given_up)
         self.started -= len(given_up)
-        for lane in self._lanes.values():
-            self._take_mark_back(lane)
+        lane.started.clear()
+        lane.jobs = 0
         return given_up
 
     def at_work(self) -> Iterator[Task]:
