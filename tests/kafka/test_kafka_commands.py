@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sysconfig
 from collections.abc import Callable
@@ -108,47 +107,52 @@ def test_a_wrong_command_says_what_to_do(
 
 
 APP = """
-import os
+import os, signal
 from instride import Processor
 
 def handle(record):
+    if record.value == b"0:1":
+        os.kill(os.getpid(), signal.SIGKILL)
     os.write(1, f"{os.getpid()} {record.partition} {record.offset}\\n".encode())
 
-app = Processor(handle, topics=[os.environ["TOPIC"]], commit_interval=0.1)
-settings = {"auto_offset_reset": "earliest", "session_timeout": 6.0, "heartbeat_interval": 0.5}
+app = Processor(handle, topics=[os.environ["TOPIC"]], dead_letters=os.environ["LETTERS"], commit_interval=0.1)
+settings = {
+    "auto_offset_reset": "earliest", "session_timeout": 30.0, "heartbeat_interval": 0.5, "group_instance_id": "worker"
+}
 """
 
 
-def test_workers_share_the_topic_and_one_that_is_killed_is_replaced(
+def test_workers_share_the_topic_and_a_record_that_kills_its_worker_is_dead_lettered(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    topic = kafka_topic(4)
+    """Each worker that died is replaced, as the same member of the group. All other records are handled."""
+    topic, letters = kafka_topic(4), kafka_topic(1)
+    fill(kafka, topic, dict.fromkeys(range(4), 50))
     (tmp_path / "billing.py").write_text(APP)
     arguments = ["billing:app", "--workers", "2", "--settings", "billing:settings", "--group-id", group]
-    handled: dict[tuple[int, int], int] = {}
+    handled: set[tuple[int, int]] = set()
     with subprocess.Popen(
         [INSTRIDE, "run", *arguments, "--bootstrap-servers", kafka.bootstrap_servers],
         cwd=tmp_path,
-        env={**os.environ, "TOPIC": topic},
+        env={**os.environ, "TOPIC": topic, "LETTERS": letters},
         stdout=subprocess.PIPE,
         text=True,
     ) as running:
         assert running.stdout is not None
         lines = running.stdout
         try:
-
-            def until_handled(count: int) -> None:
-                while len(handled) < count:
-                    process, partition, offset = map(int, lines.readline().split())
-                    handled[partition, offset] = process
-
-            fill(kafka, topic, dict.fromkeys(range(4), 50))
-            until_handled(200)
-            os.kill(handled[0, 49], signal.SIGKILL)
-            fill(kafka, topic, dict.fromkeys(range(4), 50))
-            until_handled(400)
+            while len(handled) < 199:
+                _, partition, offset = map(int, lines.readline().split())
+                handled.add((partition, offset))
+            (letter,) = read(kafka, letters, 1, 1)
             running.terminate()
             running.communicate(timeout=PATIENCE)
         finally:
             running.kill()
     assert running.returncode == 0
+    assert (0, 1) not in handled
+    assert letter.value == b"0:1"
+    assert {name: value for name, value in letter.headers if name in ("instride.attempts", "instride.error")} == {
+        "instride.attempts": b"3",
+        "instride.error": b"instride.errors.processing.HandlerDiedError",
+    }

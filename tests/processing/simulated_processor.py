@@ -135,6 +135,7 @@ class Course:
     max_batch: int = 0
     bank: Bank | None = None
     has_outages: bool = False
+    cancels_in_time: bool = False
     started: list[tuple[TopicPartition, int]] = field(default_factory=list)
     finished: set[tuple[TopicPartition, int]] = field(default_factory=set)
     attempts: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
@@ -278,6 +279,7 @@ def processor_loop(course: Course) -> Any:
             order=course.order,
             failures=failures,
             max_records=30,
+            window=4,
             max_batch=course.max_batch,
             max_wait=0.2,
             has_store=course.bank is not None,
@@ -288,7 +290,9 @@ def processor_loop(course: Course) -> Any:
         rounds = Rounds(
             engine,
             workers,
-            pace=Pace(commit_interval=0.3, drain_timeout=5.0, close_timeout=5.0),
+            pace=Pace(
+                commit_interval=0.3, drain_timeout=5.0, close_timeout=5.0, cancels_in_time=course.cancels_in_time
+            ),
             guard=nullcontext(),
             clock=lambda: member.process.scheduler.now,
             has_store=course.bank is not None,

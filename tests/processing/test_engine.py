@@ -329,6 +329,21 @@ def test_what_is_given_up_at_the_end_is_named_in_order() -> None:
     assert bench.commit() == {}
 
 
+def test_what_is_given_up_before_the_deadline_lets_the_rest_go() -> None:
+    bench = Bench(order="none")
+    bench.submit(keyed(P0, "aaa") + keyed(P1, "a"))
+    tasks = bench.takes()
+    bench.end(tasks[0])
+    assert bench.engine.give_up_of(P0) == [], "its revocation is not requested"
+    assert bench.engine.hold([P0]) == {P0}
+    assert [task.offset for task in bench.engine.give_up_of(P0)] == [1, 2]
+    assert bench.end(tasks[2]) is None, "it is ignored"
+    assert bench.engine.is_urgent()
+    assert bench.commit() == {P0: (1, (), {})}
+    assert bench.engine.hold([P0]) == set()
+    assert (bench.engine.started, bench.engine.tally.abandoned) == (1, 2), "the other partition's goes on"
+
+
 def test_back_pressure_pauses_what_is_queued_and_resumes_at_half() -> None:
     bench = Bench(order="none", max_records=4)
     bench.submit(keyed(P0, "aaa"))

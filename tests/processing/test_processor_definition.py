@@ -31,6 +31,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"concurrency_per_partition": -1}, ValueError, "concurrency_per_partition"),
         ({"retry": 5}, TypeError, r"Retry\(attempts=5\)"),
         ({"on_failure": "dead-letter"}, ConfigError, "dead_letters="),
+        ({"on_deadline": "stop"}, ConfigError, "wait, cancel"),
         ({"on_failure": "ignore"}, ConfigError, "stop, skip, dead-letter"),
         ({"produce": handle}, ConfigError, "dead_letters"),
         ({"timeout": 5.0}, ConfigError, "coroutine functions"),

@@ -22,7 +22,7 @@ from instride.testing.simulation.history import Event
 @pytest.mark.parametrize("order", get_args(Order))
 @pytest.mark.parametrize(("seed", "max_batch"), [(seed, 0 if seed % 3 else 5) for seed in range(30)])
 def test_histories_of_a_processor_are_good(seed: int, max_batch: int, order: Order) -> None:
-    course = Course(order=order, max_batch=max_batch, has_outages=seed % 4 == 1)
+    course = Course(order=order, max_batch=max_batch, has_outages=seed % 4 == 1, cancels_in_time=seed % 5 == 2)
     history = SimulatedCluster(plan_for(seed), loop=processor_loop(course)).run()
     found = [each for each in check(history) if each.number != "S1" or course.was_handled_again(each.text)]
     assert not found, transcript(history, found)

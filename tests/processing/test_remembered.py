@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instride.processing.remembered import PREFIX, Remembered, decode, encode
+from instride.processing.remembered import NO_MARK, PREFIX, Mark, Remembered, decode, encode
 
 TOPIC, OTHER = UUID(int=7), UUID(int=8)
 BROKERS_DEFAULT = 4096
@@ -21,7 +21,11 @@ def memories(draw: st.DrawFn) -> tuple[int, Remembered]:
         ranges.append((at + gap, at + gap + length))
         at += gap + length
     numbers = st.dictionaries(st.integers(offset, offset + (1 << 20)), st.integers(1, 1000), max_size=20)
-    return offset, Remembered(finished=tuple(ranges), attempts=draw(numbers))
+    places = st.integers(offset, offset + (1 << 20))
+    marks = st.builds(
+        Mark, reach=places, named=places | st.just(-1), deaths=st.integers(0, 200), is_at_work=st.booleans()
+    )
+    return offset, Remembered(finished=tuple(ranges), attempts=draw(numbers), mark=draw(st.just(NO_MARK) | marks))
 
 
 @given(memories())
@@ -95,6 +99,13 @@ def test_the_encoding_is_what_the_page_says() -> None:
         encode(10, memory, topic_id=TOPIC, limit=BROKERS_DEFAULT)
         == "instride:1:AAAAAAAAAAAAAAAAAAAABwoCAgOdAgEBAAJAhjSd"
     )
+
+
+def test_the_mark_is_there_in_the_second_version_only() -> None:
+    memory = Remembered(mark=Mark(reach=74, named=10, deaths=2, is_at_work=True))
+    text = encode(10, memory, topic_id=TOPIC, limit=BROKERS_DEFAULT)
+    assert text == "instride:2:AAAAAAAAAAAAAAAAAAAABwoAAEEBBdQ8jjE"
+    assert decode(text, 10, TOPIC) == memory
 
 
 def test_a_thousand_ranges_fit() -> None:

@@ -7,8 +7,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from engine_help import keyed
 from processing_help import P0
 
+from instride import OffsetAndMetadata
 from instride.consumer_records import ConsumerRecords
 from instride.errors import (
     ConsumerClosedError,
@@ -33,12 +35,11 @@ class Nobody:
 class Script:
     """Answers verbs; what is in `answers` first, an error is raised."""
 
-    def __init__(self, **answers: list[Any]) -> None:
+    def __init__(self, *, pace: Pace | None = None, **answers: list[Any]) -> None:
         self.answers = answers
         self.said: list[str] = []
-        self.rounds = Rounds(
-            Engine(EnginePlan(), lambda _: 1), Nobody(), pace=Pace(), guard=nullcontext(), clock=lambda: 0.0
-        )
+        self.engine = Engine(EnginePlan(), lambda _: 1)
+        self.rounds = Rounds(self.engine, Nobody(), pace=pace or Pace(), guard=nullcontext(), clock=lambda: 0.0)
 
     def play(self, until: Callable[[], bool] = lambda: False) -> None:
         verbs = self.rounds.run(["t"])
@@ -76,6 +77,27 @@ def test_an_error_that_ends_the_consumer_ends_the_rounds(error: KafkaError) -> N
     assert script.rounds.error is error
     assert script.rounds.is_ended
     assert script.said[-1] == "close"
+
+
+@pytest.mark.parametrize("cancels_in_time", [False, True])
+def test_a_second_before_the_deadline_what_is_at_work_is_given_up_by_name(
+    cancels_in_time: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = Script(
+        pace=Pace(cancels_in_time=cancels_in_time),
+        to_be_revoked_partitions=[{P0}, {P0}, {P0}],
+        revoke_deadline=[7.0, 0.9],
+    )
+    engine = script.engine
+    engine.submit(keyed(P0, "--"))
+    engine.locate(P0, OffsetAndMetadata(offset=0))
+    task = engine.take(0.0)
+    assert task is not None
+    script.play(until=lambda: script.said.count("poll") == 2)
+    assert not task.over
+    script.play(until=lambda: script.said.count("poll") == 4)
+    assert task.over == cancels_in_time
+    assert ("the deadline of its hand-over: given up while at work: t-0 at offset 0" in caplog.text) == cancels_in_time
 
 
 def test_a_wakeup_that_comes_late_spoils_no_close() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Required, TypedDict, get_args
+from typing import Any, Final, Literal, Required, TypedDict, get_args
 
 from instride import _arguments as arguments
 from instride.deserializers import RecordReader
@@ -33,6 +33,10 @@ __all__ = [
 ]
 
 
+OnDeadline = Literal["wait", "cancel"]
+_WINDOW: Final = 64
+
+
 class ProcessorOptions(TypedDict, total=False):
     """The options of a `Processor` besides its handler, topics and deserializers; explained there."""
 
@@ -54,6 +58,7 @@ class ProcessorOptions(TypedDict, total=False):
     max_bytes: int
     commit_interval: float
     drain_timeout: float
+    on_deadline: OnDeadline
     stuck_after: float
     max_metadata: int
 
@@ -157,6 +162,7 @@ def definition(
             max_records=_positive(verb, options, "max_records", 10_000),
             max_bytes=_positive(verb, options, "max_bytes", 64 << 20),
             metadata_limit=_positive(verb, options, "max_metadata", 4_000),
+            window=max(_WINDOW, 2 * concurrency, 2 * options.get("max_batch", 0)),
             max_batch=_max_batch(verb, options),
             max_wait=arguments.seconds(verb, options.get("max_wait", 1.0), name="max_wait"),
             has_store=options.get("store") is not None,
@@ -166,6 +172,7 @@ def definition(
             commit_interval=arguments.seconds(verb, options.get("commit_interval", 1.0), name="commit_interval"),
             drain_timeout=arguments.seconds(verb, options.get("drain_timeout", 30.0), name="drain_timeout"),
             stuck_after=arguments.seconds(verb, options.get("stuck_after", 60.0), name="stuck_after"),
+            cancels_in_time=_on_deadline(verb, options) == "cancel",
         ),
         concurrency=concurrency,
         processes=_processes(verb, options, concurrency, is_async=is_async),
@@ -199,6 +206,13 @@ def _order(verb: str, options: AnyOptions) -> Order:
     if order not in get_args(Order):
         raise ConfigError(f"{verb}: order must be one of {', '.join(get_args(Order))}; it is {order!r}")
     return order
+
+
+def _on_deadline(verb: str, options: AnyOptions) -> OnDeadline:
+    found = options.get("on_deadline", "wait")
+    if found not in get_args(OnDeadline):
+        raise ConfigError(f"{verb}: on_deadline must be one of {', '.join(get_args(OnDeadline))}; it is {found!r}")
+    return found
 
 
 def _failures(verb: str, options: AnyOptions) -> Failures:

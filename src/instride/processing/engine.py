@@ -26,7 +26,9 @@ Laws (rules 16 and 18 of docs/rebalance.md)
    is ignored; what was started of it is given up, so that its owner can cancel it.
 10. Where a database keeps the offsets (`has_store`), a record that is skipped, or dead-lettered, stays started until
    its offset is there too; then `wrote` is told.
-11. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
+11. Before its first record is started a commit says so, and of what came before a crash one record is started at a
+    time: see `crashes`. A record under which processes died has failed by HandlerDiedError, as often as they did.
+12. With a circuit breaker an outage starts nothing, and blames no record: see `breaker`. A record that is put back, or
    whose attempt does not count, is queued again as it was.
 """
 
@@ -47,10 +49,11 @@ from instride import _arguments as arguments
 from instride._run import FINISHED, Block, Run
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import Stretch
-from instride.errors import DeserializationError
+from instride.errors import DeserializationError, HandlerDiedError
 from instride.processing.breaker import Breaker, CircuitBreaker
+from instride.processing.crashes import Guard, Permit
 from instride.processing.failures import Failures, Step
-from instride.processing.remembered import Remembered, decode, encode
+from instride.processing.remembered import NO_MARK, Mark, Remembered, decode, encode
 from instride.records import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -70,8 +73,9 @@ class EnginePlan:
     """order, failures: see the laws. per_partition: records of one partition at work at a time, at most.
 
     max_records, max_bytes: how much may be queued or started before `full` names partitions; one poll may come on top.
-    breaker: see law 11. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
+    breaker: see law 12. has_store: see law 10. max_batch, max_wait: see law 8; 0: records are handled one by one.
     metadata_limit: characters of a commit's metadata; what the broker takes (offset.metadata.max.bytes) bounds it.
+    window: how many offsets of a partition are started before a commit has moved its offset (law 11); 0: all.
     """
 
     order: Order = "key"
@@ -80,6 +84,7 @@ class EnginePlan:
     max_records: int = 10_000
     max_bytes: int = 64 << 20
     metadata_limit: int = 4_000
+    window: int = 0
     max_batch: int = 0
     max_wait: float = 0.0
     has_store: bool = False
@@ -211,9 +216,9 @@ class Lane:
 
     fresh: startable, in order. again: startable, by offset: those that had to wait for their key or their next attempt.
     behind: of each key that is on its way, those that wait for it. pending: not looked at before `base` is known.
-    later: how many wait for their next attempt. jobs: calls of handlers at work. noted: when its next
-    batch is due. progress_at: when a record of it was finished last, or the first came that is not. version rises with
-    each thing that a commit would tell.
+    later: how many wait for their next attempt. guard: law 11, as long as it has a say. jobs: calls of handlers at
+    work. noted: when its next batch is due. progress_at: when a record of it was finished last, or the first came that
+    is not. version rises with each thing that a commit would tell.
     """
 
     __slots__ = (
@@ -224,6 +229,7 @@ class Lane:
         "committed",
         "epoch",
         "fresh",
+        "guard",
         "held",
         "jobs",
         "later",
@@ -261,6 +267,7 @@ class Lane:
         self.attempts: dict[int, int] = {}
         self.remembered: Remembered = Remembered()
         self.topic_id: UUID | None = None
+        self.guard: Guard | None = None
         self.jobs = 0
         self.noted = -1.0
         self.progress_at = 0.0
@@ -311,7 +318,7 @@ class Lane:
         else:
             waiting.appendleft(task)
 
-    def memory(self) -> Remembered:
+    def memory(self, mark: Mark = NO_MARK) -> Remembered:
         """What a commit is to remember: of the records that came, and of those to come what was remembered before."""
         ranges, reached = self.run.finished_beyond(), max(self.run.last_offset + 1, self.base)
         for start, end in self.remembered.finished:
@@ -323,13 +330,26 @@ class Lane:
                 ranges.append((max(start, reached), end))
         to_come = {at: number for at, number in self.remembered.attempts.items() if at >= reached}
         self.ranges, self.since = len(ranges), 0
-        return Remembered(finished=ranges, attempts={**self.attempts, **to_come} if to_come else self.attempts)
+        attempts = {**self.attempts, **to_come} if to_come else self.attempts
+        return Remembered(finished=ranges, attempts=attempts, mark=mark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a commit says of a lane. is_ending: see `Guard.mark`."""
+
+    lane: Lane
+    version: int
+    offset: int
+    mark: Mark
+    is_ending: bool
 
 
 class Engine:
     """See the laws above. `queued` and `started` count records; `records` and `bytes` all that is unfinished.
 
-    failure: what ended the processing (law 5). breaker: its state, where there is one. tally: what was done so far.
+    failure: what ended the processing (law 5). died: under which records processes died, and how many; for the log.
+    breaker: its state, where there is one. tally: what was done so far.
     """
 
     def __init__(self, plan: EnginePlan, size: Callable[[ConsumerRecord], int]) -> None:
@@ -341,6 +361,7 @@ class Engine:
         self.failure: BaseException | None = None
         self.breaker = None if plan.breaker is None else Breaker(plan.breaker)
         self.tally = Tally()
+        self.died: list[tuple[Task, int]] = []
         self.uncommitted = 0
         self._size = size
         self._lanes: dict[tuple[str, int], Lane] = {}
@@ -348,6 +369,12 @@ class Engine:
         self._held: dict[tuple[str, int], Lane] = {}
         self._ahead: dict[tuple[str, int], Lane] = {}
         self._unlocated: dict[tuple[str, int], Lane] = {}
+        # Law 11: whose guard waits for a commit; who began and did not get on; who wait for `_trying`, whose accused is
+        # tried while nothing else is at work.
+        self._asking: dict[tuple[str, int], Lane] = {}
+        self._beginning: dict[tuple[str, int], Lane] = {}
+        self._behind_accused: dict[tuple[str, int], Lane] = {}
+        self._trying: Lane | None = None
         self._located: dict[tuple[str, int], tuple[OffsetAndMetadata, UUID | None]] = {}
         self._later: list[tuple[float, int, Task]] = []
         self._aging: list[tuple[float, int, Lane]] = []
@@ -428,6 +455,10 @@ class Engine:
                 continue
             if task.offset in lane.remembered.attempts:
                 self._was_tried_before(lane, task)
+            if lane.guard is not None and lane.guard.has_died and lane.guard.accused == task.offset:
+                self.died.append((task, lane.guard.deaths))
+                if self._is_over_by_deaths(lane.guard, task):
+                    continue
             if key is None:
                 lane.fresh.append(task)
             elif key in lane.behind:
@@ -451,13 +482,38 @@ class Engine:
         lane.queued -= 1
         self.queued -= 1
         self.tally.remembered += 1
-        self._finish(task)
+        self._finish(task, releases=False)
 
     def _was_tried_before(self, lane: Lane, task: Task) -> None:
         """By an earlier owner. Where that used all attempts up, and was to write a dead letter, we write it."""
         task.attempts = lane.attempts[task.offset] = lane.remembered.attempts[task.offset]
         failures = self.plan.failures
         task.writes_dead_letter = failures.after == "dead-letter" and failures.retry.is_last(task.attempts)
+
+    def _is_over_by_deaths(self, guard: Guard, task: Task) -> bool:
+        """Law 11: the process died under it, once more. Whether it is finished by that. One death proves nothing yet;
+        the second one counts for both."""
+        if guard.deaths < 2:
+            return False
+        lane = task.lane
+        task.attempts += 2 if guard.deaths == 2 else 1
+        lane.attempts[task.offset] = task.attempts
+        task.error = HandlerDiedError(f"the processes that handled it died, {guard.deaths} by now")
+        step, _ = self.plan.failures.decide(task.error, task.attempts, 0.5)
+        if step is Step.RETRY:
+            return False
+        guard.ended(task.offset)
+        if step is Step.STOP:
+            self._stop_by(task, task.error)
+            return False
+        if step is Step.SKIP and not self.plan.has_store:
+            lane.queued -= 1
+            self.queued -= 1
+            self.tally.skipped += 1
+            self._finish(task, releases=False)
+            return True
+        task.writes_dead_letter, task.is_skipped = True, step is Step.SKIP
+        return False
 
     def _count(self, lane: Lane, records: int, size: int) -> None:
         lane.records += records
@@ -471,13 +527,10 @@ class Engine:
         if lane is None:
             return []
         self._located.pop(partition, None)
-        given_up = [task for _, task in sorted(lane.started.items())]
-        for task in given_up:
-            task.over = True
-        self.tally.abandoned += len(given_up)
-        self.started -= len(given_up)
-        lane.started.clear()
+        given_up = self._give_up(lane)
         self._empty(lane)
+        if self._trying is not None and not self.started:
+            self._changed(self._trying)
         return given_up
 
     def _empty(self, lane: Lane) -> None:
@@ -495,9 +548,13 @@ class Engine:
             self._open,
             self._ahead,
             self._unlocated,
+            self._asking,
+            self._beginning,
+            self._behind_accused,
         )
         for named in lists:
             named.pop(lane.partition, None)
+        self._let_others_start(lane)
 
     def _changed(self, lane: Lane) -> None:
         """Something of it may be started, paused or resumed that could not be before."""
@@ -515,9 +572,9 @@ class Engine:
         for partition in partitions:
             self._located.pop(partition, None)
 
-    def has_unlocated(self) -> bool:
-        """Whether records wait until it is known where their partitions begin."""
-        return bool(self._unlocated)
+    def is_beginning(self) -> bool:
+        """Whether records wait until it is known where their partitions begin, or are soon to wait for a commit."""
+        return bool(self._unlocated or self._beginning)
 
     def unlocated(self) -> list[TopicPartition]:
         """Partitions with records of which `locate` was not told yet: ask the group for their committed offsets."""
@@ -533,11 +590,16 @@ class Engine:
                 self._located[partition] = committed, topic_id
             return
         lane.topic_id = topic_id
-        if committed is None:
-            self._touch(lane)
+        if committed is not None:
+            lane.remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
+        if self.plan.window:
+            lane.guard = Guard(lane.remembered.mark, self.plan.window)
+        if committed is not None:
+            self._begin(lane)
             return
-        lane.remembered = decode(committed.metadata, committed.offset, topic_id) or Remembered()
-        self._begin(lane)
+        if lane.guard is not None:  # one commit says both
+            self._may_begin(lane, lane.guard, lane.pending[0].offset)
+        self._touch(lane)
 
     def relocate(self, partition: TopicPartition, start: OffsetAndMetadata, topic_id: UUID | None) -> None:
         """It is read from another offset, where its owner seeks to: what came before that is dropped, and pending."""
@@ -564,22 +626,27 @@ class Engine:
         self._turns.move_to_end(lane.partition)
         lane.jobs += 1
         task = lane.pop_startable()
-        self._start(task, now)
+        is_suspect = self._start(task, now)
         if lane.paused and not lane.queued:
             self._drained[lane.partition] = lane
+        task.alone |= is_suspect
         as_it_is = not self.plan.max_batch or task.writes_dead_letter
         job = task if as_it_is else self._batch(lane, task, now)
         if self.breaker is not None:
             self.breaker.started(job)
         return job
 
-    def _start(self, task: Task, now: float) -> None:
-        lane = task.lane
+    def _start(self, task: Task, now: float) -> bool:
+        """Whether it is a suspect (law 11)."""
+        lane, guard = task.lane, task.lane.guard
         lane.started[task.offset] = task
         lane.queued -= 1
         self.queued -= 1
         self.started += 1
         task.since = now
+        if guard is None or task.writes_dead_letter:
+            return False
+        return guard.started(task.offset)
 
     def _batch(self, lane: Lane, first: Task, now: float) -> Batch:
         """Law 8. following: of each key in it the next record, which may be in the same batch."""
@@ -601,11 +668,13 @@ class Engine:
 
     def _next_of_batch(self, lane: Lane, following: list[tuple[int, Task]]) -> Task | None:
         task = lane.first_startable()
-        if following and (task is None or following[0][0] < task.offset):
-            return heappop(following)[1]
-        if task is None or task.alone or task.writes_dead_letter:
+        follows = bool(following) and (task is None or following[0][0] < task.offset)
+        found = following[0][1] if follows else task
+        if found is None or found.alone or found.writes_dead_letter:
             return None
-        return lane.pop_startable()
+        if lane.guard is not None and not lane.guard.joins(found.offset):
+            return None
+        return heappop(following)[1] if follows else lane.pop_startable()
 
     def has_next(self, now: float) -> bool:
         """Whether something may be started; then it is of the first in `_turns`."""
@@ -659,7 +728,41 @@ class Engine:
     def _may_start(self, lane: Lane) -> bool:
         if lane.held or self._stopping or self.failure is not None or not (lane.fresh or lane.again):
             return False
-        return lane.jobs < self.plan.per_partition and self._fits(lane) and self._is_worth_a_batch(lane)
+        if self._trying not in (None, lane):
+            self._behind_accused[lane.partition] = lane
+            return False
+        if lane.jobs >= self.plan.per_partition or not self._fits(lane) or not self._is_worth_a_batch(lane):
+            return False
+        return lane.guard is None or self._may_begin(lane, lane.guard)
+
+    def _may_begin(self, lane: Lane, guard: Guard, offset: int = -1) -> bool:
+        """Law 11. offset: by default that of the first startable record."""
+        first = lane.first_startable()
+        if first is not None:
+            if first.writes_dead_letter:
+                return True
+            offset = first.offset
+        if guard.is_accused(offset):
+            self._trying = lane
+        is_busy = bool(self.started if guard.is_accused(offset) else lane.started)
+        permit = guard.permit(offset, is_busy=is_busy)
+        if permit is Permit.COMMIT:
+            self._ask(lane)
+        return permit is Permit.START
+
+    def _ask(self, lane: Lane) -> None:
+        """For a commit, soon."""
+        if lane.partition not in self._asking:
+            self._asking[lane.partition] = self._beginning[lane.partition] = lane
+            self._touch(lane)
+
+    def _let_others_start(self, lane: Lane) -> None:
+        if self._trying is not lane:
+            return
+        self._trying = None
+        waiting, self._behind_accused = self._behind_accused, {}
+        for each in waiting.values():
+            self._changed(each)
 
     def _is_worth_a_batch(self, lane: Lane) -> bool:
         """Law 8. Where it is too early, the time is noted."""
@@ -729,7 +832,7 @@ class Engine:
         self._put_back(job, self._now)
 
     def _spare(self, job: Job, error: BaseException | None, chance: float) -> Verdict:
-        """Law 11. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
+        """Law 12. In an outage it waits for its end, or until all others have probed in vain: one of them may be to
         blame."""
         assert self.breaker is not None
         after, due = self.plan.failures.retry.delay(max(1, job.attempts), chance), inf
@@ -844,9 +947,22 @@ class Engine:
 
     def _end_started(self, task: Task, *, jobs: int = 1) -> None:
         """jobs: 0 for all but one of a batch."""
-        del task.lane.started[task.offset]
-        task.lane.jobs -= jobs
+        lane = task.lane
+        del lane.started[task.offset]
+        lane.jobs -= jobs
         self.started -= 1
+        if lane.guard is not None:
+            self._guard_ended(lane, lane.guard, task.offset)
+        if self._trying is not None and not self.started:
+            self._changed(self._trying)
+
+    def _guard_ended(self, lane: Lane, guard: Guard, offset: int) -> None:
+        """The next commit names it no more, also if it tells nothing else; others wait for that if it was accused."""
+        was_accused = guard.is_accused(offset)
+        if guard.ended(offset):
+            self._touch(lane)
+        if was_accused:
+            self._ask(lane)
 
     def _finish(self, task: Task, *, releases: bool = True) -> None:
         """releases: whether the next of its key may go on."""
@@ -880,9 +996,12 @@ class Engine:
         self._changed(lane)
 
     def _fail(self, task: Task, error: BaseException, *, jobs: int = 1) -> None:
+        self._end_started(task, jobs=jobs)
+        self._stop_by(task, error)
+
+    def _stop_by(self, task: Task, error: BaseException) -> None:
         self.tally.failed += 1
         task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
-        self._end_started(task, jobs=jobs)
         self._touch(task.lane)
         if self.failure is None:
             record = task.record
@@ -893,14 +1012,19 @@ class Engine:
 
     def committable(self) -> CommitSnapshot:
         """What a commit would tell that the group does not have: offsets, with what is finished beyond (law 4)."""
-        entries = {lane.partition: self._entry(lane) for lane in self._ahead.values()}
-        versions = {lane.partition: (lane, lane.version) for lane in self._ahead.values()}
+        sent = {lane.partition: self._told_of(lane) for lane in self._ahead.values()}
+        entries = {partition: self._entry(each) for partition, each in sent.items()}
         self.uncommitted = 0
-        return CommitSnapshot(entries, partial(self._settled, versions))
+        return CommitSnapshot(entries, partial(self._settled, sent))
 
-    def _entry(self, lane: Lane) -> CommitEntry:
-        entry, offset = lane.run.entry(), lane.next_offset()
-        memory = lane.memory()
+    def _told_of(self, lane: Lane) -> _Sent:
+        offset, is_ending = lane.next_offset(), (lane.held or self._stopping) and not lane.started
+        mark = NO_MARK if lane.guard is None else lane.guard.mark(offset, is_ending=is_ending)
+        return _Sent(lane, lane.version, offset, mark, is_ending)
+
+    def _entry(self, sent: _Sent) -> CommitEntry:
+        lane, offset = sent.lane, sent.offset
+        entry, memory = lane.run.entry(), lane.memory(sent.mark)
         metadata = encode(offset, memory, topic_id=lane.topic_id, limit=self.plan.metadata_limit)
         return CommitEntry(
             offset=offset,
@@ -911,8 +1035,8 @@ class Engine:
         )
 
     def has_starts(self) -> bool:
-        """Whether records wait for the commit of where their partition begins (law 7)."""
-        return any(lane.is_ahead for lane in self._unlocated.values())
+        """Whether records wait for a commit (laws 7 and 11)."""
+        return bool(self._asking) or any(lane.is_ahead for lane in self._unlocated.values())
 
     def shrink_metadata(self) -> int:
         """The broker refused it as too large. The new limit; 0: nothing is remembered any more."""
@@ -923,20 +1047,37 @@ class Engine:
 
     def _settled(
         self,
-        versions: dict[TopicPartition, tuple[Lane, int]],
+        sent: dict[TopicPartition, _Sent],
         partition: TopicPartition,
         _: CommitEntry,
         outcome: CommitOutcome,
     ) -> None:
         """Its owner locks. A stale one is never committed, so it is ahead of nothing any more."""
-        lane, version = versions[partition]
+        told = sent[partition]
+        lane = told.lane
         if outcome is CommitOutcome.FAILED or self._lanes.get(partition) is not lane:
             return
-        lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, version)
+        lane.committed = lane.version if outcome is CommitOutcome.STALE else max(lane.committed, told.version)
         if not lane.is_ahead:
             self._ahead.pop(partition, None)
+        if lane.guard is not None:
+            self._guard_settled(lane, lane.guard, told, is_stale=outcome is CommitOutcome.STALE)
         if not lane.located and partition in self._unlocated:
             self._begin(lane)
+
+    def _guard_settled(self, lane: Lane, guard: Guard, told: _Sent, *, is_stale: bool) -> None:
+        """A stale one is to be lost: it starts nothing more, and takes no mark back."""
+        self._asking.pop(lane.partition, None)
+        if is_stale or told.is_ending:
+            self._beginning.pop(lane.partition, None)
+            self._let_others_start(lane)
+        if not told.mark.deaths and guard.accused < 0:
+            self._let_others_start(lane)
+        if guard.accepted(told.mark, told.offset, is_ending=told.is_ending or is_stale):
+            lane.guard = None
+            self._beginning.pop(lane.partition, None)
+        if not is_stale:
+            self._changed(lane)
 
     # -- hand-overs
 
@@ -952,15 +1093,28 @@ class Engine:
 
     def _hold_or_release(self, lane: Lane) -> None:
         lane.held = True
+        if not lane.started:
+            self._let_others_start(lane)
+        self._take_mark_back(lane)
         if lane.started or lane.is_ahead:
             self._held[lane.partition] = lane
         else:
             self._empty(lane)
 
+    def _take_mark_back(self, lane: Lane) -> None:
+        """Law 11: at a clean end."""
+        if lane.guard is not None and lane.guard.is_told and not (lane.started or lane.is_ahead):
+            self._touch(lane)
+
     def _reassigned(self, lane: Lane) -> None:
         del self._held[lane.partition]
         lane.held = False
         self._changed(lane)
+
+    def give_up_of(self, partition: tuple[str, int]) -> list[Task]:
+        """What is at work of a held partition, in order: its results are ignored, and its hand-over waits no more."""
+        lane = self._held.get(partition)
+        return [] if lane is None else self._give_up(lane)
 
     def is_urgent(self) -> bool:
         """Whether a held partition waits for nothing but a commit."""
@@ -985,13 +1139,18 @@ class Engine:
         """What is still at work, in order of partition and offset; its results are ignored from here on."""
         given_up: list[Task] = []
         for lane in self._lanes.values():
-            given_up += [task for _, task in sorted(lane.started.items())]
-            lane.started.clear()
-            lane.jobs = 0
+            given_up += self._give_up(lane)
+            self._take_mark_back(lane)
+        return given_up
+
+    def _give_up(self, lane: Lane) -> list[Task]:
+        given_up = [task for _, task in sorted(lane.started.items())]
         for task in given_up:
             task.over = True
         self.tally.abandoned += len(given_up)
         self.started -= len(given_up)
+        lane.started.clear()
+        lane.jobs = 0
         return given_up
 
     def at_work(self) -> Iterator[Task]:

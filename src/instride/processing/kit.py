@@ -146,6 +146,9 @@ class _Double:
         self._delayed = set(partitions) & self._next
         return True
 
+    def revoke_deadline(self, partition: TopicPartition) -> float | None:
+        """A hand-over in the kit may last for ever."""
+
     def assignment(self) -> set[TopicPartition]:
         return set(self._owned)
 

@@ -235,7 +235,9 @@ class Processor(Generic[K, V]):
         records in them; the handler must be a function of a module.
         timeout: seconds of one attempt, for coroutine functions and processes. max_records (10,000), max_bytes (64
         MiB): how much may be queued or at work before partitions are paused. commit_interval (1): seconds between
-        commits. drain_timeout (30): seconds that a stop waits for what is at work. stuck_after (60): a record that is
+        commits. drain_timeout (30): seconds that a stop waits for what is at work. on_deadline: when the deadline of a
+        hand-over comes, "wait" (the default): for what is at work until its partition is lost; "cancel": give that up a
+        second before, commit the rest and hand over. stuck_after (60): a record that is
         at work for so many seconds is named in the log and in `RunningProcessor.health`. max_metadata (4,000):
         characters of a commit's metadata, which remember what is finished out of order; the broker's
         offset.metadata.max.bytes bounds them.

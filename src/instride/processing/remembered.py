@@ -8,14 +8,18 @@ Laws
    may lie in it: they never become records.
 4. It is never longer than the bound: ranges that do not fit are left out from the top, and those records are handled
    again. `fits` says so before.
+5. The mark (see `crashes`) comes first: it is small, and is left out only where nothing fits.
 
-The text: "instride:1:" and base64 (URL alphabet, without padding) of
+The text: "instride:1:", or "instride:2:" where it has a mark, and base64 (URL alphabet, without padding) of
     16 bytes    topic id; zeros where the broker has none
     varint      the committed offset
     varint      number of finished ranges, then of each: varint gap (from the end of the one before, of the first from
                 the committed offset), varint length
     varint      number of records with attempts, then of each: varint offset (from the one before, of the first from
                 the committed offset), varint attempts
+    varint      (version 2 only, to its end) the reach, as its distance from the committed offset and one; or 0
+    varint      the record that is named, likewise; or 0
+    varint      how many died under it, doubled; and one where it is at work
     4 bytes     CRC-32 of all that, big-endian
 A varint is seven bits a byte, the lowest first, the eighth bit set in all but the last (LEB128).
 """
@@ -29,9 +33,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-__all__ = ["PREFIX", "Remembered", "decode", "encode"]
+__all__ = ["NO_MARK", "PREFIX", "Mark", "Remembered", "decode", "encode"]
 
 PREFIX: Final = "instride:1:"
+_PREFIX_WITH_MARK: Final = "instride:2:"
 _NO_ID: Final = UUID(int=0)
 _LONGEST: Final = 1 << 16
 _LARGEST: Final = (1 << 63) - 1
@@ -40,14 +45,36 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What an owner says before it starts a record that may end its process (`crashes`).
+
+    reach: nothing from this offset on is started; -1: it does not say. named: the record that is at work alone
+    (is_at_work), or was when an owner died; -1. deaths: how many owners died under that one.
+    """
+
+    reach: int = -1
+    named: int = -1
+    deaths: int = 0
+    is_at_work: bool = False
+
+    def __bool__(self) -> bool:
+        return self.reach >= 0 or self.named >= 0
+
+
+NO_MARK: Final = Mark()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """finished: ranges [start, end) beyond the committed offset, rising. attempts: of those that failed, by offset."""
+    """finished: ranges [start, end) beyond the committed offset, rising. attempts: of those that failed, by offset.
+    mark: see there."""
 
     finished: Sequence[Range] = ()
     attempts: Mapping[int, int] = field(default_factory=dict)
+    mark: Mark = NO_MARK
 
     def __bool__(self) -> bool:
-        return bool(self.finished or self.attempts)
+        return bool(self.finished or self.attempts or self.mark)
 
 
 def encode(offset: int, what: Remembered, *, topic_id: UUID | None = None, limit: int) -> str:
@@ -55,14 +82,25 @@ def encode(offset: int, what: Remembered, *, topic_id: UUID | None = None, limit
     if not what:
         return ""
     room = (limit - len(PREFIX)) * 3 // 4 - 20
-    head, fixed = (topic_id or _NO_ID).bytes, _varint(offset)
-    tried = _attempts(offset, what.attempts, (room - len(fixed)) // 2)
-    ranges = _ranges(offset, what.finished, room - len(fixed) - len(tried) - 5)
-    if ranges == b"\0" and tried == b"\0":
+    head, fixed, mark = (topic_id or _NO_ID).bytes, _varint(offset), _mark(offset, what.mark)
+    if room < len(fixed) + len(mark) + 2:
+        mark = b""
+    room -= len(fixed) + len(mark)
+    tried = _attempts(offset, what.attempts, room // 2)
+    ranges = _ranges(offset, what.finished, room - len(tried) - 5)
+    if ranges == b"\0" and tried == b"\0" and not mark:
         return ""
-    data = head + fixed + ranges + tried
+    data = head + fixed + ranges + tried + mark
     data += binascii.crc32(data).to_bytes(4, "big")
-    return PREFIX + urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    prefix = _PREFIX_WITH_MARK if mark else PREFIX
+    return prefix + urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _mark(offset: int, mark: Mark) -> bytes:
+    if not mark:
+        return b""
+    places = (each - offset + 1 if each >= offset else 0 for each in (mark.reach, mark.named))
+    return b"".join(map(_varint, (*places, 2 * mark.deaths + mark.is_at_work)))
 
 
 def _ranges(offset: int, ranges: Sequence[Range], room: int) -> bytes:
@@ -87,7 +125,7 @@ def _attempts(offset: int, attempts: Mapping[int, int], room: int) -> bytes:
 
 def decode(text: str, offset: int, topic_id: UUID | None = None) -> Remembered | None:
     """What the metadata of a commit at this offset remembers; None where it is not ours, or is damaged (laws 1, 2)."""
-    if not text.startswith(PREFIX) or len(text) > _LONGEST or not text.isascii():
+    if not text.startswith((PREFIX, _PREFIX_WITH_MARK)) or len(text) > _LONGEST or not text.isascii():
         return None
     encoded = text[len(PREFIX) :]
     try:
@@ -100,10 +138,10 @@ def decode(text: str, offset: int, topic_id: UUID | None = None) -> Remembered |
     named = UUID(bytes=body[:16])
     if topic_id is not None and named not in (_NO_ID, topic_id):
         return None
-    return _body(_numbers(body[16:]), offset)
+    return _body(_numbers(body[16:]), offset, has_mark=text.startswith(_PREFIX_WITH_MARK))
 
 
-def _body(numbers: Iterator[int], offset: int) -> Remembered | None:
+def _body(numbers: Iterator[int], offset: int, *, has_mark: bool) -> Remembered | None:
     try:
         if next(numbers) != offset:
             return None
@@ -116,11 +154,20 @@ def _body(numbers: Iterator[int], offset: int) -> Remembered | None:
         for _ in range(next(numbers)):
             at += next(numbers)
             attempts[at] = next(numbers)
+        mark = _mark_from(numbers, offset) if has_mark else NO_MARK
     except StopIteration:
         return None
-    if next(numbers, None) is not None or max([at, *(end for _, end in finished)]) > _LARGEST:
+    largest = max([at, mark.reach, mark.named, mark.deaths, *(end for _, end in finished)])
+    if next(numbers, None) is not None or largest > _LARGEST:
         return None
-    return Remembered(finished=tuple(finished), attempts=attempts)
+    return Remembered(finished=tuple(finished), attempts=attempts, mark=mark)
+
+
+def _mark_from(numbers: Iterator[int], offset: int) -> Mark:
+    places = [next(numbers), next(numbers)]
+    deaths = next(numbers)
+    reach, named = (offset + place - 1 if place else -1 for place in places)
+    return Mark(reach=reach, named=named, deaths=deaths // 2, is_at_work=bool(deaths % 2))
 
 
 def _varint(number: int) -> bytes:

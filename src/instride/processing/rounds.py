@@ -39,6 +39,8 @@ _logger = logging.getLogger("instride.processing")
 
 _HASTE: Final = 0.02
 """Seconds of a poll while a hand-over or the end waits for something of ours."""
+_IN_TIME: Final = 1.0
+"""Seconds before the deadline of a hand-over, for the last commit."""
 _PATIENCE: Final = 1.0
 """Seconds that a question to the coordinator may hold the loop up; and between two to a database that fails."""
 
@@ -60,6 +62,7 @@ class Pace:
     """Seconds, but commit_records: so many finished records are committed before the interval is over.
 
     stuck_after: a record that is at work for so long is named in the log, and in the health.
+    cancels_in_time: whether what is at work is given up shortly before the deadline of its partition's hand-over.
     """
 
     poll_timeout: float = 0.1
@@ -68,6 +71,7 @@ class Pace:
     stuck_after: float = 60.0
     drain_timeout: float = 30.0
     close_timeout: float = 10.0
+    cancels_in_time: bool = False
 
 
 class Executor(Protocol):
@@ -170,6 +174,7 @@ class Rounds(RebalanceListener):
         yield from self._locate()
         yield from self._commit()
         yield from self._pause_and_resume()
+        self._tell_of_deaths()
         self._tell_of_stuck()
         self._tell_of_outage()
         self._begin_to_drain()
@@ -191,14 +196,25 @@ class Rounds(RebalanceListener):
         self._held = bool(delayed)
         if delayed:
             yield Verb("delay_revoke", (delayed,), {"reason": self.waits_for})
+            if self._pace.cancels_in_time:
+                yield from self._cancel_in_time(delayed)
         self._give_up(given_up, "lost")
         self._executor.wake()
+
+    def _cancel_in_time(self, delayed: Iterable[TopicPartition]) -> Verbs:
+        """What would be lost with its partition soon is given up, so that the rest is committed and handed over."""
+        for partition in sorted(delayed):
+            left = yield Verb("revoke_deadline", (partition,))
+            if left is not None and left <= _IN_TIME:
+                with self._guard:
+                    given_up = self._engine.give_up_of(partition)
+                self._give_up(given_up, "the deadline of its hand-over")
 
     def _poll_timeout(self) -> float:
         now, pace = self._clock(), self._pace
         with self._guard:
             self._is_called = False
-            if self._held or self._drain_until is not None or self._engine.has_unlocated():
+            if self._held or self._drain_until is not None or self._engine.is_beginning():
                 return _HASTE
             self._engine.has_next(now)  # what is due is startable from here on, so that `next_due` is to come
             due = self._engine.next_due()
@@ -374,6 +390,16 @@ class Rounds(RebalanceListener):
                 where, seconds = task.lane.partition, now - task.since
                 _logger.warning("%s at offset %d has been at work for %.0f s", where, task.offset, seconds)
         self._told = set(found)
+
+    def _tell_of_deaths(self) -> None:
+        with self._guard:
+            died, self._engine.died = self._engine.died, []
+        for task, deaths in died:
+            where = f"{task.lane.partition} at offset {task.offset}"
+            if deaths == 1:
+                _logger.warning("%s was at work when a process died: it is handled alone", where)
+            else:
+                _logger.error("%s: %d processes died while it was handled: it has failed", where, deaths)
 
     def _tell_of_outage(self) -> None:
         """When it begins, and when it is over."""

@@ -1,0 +1,309 @@
+"""Records that kill their process: found out by commits alone, tried so often as others are, and then left.
+
+A process here is an engine that is dropped in the middle; what outlives it is what the group has committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from engine_help import TOPIC_ID, Bench, keyed
+from processing_help import P0, commit, tp
+
+from instride import OffsetAndMetadata, TopicPartition
+from instride.errors import HandlerDiedError
+from instride.processing.engine import Batch, Engine, EnginePlan, Job, Task
+from instride.processing.failures import Failures, Retry
+from instride.processing.remembered import Mark, decode
+
+Place = tuple[TopicPartition, int]
+
+
+class Group:
+    """What outlives a process: the log, and the group's offsets. handled, given_up: what finished so, by whichever."""
+
+    def __init__(self, logs: dict[TopicPartition, str], **plan: Any) -> None:
+        self.logs = {partition: keyed(partition, keys) for partition, keys in logs.items()}
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.handled: Counter[Place] = Counter()
+        self.given_up: dict[Place, int] = {}
+        self.errors: dict[Place, BaseException | None] = {}
+        self._plan = plan
+
+    def process(self) -> Process:
+        return Process(self, **self._plan)
+
+    def mark(self, partition: TopicPartition) -> Mark:
+        told = self.committed[partition]
+        memory = decode(told.metadata, told.offset, TOPIC_ID)
+        return Mark() if memory is None else memory.mark
+
+    def offset(self, partition: TopicPartition) -> int:
+        return self.committed[partition].offset
+
+
+class Process:
+    """One life of an engine that owns all partitions."""
+
+    def __init__(self, group: Group, *, after: Any = "dead-letter", attempts: int = 3, **plan: Any) -> None:
+        retry = Retry(attempts=attempts, backoff=0.0, jitter=0.0)
+        failures = Failures(retry=retry, after=after, has_dead_letters=after == "dead-letter")
+        self.engine = Engine(EnginePlan(failures=failures, window=4, **plan), lambda _: 1)
+        self.commits = 0
+        self._group = group
+        for partition, log in group.logs.items():
+            told = group.committed.get(partition)
+            start = 0 if told is None else told.offset
+            self.engine.submit([each for each in log if each.offset >= start])
+            self.engine.locate(partition, told, TOPIC_ID)
+
+    def commit(self) -> bool:
+        """The broker takes it. Whether there was something to commit."""
+        snapshot = self.engine.committable()
+        self.commits += bool(snapshot)
+        self._group.committed |= snapshot
+        commit(snapshot)
+        return bool(snapshot)
+
+    def take(self) -> Job | None:
+        return self.engine.take(0.0)
+
+    def takes(self) -> list[int]:
+        """All that may be started now, without another commit."""
+        found = []
+        while (job := self.take()) is not None:
+            assert isinstance(job, Task)
+            found.append(job.offset)
+        return found
+
+    def end(self, job: Job, error: BaseException | None = None) -> None:
+        if isinstance(job, Task) and job.writes_dead_letter:
+            self._group.given_up[_place(job)] = job.attempts
+            self._group.errors[_place(job)] = job.error
+            self.engine.wrote(job, None, 0.0, 0.5)
+            return
+        if error is None:
+            self._group.handled.update(map(_place, job.tasks if isinstance(job, Batch) else [job]))
+        self.engine.end(job, error, 0.0, 0.5)
+        if isinstance(job, Task) and job.writes_dead_letter:
+            self.end(job)
+
+    def stop(self) -> None:
+        self.engine.stop()
+        self.engine.give_up()
+        self.commit()
+
+
+def _place(task: Task) -> Place:
+    return task.record.topic_partition, task.offset
+
+
+def test_the_first_record_is_started_when_a_commit_says_how_far_and_no_commit_is_needed_later() -> None:
+    group = Group({P0: "-" * 20}, order="none")
+    process = group.process()
+    assert process.takes() == []
+    process.commit()
+    assert group.mark(P0).reach == 4
+    jobs = [process.take() for _ in range(4)]
+    assert process.takes() == [], "the reach is committed, and no more"
+    for job in jobs:
+        assert job is not None
+        process.end(job)
+    process.commit()
+    assert (group.offset(P0), group.mark(P0)) == (4, Mark())
+    assert process.takes() == list(range(4, 20)), "no commit is between them"
+    assert process.commits == 2
+
+
+def test_a_slow_first_record_holds_nothing_up_but_a_commit_now_and_then() -> None:
+    group = Group({P0: "-" * 100}, order="none")
+    process = group.process()
+    process.commit()
+    slow = process.take()
+    for _ in range(200):
+        job = process.take()
+        if job is not None:
+            process.end(job)
+        elif not process.commit():
+            break
+    assert slow is not None
+    assert sum(group.handled.values()) == 99
+    assert process.commits < 10, "the reach is doubled each time"
+
+
+def test_a_clean_end_takes_the_mark_back_and_a_hand_over_too() -> None:
+    group = Group({P0: "--"}, order="none")
+    process = group.process()
+    process.commit()
+    assert group.mark(P0)
+    process.stop()
+    assert not group.mark(P0)
+    process = group.process()
+    process.commit()
+    assert group.mark(P0)
+    assert process.engine.hold([P0]) == {P0}, "it waits for the commit"
+    assert process.engine.is_urgent()
+    process.commit()
+    assert process.engine.hold([P0]) == set()
+    assert not group.mark(P0)
+
+
+def test_a_hand_over_that_is_taken_back_begins_again() -> None:
+    group = Group({P0: "-"}, order="none")
+    process = group.process()
+    process.commit()
+    process.engine.hold([P0])
+    process.commit()
+    process.engine.hold([])
+    assert process.takes() == []
+    process.commit()
+    assert process.takes() == [0]
+
+
+def test_after_a_death_the_suspects_are_started_one_at_a_time_each_named_by_a_commit() -> None:
+    group = Group({P0: "-" * 6}, order="none")
+    process = group.process()
+    process.commit()
+    assert process.takes() == [0, 1, 2, 3]
+    process = group.process()
+    for offset in range(4):
+        assert process.takes() == []
+        process.commit()
+        assert group.mark(P0) == Mark(reach=4, named=offset, is_at_work=True)
+        job = process.take()
+        assert job is not None
+        assert (job.offset, process.takes()) == (offset, [])
+        process.end(job)
+    process.commit()
+    assert process.takes() == [4, 5], "these were not at work when it died"
+
+
+def test_the_record_under_which_processes_die_has_its_attempts_counted_and_is_dead_lettered() -> None:
+    group = Group({P0: "----"}, order="none")
+    died = []
+    for _ in range(20):
+        process = group.process()
+        killed = run(process, Random(1), {(P0, 2)})
+        if killed is None:
+            break
+        died.append(killed)
+    assert died == [(P0, 2)] * 4
+    assert group.given_up == {(P0, 2): 3}
+    assert isinstance(group.errors[P0, 2], HandlerDiedError)
+    assert set(group.handled) == {(P0, 0), (P0, 1), (P0, 3)}
+    assert (group.offset(P0), group.mark(P0)) == (4, Mark())
+
+
+@pytest.mark.parametrize("after", ["skip", "stop"])
+def test_or_it_is_skipped_or_ends_the_processor(after: Any) -> None:
+    group = Group({P0: "---"}, order="partition", after=after, attempts=1)
+    process = group.process()
+    while run(process, Random(1), {(P0, 1)}) is not None:
+        process = group.process()
+    if after == "skip":
+        assert process.engine.tally.skipped == 1
+        assert group.offset(P0) == 3
+    else:
+        assert isinstance(process.engine.failure, HandlerDiedError)
+        assert group.offset(P0) == 1
+
+
+def test_a_record_that_was_at_work_by_chance_keeps_its_attempts() -> None:
+    """A second process dies, by another partition's record, while it is named."""
+    group = Group({P0: "-"}, order="none")
+    for _ in range(2):
+        process = group.process()
+        process.commit()
+        assert process.takes() == [0]
+    process = group.process()
+    process.commit()
+    assert group.mark(P0) == Mark(reach=4, named=0, deaths=1, is_at_work=True)
+    job = process.take()
+    assert job is not None
+    assert job.attempts == 0
+    process.end(job, ValueError())
+    job = process.take()
+    assert job is not None
+    assert job.attempts == 1
+
+
+def test_an_accused_is_at_work_while_nothing_else_of_the_process_is_nor_waits_to_be_committed() -> None:
+    group = Group({tp(0): "--", tp(1): "--", tp(2): "-"}, order="none")
+    process = group.process()
+    process.commit()
+    assert len(process.takes()) == 5
+    process = group.process()
+    process.take()
+    process.commit()
+    assert process.takes() == [0, 0, 0]
+    process = group.process()
+    accused: list[tuple[int, int]] = []
+    while len(accused) < 3:
+        process.commit()
+        job = process.take()
+        if job is not None:
+            assert process.takes() == []
+            accused.append((job.lane.partition.partition, job.offset))
+            process.end(job)
+            assert process.takes() == [], "it is named until a commit says otherwise"
+    assert sorted(accused) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_broker_that_takes_no_metadata_is_not_waited_for() -> None:
+    group = Group({P0: "--"}, order="none")
+    process = group.process()
+    while process.engine.shrink_metadata():
+        pass
+    process.commit()
+    assert not group.mark(P0)
+    assert process.takes() == [0, 1]
+
+
+def test_a_stale_commit_asks_for_no_other() -> None:
+    bench = Bench(order="none", window=4)
+    bench.submit(keyed(P0, "-"))
+    assert bench.takes() == []
+    snapshot = bench.engine.committable()
+    snapshot.settle(P0, snapshot.entries[P0], committed=False, stale=True)
+    assert bench.engine.hold([P0]) == set()
+    assert not bench.engine.is_beginning()
+
+
+def run(process: Process, chance: Random, killers: set[Place]) -> Place | None:
+    """Until it has no more to do, or a record kills it: which."""
+    at_work: list[Job] = []
+    idle = 0
+    while idle < 3:
+        if chance.random() < 0.5 and len(at_work) < 6 and (job := process.take()) is not None:
+            at_work.append(job)
+            idle = 0
+        elif at_work and chance.random() < 0.7:
+            job = at_work.pop(chance.randrange(len(at_work)))
+            tasks = job.tasks if isinstance(job, Batch) else [job]
+            killing = [_place(each) for each in tasks if _place(each) in killers]
+            if killing and not job.writes_dead_letter:
+                return killing[0]
+            process.end(job, ValueError() if chance.random() < 0.05 else None)
+        elif chance.random() < 0.1 or not at_work:
+            idle += not process.commit() and not at_work and not process.engine.has_next(0.0)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_record_crash_loops_the_service_and_none_is_blamed_for_another(seed: int) -> None:
+    """Attempts are bounded over crashes; all others are handled, whoever dies."""
+    chance = Random(seed)
+    logs = {tp(number): "".join(chance.choices("abc-.", k=30)) for number in range(chance.choice([1, 3]))}
+    order = chance.choice(["partition", "key", "none"])
+    group = Group(logs, order=order, max_batch=chance.choice([0, 0, 3]), attempts=chance.choice([1, 3, 5]))
+    everything = {(each.topic_partition, each.offset) for log in group.logs.values() for each in log}
+    killers = set(chance.sample(sorted(everything), 2))
+    deaths: Counter[Place] = Counter()
+    while (killed := run(group.process(), chance, killers)) is not None:
+        deaths[killed] += 1
+        assert deaths[killed] <= 12, group.committed
+    assert killers <= set(group.given_up)
+    assert {each for each, error in group.errors.items() if isinstance(error, HandlerDiedError)} <= killers
+    assert everything - set(group.given_up) == set(group.handled) - set(group.given_up)
