@@ -40,6 +40,7 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
+    pattern: to subscribe to, in place of the topic. lists: all topics are listed before each poll.
     any_error: of ours may be raised. told: what an error or a line of the log must say.
     damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
     more; then all that was `written` of each partition that flows is read from
@@ -69,6 +70,8 @@ class Case:
     limit_later: bool = False
     no_threads: bool = False
     token_life: int = 0
+    pattern: str = ""
+    lists: bool = False
     damages: tuple[str, ...] = ()
     damaged: float = 0.1
     topic: str = "t"
@@ -220,12 +223,12 @@ class HeaderBombs(Broker):
     settings={"max_poll_records": 20},
 )
 class LargeValues(Broker):
-    partitions, end, size = 50, 1_000_000_000, 10_000_000
+    partitions, end, size, codec = 50, 1_000_000_000, 10_000_000, "zstd"
 
     def records(self, index: int, offset: int) -> bytes:
         if index > 2:
             return lines(offset, "none", self.asking.most)
-        return struct.pack(">q", offset) + large_value(self.size)[8:]
+        return struct.pack(">q", offset) + large_value(self.size, self.codec)[8:]
 
 
 @case(
@@ -244,9 +247,38 @@ class LargestValues(LargeValues):
     size = 60_000_000
 
 
+@case(
+    "largest values, not compressed",
+    "2",
+    "the same, as they are",
+    flows=(0, 1, 2, 3, 49),
+    enough=2,
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=90.0,
+    settings={"max_poll_records": 20, "request_timeout": 30.0},
+)
+class LargestValuesAsTheyAre(LargestValues):
+    """As Kafka does: in a response there is one batch at most that is larger than was requested, the first."""
+
+    codec = "none"
+
+    def fetch(self, request: Request) -> bytes:
+        self.asking.first = True
+        return super().fetch(request)
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index <= 2 and not self.asking.first:
+            return b""
+        made = super().records(index, offset)
+        self.asking.first = self.asking.first and not made
+        return made
+
+
 @functools.cache
-def large_value(size: int) -> bytes:
-    return batch(0, record(0, bytes(size)), 1, "zstd")
+def large_value(size: int, codec: str) -> bytes:
+    return batch(0, record(0, bytes(size)), 1, codec)
 
 
 @case(
@@ -765,25 +797,42 @@ class LongNames(Broker):
         return bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1) + array(topics)
 
 
-@case(
-    "metadata of very many topics",
-    "9",
-    "as many topics and partitions as 15 MiB can name, in each metadata",
-    flows=(0, 1, 2),
-    most_seconds=90.0,
-    settings={"request_timeout": 30.0},
-    any_error=True,
-    overwork=4.0,
-)
 class ManyTopics(Broker):
+    """count: of topics besides, each of which has so many `parts`."""
+
+    count, parts = 100_000, 0
+
     @functools.cached_property
-    def others(self) -> tuple[bytes, ...]:
-        return (struct.pack(">h", 3) + text("x") + b"\0" + array(()),) * 1_500_000
+    def others(self) -> bytes:
+        has = array([super(ManyTopics, self).partition_entry("x", number) for number in range(self.parts)])
+        names = (b"x%06d" % number for number in range(self.count))
+        return b"".join(b"\0\0\0\7" + name + b"\0" + has for name in names)
 
     def metadata(self, request: Request) -> bytes:
         nodes = [struct.pack(">i", 1) + text("127.0.0.1") + struct.pack(">i", self.port) + text(None)]
-        named = array([self.topic_entry("t"), *self.others])
-        return bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1) + named
+        head = bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1)
+        return head + struct.pack(">i", self.count + 1) + self.topic_entry("t") + self.others
+
+
+_ways: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("", "in each metadata", {"assign": 3}),
+    (", to a pattern", "in each metadata, and the subscription is a pattern", {"assign": 0, "pattern": "t"}),
+    (", listed", "in each metadata, and list_topics is called before each poll", {"assign": 3, "lists": True}),
+)
+for _how, _lie, _more in _ways:
+    for _count, _parts, _fits in ((100_000, 0, True), (50_000, 1, True), (1_000_000, 0, False), (400, 800, False)):
+        case(
+            f"{_count:,} topics of {_parts} partitions{_how}",
+            "9",
+            f"{_count:,} topics that nobody asked for, of {_parts} partitions each, {_lie}",
+            flows=(0, 1, 2) if _fits else (),
+            most_seconds=90.0,
+            seconds=3.0,
+            any_error=True,
+            overwork=4.0,
+            settings={"request_timeout": 30.0},
+            **_more,
+        )(type(f"ManyTopics_{_count}_{_parts}", (ManyTopics,), {"count": _count, "parts": _parts}))
 
 
 # -- names and texts

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import cramjam
 
-__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError"]
+__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "releases_of"]
 
 # The three low bits of a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -41,6 +42,7 @@ _LARGE_BYTES: Final = 8 << 20
 _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _GIVE_BACK: Final = mmap.MADV_DONTNEED
 _MALLOC_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
+_MADVISE: Final = getattr(ctypes.CDLL(None), "madvise", None)
 
 
 class CompressionError(ValueError):
@@ -123,6 +125,25 @@ class Sections:
             return
         self._buffer = _pages(size)
         self._buffer.write(memoryview(old)[: self._used])
+
+
+def releases_of(data: memoryview) -> Callable[[int, int], object] | None:
+    """Gives back the pages that lie wholly within these bytes of `data`, as `Sections.release` does.
+
+    None where `data` is no large buffer of our own.
+    """
+    owner = data.obj
+    if _MADVISE is None or not isinstance(owner, bytearray) or len(data) <= _LARGE_BYTES:
+        return None
+    begin = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
+
+    def release(start: int, end: int) -> None:
+        first = -(-(begin + start) // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (begin + end) // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < last:
+            _MADVISE(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _GIVE_BACK)
+
+    return release
 
 
 def _pages(size: int) -> mmap.mmap:
