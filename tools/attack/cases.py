@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from crc32c import crc32c
+
 from attack.broker import PER_BATCH, Broker, Request
 from attack.bytes_of import array, assignment, batch, record, text
 
@@ -279,6 +281,50 @@ class LargestValuesAsTheyAre(LargestValues):
 @functools.cache
 def large_value(size: int, codec: str) -> bytes:
     return batch(0, record(0, bytes(size)), 1, codec)
+
+
+@functools.cache
+def wide_window() -> bytes:
+    """A record of 60 MB "a" in a frame of zstd that has its decoder keep up to 128 MiB besides."""
+    made = record(0, b"a" * 60_000_000)
+    head, left = made[: -60_000_000 - 1], 60_000_001
+    frame = bytearray(b"\x28\xb5\x2f\xfd\0\x88" + struct.pack("<I", len(head) << 3)[:3] + head)
+    while left > 1:
+        size = min(left - 1, 1 << 17)
+        left -= size
+        frame += struct.pack("<I", size << 3 | 2)[:3] + b"a"
+    frame += struct.pack("<I", 1 << 3 | 1)[:3] + b"\0"  # no headers
+    whole = batch(0, bytes(frame), 1, "none")
+    return whole[:17] + sealed_head(whole[21:], 4)
+
+
+def sealed_head(after: bytes, attributes: int) -> bytes:
+    """With these attributes, and the checksum before them."""
+    after = struct.pack(">h", attributes) + after[2:]
+    return struct.pack(">I", crc32c(after)) + after
+
+
+@case(
+    "a window of 128 MiB",
+    "2",
+    "values of 60 MB in batches of 2 KB, whose frames of zstd want a window of 128 MiB",
+    flows=(3, 49),
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=60.0,
+    errors=("CorruptRecordError",),
+    requests=2000,
+)
+class WideWindow(LargeValues):
+    def __init__(self) -> None:
+        wide_window()
+        super().__init__()
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index > 2:
+            return lines(offset, "none", self.asking.most)
+        return struct.pack(">q", offset) + wide_window()[8:]
 
 
 @case(
@@ -1064,6 +1110,82 @@ class TlsStalls(Broker):
         with peer, contextlib.suppress(OSError):
             while peer.recv(1 << 16):
                 pass
+
+
+@case(
+    "a byte a second",
+    "7",
+    "each response to a fetch comes at one byte a second, while a member's heartbeats are due",
+    assign=0,
+    settings={"request_timeout": 1.0, "session_timeout": 6.0, "heartbeat_interval": 0.3},
+    seconds=8.0,
+    may_raise=TRANSPORT,
+)
+class Dribbles(Broker):
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError, struct.error), peer.makefile("rb") as stream:
+            while len(head := stream.read(4)) == 4:
+                frame = stream.read(struct.unpack(">i", head)[0])
+                made = self.response(frame)
+                if frame[:2] != b"\0\1":
+                    peer.sendall(made)
+                    continue
+                for at in range(len(made)):
+                    peer.sendall(made[at : at + 1])
+                    threading.Event().wait(1.0)
+
+
+@case(
+    "half closed",
+    "7",
+    "the broker ends its half of each connection after four responses, and goes on reading",
+    flows=(0, 1, 2),
+    seconds=3.0,
+    may_raise=TRANSPORT,
+    requests=2000,
+)
+class HalfClosed(Broker):
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError, struct.error), peer.makefile("rb") as stream:
+            for _ in range(4):
+                (size,) = struct.unpack(">i", stream.read(4))
+                peer.sendall(self.response(stream.read(size)))
+            peer.shutdown(socket.SHUT_WR)
+            while stream.read(1):
+                pass
+
+
+@case(
+    "aborted transactions at absurd offsets",
+    "5",
+    "with each fetch aborted transactions of producers and from offsets that cannot be",
+    settings={"isolation_level": "read_committed"},
+    flows=(0, 1, 2),
+)
+class AbsurdlyAborted(Broker):
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        top = (1 << 63) - 1
+        aborted = b"".join(struct.pack(">qq", *each) for each in ((-1, top), (top, -top), (7, -1), (-top, 0), (7, top)))
+        return self.fetched_entry(index, self.records(index, offset), aborted=aborted)
+
+
+@case(
+    "16 MiB of nothing with each response",
+    "9",
+    "each response but fetches is followed by zeros up to 16 MiB, and a membership is awaited",
+    assign=0,
+    any_error=True,
+    seconds=4.0,
+    overwork=3.0,
+    most_seconds=40.0,
+    requests=2000,
+)
+class Padded(Broker):
+    def response(self, frame: bytes) -> bytes:
+        made = super().response(frame)
+        if frame[:2] in (b"\0\1", b"\0\x12"):
+            return made
+        return struct.pack(">i", 16 << 20) + made[4:] + bytes((16 << 20) + 4 - len(made))
 
 
 # -- scarce resources
