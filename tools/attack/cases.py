@@ -315,6 +315,7 @@ def sealed_head(after: bytes, attributes: int) -> bytes:
     most_seconds=60.0,
     errors=("CorruptRecordError",),
     requests=2000,
+    settings={"request_timeout": 30.0},
 )
 class WideWindow(LargeValues):
     def __init__(self) -> None:
