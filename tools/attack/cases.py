@@ -154,6 +154,10 @@ def zeros(codec: str) -> bytes:
 class ValueBomb(Broker):
     codec = "zstd"
 
+    def __init__(self) -> None:
+        zeros(self.codec)  # it takes seconds: not while the victim waits
+        super().__init__()
+
     def records(self, index: int, offset: int) -> bytes:
         return zeros(self.codec) if index == 0 else super().records(index, offset)
 
