@@ -147,7 +147,7 @@ class Chunks:
         return [each for chunk in self.chunks for each in chunk.records(epoch=epoch, seek_number=seek_number)]
 
 
-def decode(data: bytes, fetch_offset: int = 0, **options: Any) -> tuple[Any, int, Any]:
+def decode(data: bytes | bytearray, fetch_offset: int = 0, **options: Any) -> tuple[Any, int, Any]:
     """All pieces together: their chunk or `Chunks` or None, where to go on, and what is wrong there."""
     pieces = list(decode_record_set(memoryview(data), topic="t", partition=3, fetch_offset=fetch_offset, **options))
     chunks = [each.chunk for each in pieces if each.chunk is not None]

@@ -133,3 +133,55 @@ def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(MemoryError, match="no room"):
         Sections(0).append(CODECS.index("gzip"), memoryview(compress("gzip", bytes(20 << 20))), 64 << 20)
+
+
+def zstd_frame(letters: int, window: int | None, *, head: bytes = b"", checksum: bool = False) -> bytes:
+    """So many letters "a", each block of them three bytes and one. window: two to this power; None: as head says."""
+    said = b"\x28\xb5\x2f\xfd" + (head if window is None else bytes([4 * checksum, window - 10 << 3]))
+    blocks = bytearray()
+    while letters > 0:
+        size = min(letters, 1 << 17)
+        letters -= size
+        blocks += struct.pack("<I", size << 3 | 2 | (letters == 0))[:3] + b"a"
+    return said + bytes(blocks) + bytes(4) * checksum
+
+
+SKIPPED = b"\x51\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"
+MILLION = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("data", "fits"),
+    [
+        (zstd_frame(12 * MILLION, 23), True),  # as large as usual: nothing is said
+        (zstd_frame(12 * MILLION, 24), False),
+        (zstd_frame(8 * MILLION, 27), True),
+        (zstd_frame(8 * MILLION + 1, 27), False),
+        (zstd_frame(1, 20) + SKIPPED + zstd_frame(12 * MILLION, 24), False),
+        (zstd_frame(12 * MILLION, None, head=b"\xa0" + struct.pack("<I", 12 * MILLION)), False),  # of one segment
+        (zstd_frame(12 * MILLION, None, head=b"\x80\x50" + struct.pack("<I", 12 * MILLION)), True),
+        (zstd_frame(300, None, head=b"\x60" + struct.pack("<H", 300 - 256)), True),
+        (SKIPPED * 10_001 + zstd_frame(12 * MILLION, 20), False),
+        (b"".join(zstd_frame(1200, 20) for _ in range(10_001)), False),
+    ],
+    ids=range(10),
+)
+def test_a_large_window_of_zstd_counts(data: bytes, *, fits: bool) -> None:
+    """Else a batch of 2 KB takes twice max_decompressed_bytes: the decoder keeps its own copy."""
+    limit = 16 * MILLION
+    if fits:
+        assert set(_one("zstd", data, limit)) == {ord("a")}
+    else:
+        with pytest.raises(CompressionError, match="max_decompressed_bytes"):
+            _one("zstd", data, limit)
+
+
+@pytest.mark.parametrize("cut", [5, 6, 8, 9])
+def test_a_frame_of_zstd_that_is_cut_off_is_an_error(cut: int) -> None:
+    with pytest.raises(CompressionError, match="broken"):
+        _one("zstd", zstd_frame(100, 27)[:cut])
+
+
+def test_a_frame_of_zstd_with_a_checksum_and_noise_after_it() -> None:
+    with pytest.raises(CompressionError):
+        _one("zstd", zstd_frame(100, 27, checksum=True) + b"noise")

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from crc32c import crc32c
+
 from attack.broker import PER_BATCH, Broker, Request
 from attack.bytes_of import array, assignment, batch, record, text
 
@@ -40,6 +42,7 @@ class Case:
     `enough` records come. errors: those that must be raised. may_raise: those that may. values, gapless: whether
     records are compared with what was written. overwork: seconds of work beyond a call's time-out. requests: so many,
     and forty more a poll, are patience. assign: so many partitions are assigned by hand; 0: a group's member.
+    pattern: to subscribe to, in place of the topic. lists: all topics are listed before each poll.
     any_error: of ours may be raised. told: what an error or a line of the log must say.
     damages: of the network between, which `damaged` of all suffers. good_after: seconds after which there are none any
     more; then all that was `written` of each partition that flows is read from
@@ -69,6 +72,8 @@ class Case:
     limit_later: bool = False
     no_threads: bool = False
     token_life: int = 0
+    pattern: str = ""
+    lists: bool = False
     damages: tuple[str, ...] = ()
     damaged: float = 0.1
     topic: str = "t"
@@ -149,6 +154,10 @@ def zeros(codec: str) -> bytes:
 class ValueBomb(Broker):
     codec = "zstd"
 
+    def __init__(self) -> None:
+        zeros(self.codec)  # it takes seconds: not while the victim waits
+        super().__init__()
+
     def records(self, index: int, offset: int) -> bytes:
         return zeros(self.codec) if index == 0 else super().records(index, offset)
 
@@ -220,12 +229,12 @@ class HeaderBombs(Broker):
     settings={"max_poll_records": 20},
 )
 class LargeValues(Broker):
-    partitions, end, size = 50, 1_000_000_000, 10_000_000
+    partitions, end, size, codec = 50, 1_000_000_000, 10_000_000, "zstd"
 
     def records(self, index: int, offset: int) -> bytes:
         if index > 2:
             return lines(offset, "none", self.asking.most)
-        return struct.pack(">q", offset) + large_value(self.size)[8:]
+        return struct.pack(">q", offset) + large_value(self.size, self.codec)[8:]
 
 
 @case(
@@ -244,9 +253,83 @@ class LargestValues(LargeValues):
     size = 60_000_000
 
 
+@case(
+    "largest values, not compressed",
+    "2",
+    "the same, as they are",
+    flows=(0, 1, 2, 3, 49),
+    enough=2,
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=90.0,
+    settings={"max_poll_records": 20, "request_timeout": 30.0},
+)
+class LargestValuesAsTheyAre(LargestValues):
+    """As Kafka does: in a response there is one batch at most that is larger than was requested, the first."""
+
+    codec = "none"
+
+    def fetch(self, request: Request) -> bytes:
+        self.asking.first = True
+        return super().fetch(request)
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index <= 2 and not self.asking.first:
+            return b""
+        made = super().records(index, offset)
+        self.asking.first = self.asking.first and not made
+        return made
+
+
 @functools.cache
-def large_value(size: int) -> bytes:
-    return batch(0, record(0, bytes(size)), 1, "zstd")
+def large_value(size: int, codec: str) -> bytes:
+    return batch(0, record(0, bytes(size)), 1, codec)
+
+
+@functools.cache
+def wide_window() -> bytes:
+    """A record of 60 MB "a" in a frame of zstd that has its decoder keep up to 128 MiB besides."""
+    made = record(0, b"a" * 60_000_000)
+    head, left = made[: -60_000_000 - 1], 60_000_001
+    frame = bytearray(b"\x28\xb5\x2f\xfd\0\x88" + struct.pack("<I", len(head) << 3)[:3] + head)
+    while left > 1:
+        size = min(left - 1, 1 << 17)
+        left -= size
+        frame += struct.pack("<I", size << 3 | 2)[:3] + b"a"
+    frame += struct.pack("<I", 1 << 3 | 1)[:3] + b"\0"  # no headers
+    whole = batch(0, bytes(frame), 1, "none")
+    return whole[:17] + sealed_head(whole[21:], 4)
+
+
+def sealed_head(after: bytes, attributes: int) -> bytes:
+    """With these attributes, and the checksum before them."""
+    after = struct.pack(">h", attributes) + after[2:]
+    return struct.pack(">I", crc32c(after)) + after
+
+
+@case(
+    "a window of 128 MiB",
+    "2",
+    "values of 60 MB in batches of 2 KB, whose frames of zstd want a window of 128 MiB",
+    flows=(3, 49),
+    assign=50,
+    values=False,
+    seconds=4.0,
+    most_seconds=60.0,
+    errors=("CorruptRecordError",),
+    requests=2000,
+    settings={"request_timeout": 30.0},
+)
+class WideWindow(LargeValues):
+    def __init__(self) -> None:
+        wide_window()
+        super().__init__()
+
+    def records(self, index: int, offset: int) -> bytes:
+        if index > 2:
+            return lines(offset, "none", self.asking.most)
+        return struct.pack(">q", offset) + wide_window()[8:]
 
 
 @case(
@@ -765,25 +848,42 @@ class LongNames(Broker):
         return bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1) + array(topics)
 
 
-@case(
-    "metadata of very many topics",
-    "9",
-    "as many topics and partitions as 15 MiB can name, in each metadata",
-    flows=(0, 1, 2),
-    most_seconds=90.0,
-    settings={"request_timeout": 30.0},
-    any_error=True,
-    overwork=4.0,
-)
 class ManyTopics(Broker):
+    """count: of topics besides, each of which has so many `parts`."""
+
+    count, parts = 100_000, 0
+
     @functools.cached_property
-    def others(self) -> tuple[bytes, ...]:
-        return (struct.pack(">h", 3) + text("x") + b"\0" + array(()),) * 1_500_000
+    def others(self) -> bytes:
+        has = array([super(ManyTopics, self).partition_entry("x", number) for number in range(self.parts)])
+        names = (b"x%06d" % number for number in range(self.count))
+        return b"".join(b"\0\0\0\7" + name + b"\0" + has for name in names)
 
     def metadata(self, request: Request) -> bytes:
         nodes = [struct.pack(">i", 1) + text("127.0.0.1") + struct.pack(">i", self.port) + text(None)]
-        named = array([self.topic_entry("t"), *self.others])
-        return bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1) + named
+        head = bytes(4) + array(nodes) + text("c") + struct.pack(">i", 1)
+        return head + struct.pack(">i", self.count + 1) + self.topic_entry("t") + self.others
+
+
+_ways: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("", "in each metadata", {"assign": 3}),
+    (", to a pattern", "in each metadata, and the subscription is a pattern", {"assign": 0, "pattern": "t"}),
+    (", listed", "in each metadata, and list_topics is called before each poll", {"assign": 3, "lists": True}),
+)
+for _how, _lie, _more in _ways:
+    for _count, _parts, _fits in ((100_000, 0, True), (50_000, 1, True), (1_000_000, 0, False), (400, 800, False)):
+        case(
+            f"{_count:,} topics of {_parts} partitions{_how}",
+            "9",
+            f"{_count:,} topics that nobody asked for, of {_parts} partitions each, {_lie}",
+            flows=(0, 1, 2) if _fits else (),
+            most_seconds=90.0,
+            seconds=3.0,
+            any_error=True,
+            overwork=4.0,
+            settings={"request_timeout": 30.0},
+            **_more,
+        )(type(f"ManyTopics_{_count}_{_parts}", (ManyTopics,), {"count": _count, "parts": _parts}))
 
 
 # -- names and texts
@@ -1015,6 +1115,82 @@ class TlsStalls(Broker):
         with peer, contextlib.suppress(OSError):
             while peer.recv(1 << 16):
                 pass
+
+
+@case(
+    "a byte a second",
+    "7",
+    "each response to a fetch comes at one byte a second, while a member's heartbeats are due",
+    assign=0,
+    settings={"request_timeout": 1.0, "session_timeout": 6.0, "heartbeat_interval": 0.3},
+    seconds=8.0,
+    may_raise=TRANSPORT,
+)
+class Dribbles(Broker):
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError, struct.error), peer.makefile("rb") as stream:
+            while len(head := stream.read(4)) == 4:
+                frame = stream.read(struct.unpack(">i", head)[0])
+                made = self.response(frame)
+                if frame[:2] != b"\0\1":
+                    peer.sendall(made)
+                    continue
+                for at in range(len(made)):
+                    peer.sendall(made[at : at + 1])
+                    threading.Event().wait(1.0)
+
+
+@case(
+    "half closed",
+    "7",
+    "the broker ends its half of each connection after four responses, and goes on reading",
+    flows=(0, 1, 2),
+    seconds=3.0,
+    may_raise=TRANSPORT,
+    requests=2000,
+)
+class HalfClosed(Broker):
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, contextlib.suppress(OSError, struct.error), peer.makefile("rb") as stream:
+            for _ in range(4):
+                (size,) = struct.unpack(">i", stream.read(4))
+                peer.sendall(self.response(stream.read(size)))
+            peer.shutdown(socket.SHUT_WR)
+            while stream.read(1):
+                pass
+
+
+@case(
+    "aborted transactions at absurd offsets",
+    "5",
+    "with each fetch aborted transactions of producers and from offsets that cannot be",
+    settings={"isolation_level": "read_committed"},
+    flows=(0, 1, 2),
+)
+class AbsurdlyAborted(Broker):
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        top = (1 << 63) - 1
+        aborted = b"".join(struct.pack(">qq", *each) for each in ((-1, top), (top, -top), (7, -1), (-top, 0), (7, top)))
+        return self.fetched_entry(index, self.records(index, offset), aborted=aborted)
+
+
+@case(
+    "16 MiB of nothing with each response",
+    "9",
+    "each response but fetches is followed by zeros up to 16 MiB, and a membership is awaited",
+    assign=0,
+    any_error=True,
+    seconds=4.0,
+    overwork=3.0,
+    most_seconds=40.0,
+    requests=2000,
+)
+class Padded(Broker):
+    def response(self, frame: bytes) -> bytes:
+        made = super().response(frame)
+        if frame[:2] in (b"\0\1", b"\0\x12"):
+            return made
+        return struct.pack(">i", 16 << 20) + made[4:] + bytes((16 << 20) + 4 - len(made))
 
 
 # -- scarce resources

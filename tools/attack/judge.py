@@ -73,7 +73,7 @@ def _victim(case: Case, port: int, client: str) -> dict[str, Any]:
         "auto_offset_reset": "earliest",
         "fetch_buffer_bytes": 64 * MIB,
         "fetch_max_wait": 0.1,
-        "request_timeout": 3.0,
+        "request_timeout": 10.0,  # a broker here is late on a busy machine
         **({} if case.assign else {"group_id": "g"}),
         **case.settings,
     }

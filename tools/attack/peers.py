@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -38,9 +39,15 @@ class Instride:
     def begin(self) -> None:
         from instride import TopicPartition  # noqa: PLC0415
 
+        if self._case["pattern"]:
+            self._consumer.subscribe(pattern=self._case["pattern"])
+            return
         _read(self._consumer, self._case, TopicPartition, self._case["topic"])
 
     def poll(self, timeout: float) -> Iterable[Record]:
+        if self._case["lists"]:
+            with contextlib.suppress(*self.errors):
+                self._consumer.list_topics(timeout=timeout)
         return _read_one_by_one(self._consumer.poll(timeout=timeout))
 
     def begin_again(self) -> None:

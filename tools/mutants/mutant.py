@@ -4,6 +4,7 @@ Laws
 1. A mutant is a few exact replacements. Each old text stands in its file exactly once, or the mutant is stale: the
    code has changed, and somebody must say anew what the bug would be.
 2. The working tree is only read. A mutant is made in a copy.
+3. Of a module that is compiled, and of its neighbours, the copy has the source only: a trial runs it as it is written.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ def apply(mutant: Mutant, package: Path) -> None:
     """Make the bug in `package`, a copy of src/instride. Raises `StaleMutantError`, with nothing changed."""
     for path, text in _mutated(mutant, package).items():
         path.write_text(text, encoding="utf-8")
+        if any(path.parent.glob(f"{path.stem}.*.so")):
+            for compiled in path.parent.glob("*.so"):
+                compiled.unlink()
 
 
 def check_fresh(mutant: Mutant, package: Path) -> None:

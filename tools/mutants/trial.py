@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from instride._wire.compiled import PURE_VARIABLE
 from mutants.mutant import Mutant, apply
 
 __all__ = ["Found", "Outcome", "Snapshot", "judge", "judge_by", "snapshot", "verify"]
@@ -30,6 +31,8 @@ __all__ = ["Found", "Outcome", "Snapshot", "judge", "judge_by", "snapshot", "ver
 UNIT_TESTS = ("tests/core", "tests/test_ledger.py", "tests/test_ledger_loop.py", "tests/test_ledger_model.py")
 # It compares a page with the code, and finds a mutant of a table without having asked what the table does.
 _NOT_ASKED = "--ignore=tests/core/test_drawn_tables.py"
+# Of a module that is meant to be compiled, and is the mutant's.
+_SLOW_IS_WELL = ("-W", "ignore::RuntimeWarning")
 _TOOLS = Path(__file__).resolve().parent.parent
 _PATIENCE = 900.0
 """Seconds for the histories, or the tests, of one mutant; they take a small part of that, also on a busy machine."""
@@ -140,7 +143,17 @@ def _by_tests(copy: Snapshot, *asked: str, collected: bool = False) -> Found | N
     patience = _PATIENCE_WITH_ONE if collected else _PATIENCE
     try:
         ended = _python(
-            copy, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *asked, patience=patience
+            copy,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--tb=no",
+            "-p",
+            "no:cacheprovider",
+            *_SLOW_IS_WELL,
+            *asked,
+            patience=patience,
         )
     except subprocess.TimeoutExpired:
         return Found(by="a test hangs")
@@ -154,7 +167,7 @@ def _python(copy: Snapshot, *arguments: str, patience: float = _PATIENCE) -> sub
     path = os.pathsep.join([str(copy.root / "src"), str(_TOOLS)])
     return subprocess.run(
         [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", PURE_VARIABLE: "1"},
         cwd=copy.root,
         capture_output=True,
         text=True,

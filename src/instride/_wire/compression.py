@@ -5,18 +5,20 @@ Laws
    Much of it never exists twice: what is large is decompressed into pages that exist once they are written to, and
    that can be released to the system one by one.
 2. Whatever is wrong with the bytes, `CompressionError` says so; no other error leaves this module.
+3. Besides the buffer zstd's decoder keeps a window, as large as its frame says: what is larger than usual counts.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 import cramjam
 
-__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError"]
+__all__ = ["CODECS", "CompressionError", "Sections", "TooLargeError", "releases_of"]
 
 # The three low bits of a batch's attributes.
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -26,6 +28,14 @@ _DECOMPRESS_INTO: Final = {
     3: cramjam.lz4.decompress_into,
     4: cramjam.zstd.decompress_into,
 }
+_ZSTD: Final = 4
+_FRAME: Final = b"\x28\xb5\x2f\xfd"
+_SKIPPED_FRAME: Final = b"\x2a\x4d\x18"
+# Of a decoder's window: up to level 19, and in what RFC 8878 wants every decoder to have. What none is larger than.
+_USUAL_WINDOW: Final = 8 << 20
+_LARGEST_WINDOW: Final = 1 << 62
+# Each holds up to 128 KiB. Of more the window is not known.
+_MOST_BLOCKS: Final = 10_000
 # How cramjam says that the output did not fit.
 _TOO_SMALL: Final = "failed to write whole buffer"
 
@@ -41,6 +51,7 @@ _LARGE_BYTES: Final = 8 << 20
 _PRIVATE: Final = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _GIVE_BACK: Final = mmap.MADV_DONTNEED
 _MALLOC_TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
+_MADVISE: Final = getattr(ctypes.CDLL(None), "madvise", None)
 
 
 class CompressionError(ValueError):
@@ -71,10 +82,15 @@ class Sections:
     def append(self, codec: int, data: memoryview, limit: int) -> tuple[int, int]:
         """Adds a batch's records. Returns where they start and end. Raises CompressionError, MemoryError."""
         start = self._used
+        window = _window(data) if codec == _ZSTD else 0
+        limit = _limit_beside(window, limit)
         room = min(limit, max(len(self._buffer) - start, len(data)))
         while not self._fits(codec, data, room):
             if room >= limit:
-                raise TooLargeError(f"a {CODECS[codec]} batch holds over {limit} bytes (max_decompressed_bytes)")
+                beside = " beside its decoder's large window" if window > _USUAL_WINDOW else ""
+                raise TooLargeError(
+                    f"a {CODECS[codec]} batch holds over {limit} bytes{beside} (max_decompressed_bytes)"
+                )
             # By half of what is there at least: so few batches are tried twice.
             room = min(limit, max(2 * room, len(self._buffer) // 2, _SMALLEST_STEP))
             if room > _LARGE_BYTES:
@@ -125,6 +141,25 @@ class Sections:
         self._buffer.write(memoryview(old)[: self._used])
 
 
+def releases_of(data: memoryview) -> Callable[[int, int], object] | None:
+    """Gives back the pages that lie wholly within these bytes of `data`, as `Sections.release` does.
+
+    None where `data` is no large buffer of our own.
+    """
+    owner = data.obj
+    if _MADVISE is None or not isinstance(owner, bytearray) or len(data) <= _LARGE_BYTES:
+        return None
+    begin = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
+
+    def release(start: int, end: int) -> None:
+        first = -(-(begin + start) // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (begin + end) // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < last:
+            _MADVISE(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _GIVE_BACK)
+
+    return release
+
+
 def _pages(size: int) -> mmap.mmap:
     if _MALLOC_TRIM is not None:
         _MALLOC_TRIM(0)  # what was decoded before may be kept for later, as much as this again
@@ -148,6 +183,54 @@ def _decompress(codec: int, data: memoryview, target: memoryview) -> int:
         if str(error) == _TOO_SMALL:
             return -1
         raise CompressionError(f"the {CODECS[codec]} data of a batch is broken: {error}") from error
+
+
+def _limit_beside(window: int, limit: int) -> int:
+    """Law 3. As much of the window is there as was decompressed, or all of it."""
+    return limit if window <= _USUAL_WINDOW else max(limit - window, limit // 2)
+
+
+def _window(data: memoryview) -> int:
+    """The largest of all frames. Of bytes that are no frames any more the decoder tells."""
+    at = largest = blocks = 0
+    try:
+        while at < len(data) and blocks <= _MOST_BLOCKS:
+            if bytes(data[at + 1 : at + 4]) == _SKIPPED_FRAME:
+                at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+                blocks += 1
+            elif bytes(data[at : at + 4]) == _FRAME:
+                window, at, checked = _frame_header(data, at + 4)
+                largest = max(largest, window)
+                at, blocks = _end_of_blocks(data, at, blocks)
+                at += 4 * checked
+            else:
+                return largest
+    except IndexError:
+        return largest
+    return largest if blocks <= _MOST_BLOCKS else _LARGEST_WINDOW
+
+
+def _frame_header(data: memoryview, at: int) -> tuple[int, int, bool]:
+    """Of the frame: its window, where its blocks begin, whether a checksum ends it."""
+    said = data[at]
+    single, dictionary = bool(said & 32), (0, 1, 2, 4)[said & 3]
+    size = (1 if single else 0, 2, 4, 8)[said >> 6]
+    if single:
+        at += 1 + dictionary
+        return int.from_bytes(data[at : at + size], "little") + (256 if size == 2 else 0), at + size, bool(said & 4)
+    base = 1 << 10 + (data[at + 1] >> 3)
+    return base + base // 8 * (data[at + 1] & 7), at + 2 + dictionary + size, bool(said & 4)
+
+
+def _end_of_blocks(data: memoryview, at: int, blocks: int) -> tuple[int, int]:
+    """Where a frame's last block ends, and how many there were up to it. Raises IndexError."""
+    last = False
+    while not last and blocks <= _MOST_BLOCKS:
+        head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        last, repeated, size = bool(head & 1), head >> 1 & 3 == 1, head >> 3
+        at += 3 + (1 if repeated else size)
+        blocks += 1
+    return at, blocks
 
 
 def _copy(data: memoryview, target: memoryview) -> int:

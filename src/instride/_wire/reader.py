@@ -201,7 +201,7 @@ class Reader:
         self._position, self._end = last - size, last
         value = read(self)
         if self._position > last:
-            raise ProtocolError(f"a tagged field ends at byte {last}, and what it has at byte {self._position}")
+            raise ProtocolError(f"a tagged field ends at byte {last}: too few for what it has")
         self._position, self._end = last, end
         return value
 

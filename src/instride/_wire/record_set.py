@@ -10,7 +10,7 @@ Laws
    `alone`, of at most max_decompressed_bytes with its index.
 5. A piece says all the memory that it keeps. It is a view of the response only where it is most of it; else a small
    piece that nobody consumes would keep all of a response.
-6. A large value is not there twice: a record has it as it was decompressed, unless that could not be moved.
+6. A large value is not there twice: a record has it as it was decompressed or received, unless that could not be moved.
 7. `next_offset` is what the headers say, before a byte is checked: after the last whole batch. Where they are not such
    that they could lead on (a length that is none, an offset that does not rise), it is the fetch offset.
 """
@@ -25,7 +25,7 @@ from instride._topic_partition import TopicPartition
 from instride._wire.batch_reader import Batch, BatchError, end_of_batches
 from instride._wire.batches import HEADER_BYTES, INDEX_BYTES, BatchWalk, check_count
 from instride._wire.chunk import Piece
-from instride._wire.compression import CompressionError, Sections, TooLargeError
+from instride._wire.compression import CompressionError, Sections, TooLargeError, releases_of
 from instride._wire.decoder import RecordColumns, index_batches
 from instride._wire.record_index import LARGEST_BASE, MIN_RECORD_BYTES
 from instride.errors import CorruptRecordError, TransportError
@@ -253,7 +253,7 @@ class RecordSet:
         else:
             base = memoryview(bytes(self._data[start:end]))
         table = bytearray().join([each.row(each.start - start, each.end - start) for each in batches])
-        return self._piece(base, table, batches, kept + count * INDEX_BYTES)
+        return self._piece(base, table, batches, kept + count * INDEX_BYTES, releases_of(base))
 
     def _compressed(self, target: int, room: int, most: int) -> Piece | None:
         first = self._pending
@@ -289,7 +289,8 @@ class RecordSet:
         if not batches:
             return None
         base = memoryview(sections.finish())
-        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES, sections)
+        release = sections.release if sections.releases else None
+        return self._piece(base, table, batches, sections.kept + count * INDEX_BYTES, release)
 
     def _next(self) -> Batch | None:
         assert self._walk is not None
@@ -302,12 +303,12 @@ class RecordSet:
         table: bytearray,
         batches: Sequence[Batch],
         nbytes: int,
-        sections: Sections | None = None,
+        release: Callable[[int, int], object] | None = None,
     ) -> Piece:
-        """sections: what the base is of, if its pages can be released one by one."""
+        """release: gives back the base's pages one by one, if that can be."""
         columns = index_batches(base, table, self._fetch_offset)
-        if sections is not None and sections.releases:
-            columns.own_large_values(sections.release)
+        if release is not None:
+            columns.own_large_values(release)
         if columns.failed_batch >= 0:
             bad = batches[columns.failed_batch]
             failure = f"{columns.failure} (in {bad.describe()})"
