@@ -17,7 +17,7 @@ import pytest
 import instride._net.mailbox
 import instride._net.thread
 from instride import Consumer, TopicPartition
-from instride._core.events import CallCompleted, CallsCompleted, Polled, Wakeup
+from instride._core.events import CallCompleted, CallsCompleted, Consumed, Polled, Wakeup
 from instride._core.network.actions import Deliver
 from instride._net.mailbox import Mailbox
 from instride._net.pump import Waker
@@ -101,6 +101,7 @@ class Machine:
         self.handled: list[tuple[object, float]] = []
         self.at = float("inf")
         self.actions: list[Any] = []
+        self.waits_for_capacity = False
 
     def handle(self, event: object, now: float) -> None:
         self.handled.append((event, now))
@@ -191,6 +192,29 @@ def test_a_loop_that_was_woken_is_not_woken_again_before_it_has_run(turns: Turns
     turns.thread._turn()
     turns.thread._turn()
     assert sent == [1, 1], "bytes for three events, in each of two sleeps"
+
+
+@pytest.mark.parametrize("waits_for_capacity", [True, False])
+def test_what_was_consumed_wakes_a_loop_only_where_something_waits_for_the_room(
+    turns: Turns, waits_for_capacity: bool
+) -> None:
+    """Else a record at a time costs two turns: that of its response, and that of its word."""
+    woken: list[bool] = []
+
+    def post() -> None:
+        turns.selector.meanwhile = None
+        turns.thread.events.append(Consumed(partitions={}))
+        turns.thread.wake()
+        woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
+        turns.thread.events.append(Polled())
+        turns.thread.wake()
+        woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
+
+    turns.machine.waits_for_capacity, turns.selector.meanwhile = waits_for_capacity, post
+    turns.thread._turn()
+    turns.thread._turn()
+    assert woken == [waits_for_capacity, True]
+    assert [type(event) for event, _ in turns.machine.handled] == [Consumed, Polled]
 
 
 def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:

@@ -472,6 +472,13 @@ class Fetcher:
         self._arrived: list[Undecoded] = []
         self._ended = False
 
+    @property
+    def waits_for_capacity(self) -> bool:
+        """Whether something may be fetched or decoded as soon as it is known that more was consumed."""
+        held, config = self._held(), self._context.config
+        blocked = self._full or config.prefetch != "bytes" or held.undecoded()
+        return bool(blocked) or held.kept_bytes >= share(config, held.sharers)
+
     def poll(self, now: float) -> float:
         if self._ended:
             return float("inf")

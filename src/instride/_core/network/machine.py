@@ -251,6 +251,9 @@ class NetworkMachine:
         self._cluster.wanted = lambda tp: tp in self._assignment.partitions
         self._coordinator.move(CoordinatorInput.STARTED)
         self._deadline = 0.0
+        # As of the last tick: whether what was consumed is to be told at once. Else it may wait for the next tick. Any
+        # thread may read it.
+        self.waits_for_capacity = True
         # As the application said last.
         self._unreadable_partitions: Epochs = {}
 
@@ -328,6 +331,7 @@ class NetworkMachine:
                 self._deadline = self._poll_parts(now)
                 rounds += 1
         self._monitor.poll(now)
+        self.waits_for_capacity = self._reader.waits_for_capacity
         return self._context.take_actions()
 
     def deadline(self) -> float:

@@ -82,6 +82,9 @@ class RangeChunk:
 class LogEnds:
     """Follows the ends of the logs. Not thread-safe: the network machine owns it."""
 
+    waits_for_capacity = True
+    """What it tells next begins where the last ranges were consumed."""
+
     def __init__(
         self,
         context: Context,
