@@ -37,12 +37,15 @@ class Call(Protocol):
     @property
     def over(self) -> bool: ...
 
+    @property
+    def late(self) -> bool: ...
+
 
 class Attempt:
     """What a handler may know of the call it is in: `current_attempt()`.
 
     number: 1 for the first attempt at this record. cancelled: whether its result is ignored, since its partition was
-    lost or the processor gave it up: it may as well stop. In asyncio the handler is cancelled besides.
+    lost, the processor gave it up, or its time is out: it may as well stop. In asyncio it is cancelled besides.
     """
 
     __slots__ = ("_task",)
@@ -56,7 +59,7 @@ class Attempt:
 
     @property
     def cancelled(self) -> bool:
-        return self._task.over
+        return self._task.over or self._task.late
 
 
 def current_attempt() -> Attempt:

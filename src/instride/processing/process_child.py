@@ -86,6 +86,7 @@ class Call:
 
     attempts: int
     over: bool = False
+    late: bool = False
 
 
 def serve(pipe: Connection, pickled: bytes) -> None:
