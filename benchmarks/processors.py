@@ -298,7 +298,7 @@ _RUNS = "docs/benchmarks/processors.json"
 _KINDS = {
     "backlog, sleep": "A backlog, 32 handlers at a time that sleep for 5 ms (ideal: 6,400 records a second).",
     "storm, sleep": "A member joins and leaves every 3 seconds; 1,000 records a second, sleeping for 5 ms.",
-    "backlog, compute": "A backlog, handlers that compute for 1 ms (ideal: a core; all of them with processes or Java).",
+    "backlog, compute": "A backlog, computing for 1 ms (ideal: a core; all of them with processes or Java).",
     "storm, compute": "A member joins and leaves every 3 seconds; 300 records a second, computing for 1 ms.",
 }
 
