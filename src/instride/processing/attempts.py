@@ -20,7 +20,7 @@ from instride.errors import IllegalStateError
 from instride.processing.dead_letters import DeadLetter, dead_letter
 from instride.processing.engine import Batch, Engine, Job, Task, Verdict
 from instride.processing.failures import Step
-from instride.processing.outputs import OutputRecord, outputs_of
+from instride.processing.outputs import OutputRecord, outputs_of, refuse_unrun
 
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
 
@@ -139,7 +139,12 @@ class Desk:
         self.attention()
 
     def outputs(self, job: Job, returned: Any) -> list[OutputRecord]:
-        """What is to be produced before the attempt has ended well. Nothing of a job that is over."""
+        """What is to be produced before the attempt has ended well. Nothing of a job that is over.
+
+        Raises TypeError for what is no output, and for a coroutine or a generator, whose code has not run.
+        """
+        if returned is not None:
+            refuse_unrun(returned)
         return [] if self.output is None or job.over else outputs_of(returned, self.output)
 
     def letter(self, task: Task) -> DeadLetter:

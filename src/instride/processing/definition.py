@@ -144,6 +144,8 @@ def definition(
     """Raises TypeError, ValueError or ConfigError."""
     if not callable(handler):
         raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"{verb}: the handler must not yield: nobody would run it; return a list instead")
     unknown = options.keys() - AnyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -1009,9 +1010,9 @@ class Engine:
         task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
         self._touch(task.lane)
         if self.failure is None:
-            record = task.record
-            error.add_note(f"while handling {task.lane.partition} at offset {record.offset}, attempt {task.attempts}")
             self.failure = error
+            with suppress(Exception):  # a user's class may do anything
+                error.add_note(f"while handling {task.lane.partition} at offset {task.offset}, attempt {task.attempts}")
 
     # -- commits
 
