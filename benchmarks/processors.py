@@ -315,12 +315,13 @@ def write_page(results: dict[str, dict[str, list[Row]]], command: str) -> None:
 
 def _section(results: dict[str, dict[str, list[Row]]], command: str) -> str:
     rounds = max(len(runs) for rows in results.values() for runs in rows.values())
+    told = "**one round**" if rounds == 1 else f"medians of {rounds} rounds"
     foreign = max(run["foreign"] for rows in results.values() for runs in rows.values() for run in runs)
     lines = [
         _TITLE,
         "",
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {time.strftime('%d %B %Y')}; "
-        f"`python -m benchmarks processors {command}`, medians of {rounds} rounds.",
+        f"`python -m benchmarks processors {command}`, {told}.",
         f"Other work took {100 * foreign:.0f} % of the machine at most. [Every run](benchmarks/{Path(_RUNS).name}).",
         "",
     ]
