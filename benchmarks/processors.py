@@ -1,6 +1,6 @@
 """`Processor` beside its peers: a backlog, and a group whose members come and go.
 
-    python -m benchmarks processors [--seconds N] [--rounds N] [--quick] [--only NAME ...]
+    python -m benchmarks processors [--seconds N] [--rounds N] [--quick] [--only NAME ...] [--page]
 
 10,000 keys in 12 partitions of one Kafka; each member is a process of its own. Handlers sleep for 5 ms (32 at a time),
 or compute for 1 ms (as many at a time as there are cores).
@@ -12,6 +12,8 @@ storm     1,000 records a second (computing: 300); a second member joins and lea
           records that was handled in the end, and during the storm; how many were handled twice, the longest time in
           which nothing of a partition was handled, and how long a record took from the producer to its end (99 %).
 
+--page writes the medians into docs/benchmarks.md, with every run beside it.
+
 FastStream is installed into a virtual environment in bench-output/, the jars of parallel-consumer are fetched with jgo.
 """
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -60,6 +63,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one round, a tenth of the records, a storm of 9 seconds")
     parser.add_argument("--only", nargs="*", choices=[*FORMS, JAVA], default=[*FORMS, JAVA])
+    parser.add_argument("--page", action="store_true", help="write the medians into docs/benchmarks.md")
     chosen = parser.parse_args(arguments)
     if chosen.quick:
         chosen.seconds, chosen.records, chosen.rounds = 9.0, 6_000, 1
@@ -81,6 +85,8 @@ def main(arguments: list[str]) -> dict[str, object]:
                         results.setdefault(f"{part}, {kind}", {}).setdefault(name, []).append(row)
                         print(f"round {number + 1}: {part}, {kind}, {name}: {row}", file=sys.stderr, flush=True)
     show(results)
+    if chosen.page:
+        write_page(results, " ".join(arguments))
     return dict(results)
 
 
@@ -285,3 +291,49 @@ def show(results: dict[str, dict[str, list[Row]]]) -> None:
         print(f"{'':30}" + "".join(f"{column:>17}" for column in columns))
         for name, runs in rows.items():
             print(f"{name:30}" + "".join(f"{statistics.median(run[each] for run in runs):17.3f}" for each in columns))
+
+
+_TITLE, _BEFORE = "## With handlers", "## At a canned broker"
+_RUNS = "docs/benchmarks/processors.json"
+_KINDS = {
+    "backlog, sleep": "A backlog, 32 handlers at a time that sleep for 5 ms (ideal: 6,400 records a second).",
+    "storm, sleep": "A member joins and leaves every 3 seconds; 1,000 records a second, sleeping for 5 ms.",
+    "backlog, compute": "A backlog, computing for 1 ms (ideal: a core; all of them with processes or Java).",
+    "storm, compute": "A member joins and leaves every 3 seconds; 300 records a second, computing for 1 ms.",
+}
+
+
+def write_page(results: dict[str, dict[str, list[Row]]], command: str) -> None:
+    """A section of docs/benchmarks.md: made, or made again."""
+    page, runs = ROOT / "docs" / "benchmarks.md", ROOT / _RUNS
+    runs.write_text(json.dumps(results, indent=1) + "\n")
+    text = page.read_text()
+    start = text.index(_TITLE) if _TITLE in text else text.index(_BEFORE)
+    end = text.index("\n## ", start) + 1 if _TITLE in text else start
+    page.write_text(text[:start] + _section(results, command) + text[end:])
+
+
+def _section(results: dict[str, dict[str, list[Row]]], command: str) -> str:
+    rounds = max(len(runs) for rows in results.values() for runs in rows.values())
+    told = "**one round**" if rounds == 1 else f"medians of {rounds} rounds"
+    foreign = max(run["foreign"] for rows in results.values() for runs in rows.values() for run in runs)
+    lines = [
+        _TITLE,
+        "",
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {time.strftime('%d %B %Y')}; "
+        f"`python -m benchmarks processors {command}`, {told}.",
+        f"Other work took {100 * foreign:.0f} % of the machine at most. [Every run](benchmarks/{Path(_RUNS).name}).",
+        "",
+    ]
+    for part, rows in results.items():
+        columns = [column for column in next(iter(rows.values()))[0] if column != "foreign"]
+        lines += [_KINDS[part], "", f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        for name, runs in rows.items():
+            cells = (_cell(statistics.median(run[column] for run in runs)) for column in columns)
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"

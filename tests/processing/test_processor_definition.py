@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ async def handle_async(record: ConsumerRecord[Any, Any]) -> None: ...
         ({"on_deadline": "stop"}, ConfigError, "wait, cancel"),
         ({"on_failure": "ignore"}, ConfigError, "stop, skip, dead-letter"),
         ({"produce": handle}, ConfigError, "dead_letters"),
-        ({"timeout": 5.0}, ConfigError, "coroutine functions"),
+        ({"timeout": -5.0}, ValueError, "timeout"),
         ({"max_wait": 1.0}, ConfigError, "max_batch"),
         ({"max_batch": 0}, ValueError, "max_batch"),
         ({"max_batch": 100, "max_records": 50}, ConfigError, "max_records"),
@@ -129,3 +130,17 @@ def test_a_record_says_of_what_type_its_key_and_value_are() -> None:
     assert isinstance(record, ConsumerRecord)
     assert asyncio.iscoroutinefunction(handle_async)
     assert Attempt.__doc__
+
+
+def yields(record: ConsumerRecord) -> Iterator[ConsumerRecord]:
+    yield record
+
+
+async def yields_async(record: ConsumerRecord) -> AsyncIterator[ConsumerRecord]:
+    yield record
+
+
+@pytest.mark.parametrize("handler", [yields, yields_async])
+def test_a_handler_that_yields_is_refused_since_nobody_would_run_it(handler: Any) -> None:
+    with pytest.raises(TypeError, match="must not yield"):
+        Processor(handler, topics=["t"])

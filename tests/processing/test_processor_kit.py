@@ -350,3 +350,73 @@ def test_exactly_once_into_a_database_as_the_page_has_it(tmp_path: Path) -> None
             kit.advance(2.0)
             assert list(kit.committed.values()) == [10]
         assert sorted(db.execute("SELECT amount FROM bills")) == [(number,) for number in range(10)]
+
+
+class NoTextError(Exception):
+    """What a user's class may be."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def add_note(self, note: str, /) -> None:
+        raise RuntimeError("no notes")
+
+
+async def is_async(record: ConsumerRecord) -> None: ...
+
+
+def returns_coroutine(record: ConsumerRecord) -> Any:
+    return is_async(record)
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "text"),
+    [
+        (returns_coroutine, "builtins.TypeError", "nothing has run"),
+        (lambda record: (each for each in [record]), "builtins.TypeError", "nothing has run"),
+        (lambda record: _raise(NoTextError()), "test_processor_kit.NoTextError", "its text cannot be had"),
+    ],
+)
+def test_what_a_handler_does_wrong_goes_the_way_of_errors(handler: Any, error: str, text: str) -> None:
+    with Processor(handler, topics=["t"], dead_letters="dlq").testing() as kit:
+        kit.give("t", b"one")
+        kit.run()
+        (letter,) = kit.dead_letters
+    told = {name: (value or b"").decode() for name, value in letter.headers}
+    assert told["instride.error"] == error
+    assert text in told["instride.message"]
+
+
+def test_an_error_that_takes_no_note_ends_the_processor_all_the_same() -> None:
+    kit = Processor(lambda _: _raise(NoTextError()), topics=["t"]).testing()
+    kit.give("t", b"one")
+    with pytest.raises(NoTextError):
+        kit.run()
+
+
+def test_a_record_that_kills_its_process_has_its_attempts_counted_and_is_dead_lettered() -> None:
+    class KillError(BaseException):
+        """In place of a signal: it leaves the kit at once."""
+
+    deaths = 0
+
+    def handle(record: ConsumerRecord) -> None:
+        if record.value == b"killer":
+            raise KillError
+
+    with Processor(handle, topics=["t"], order="partition", dead_letters="dlq").testing() as kit:
+        for value in (b"one", b"killer", b"two"):
+            kit.give("t", value)
+        while not kit.committed or list(kit.committed.values()) != [3]:
+            try:
+                kit.advance(1.0)
+            except KillError:
+                deaths += 1
+                kit.crash()
+        assert [(letter.value, letter.attempts) for letter in kit.dead_letters] == [(b"killer", 3)]
+        assert {record.value for record in kit.handled} == {b"one", b"two"}
+    assert deaths == 4
+
+
+def _raise(error: BaseException) -> None:
+    raise error

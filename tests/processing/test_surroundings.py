@@ -21,7 +21,8 @@ import pytest
 from engine_help import keyed
 from processing_help import P0, tp
 
-from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
+from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, current_attempt
+from instride.deserializers import RecordReader
 from instride.errors import ConfigError, IllegalStateError
 from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan
@@ -260,8 +261,16 @@ class Bench:
     """`ThreadWorkers` with an engine and no consumer: records of P0, with two threads at most."""
 
     def __init__(
-        self, handler: Any, *, output: str | None = None, produce: Any = None, around: Any = None, records: int = 4
+        self,
+        handler: Any,
+        *,
+        output: str | None = None,
+        produce: Any = None,
+        around: Any = None,
+        records: int = 4,
+        timeout: float | None = None,
     ) -> None:
+        self.now = 0.0
         self.engine = Engine(
             EnginePlan(order="none", failures=Failures(retry=Retry(attempts=2, backoff=0.0))), lambda _: 1
         )
@@ -269,8 +278,8 @@ class Bench:
         desk = Desk(
             engine=self.engine,
             lock=self.lock,
-            reader=None,  # type: ignore[arg-type]
-            clock=lambda: 0.0,
+            reader=RecordReader(None, None),
+            clock=lambda: self.now,
             chance=lambda: 0.5,
             attention=lambda: None,
             wants_attention=lambda: False,
@@ -278,7 +287,7 @@ class Bench:
             output=output,
             group="g",
         )
-        self.workers = ThreadWorkers(desk, handler, produce, 2, SyncLifespan(), around)
+        self.workers = ThreadWorkers(desk, handler, produce, 2, SyncLifespan(), around, timeout)
         self._ended = threading.Condition(self.lock)
         end = self.engine.end
         with self.lock:
@@ -332,6 +341,44 @@ def test_a_close_waits_for_no_handler_that_is_stuck() -> None:
     assert bench.engine.started == 1
     go.set()
     bench.until(lambda: bench.engine.tally.finished == 4)
+
+
+def test_an_attempt_whose_time_is_out_fails_when_it_ends_and_another_thread_takes_its_place() -> None:
+    both, go = threading.Barrier(3, timeout=PATIENCE), threading.Event()
+    cancelled: list[bool] = []
+
+    def handler(record: Record) -> None:
+        if record.offset < 2 and current_attempt().number == 1:
+            cancelled.append(current_attempt().cancelled)
+            both.wait()
+            go.wait(PATIENCE)
+            cancelled.append(current_attempt().cancelled)
+            if record.offset == 1:
+                raise LookupError
+
+    bench = Bench(handler, timeout=5.0)
+    errors: list[BaseException | None] = []
+    end = bench.engine.end
+
+    def noted(job: Any, error: BaseException | None, *rest: Any) -> Any:
+        errors.append(error)
+        return end(job, error, *rest)
+
+    bench.engine.end = noted  # type: ignore[method-assign, assignment]
+    both.wait()
+    assert bench.engine.tally.finished == 0, "both threads are in the two that hang"
+    bench.now = 5.0
+    bench.workers.wake()
+    bench.until(lambda: bench.engine.tally.finished == 2)
+    go.set()
+    bench.until(lambda: bench.engine.tally.finished == 4)
+    bench.workers.close(PATIENCE)
+    late = [error for error in errors if error is not None]
+    assert [type(error) for error in late] == [TimeoutError, TimeoutError]
+    assert {type(error.__cause__) for error in late} == {LookupError, type(None)}
+    assert cancelled == [False, False, True, True]
+    assert bench.engine.tally.retried == 2
+    assert len(bench.workers._threads) <= 2, "those that are back are as many as before"
 
 
 # -- middleware

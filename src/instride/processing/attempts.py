@@ -20,7 +20,7 @@ from instride.errors import IllegalStateError
 from instride.processing.dead_letters import DeadLetter, dead_letter
 from instride.processing.engine import Batch, Engine, Job, Task, Verdict
 from instride.processing.failures import Step
-from instride.processing.outputs import OutputRecord, outputs_of
+from instride.processing.outputs import OutputRecord, outputs_of, refuse_unrun
 
 __all__ = ["Attempt", "Desk", "current_attempt", "current_job", "enter_attempt"]
 
@@ -37,12 +37,15 @@ class Call(Protocol):
     @property
     def over(self) -> bool: ...
 
+    @property
+    def late(self) -> bool: ...
+
 
 class Attempt:
     """What a handler may know of the call it is in: `current_attempt()`.
 
     number: 1 for the first attempt at this record. cancelled: whether its result is ignored, since its partition was
-    lost or the processor gave it up: it may as well stop. In asyncio the handler is cancelled besides.
+    lost, the processor gave it up, or its time is out: it may as well stop. In asyncio it is cancelled besides.
     """
 
     __slots__ = ("_task",)
@@ -56,7 +59,7 @@ class Attempt:
 
     @property
     def cancelled(self) -> bool:
-        return self._task.over
+        return self._task.over or self._task.late
 
 
 def current_attempt() -> Attempt:
@@ -136,7 +139,12 @@ class Desk:
         self.attention()
 
     def outputs(self, job: Job, returned: Any) -> list[OutputRecord]:
-        """What is to be produced before the attempt has ended well. Nothing of a job that is over."""
+        """What is to be produced before the attempt has ended well. Nothing of a job that is over.
+
+        Raises TypeError for what is no output, and for a coroutine or a generator, whose code has not run.
+        """
+        if returned is not None:
+            refuse_unrun(returned)
         return [] if self.output is None or job.over else outputs_of(returned, self.output)
 
     def letter(self, task: Task) -> DeadLetter:

@@ -20,7 +20,7 @@ from instride.processing.outputs import OutputRecord
 if TYPE_CHECKING:
     from instride._wire.decoder import ConsumerRecord
 
-__all__ = ["ConfluentProduce", "DeadLetter", "Produce", "dead_letter"]
+__all__ = ["ConfluentProduce", "DeadLetter", "Produce", "dead_letter", "text_of"]
 
 _LONGEST_TEXT: Final = 1_000
 
@@ -57,7 +57,7 @@ def dead_letter(
         "group": group,
         "attempts": str(attempts),
         "error": "" if error is None else f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": str(error or "the attempts were used up by an earlier owner")[:_LONGEST_TEXT],
+        "message": text_of(error)[:_LONGEST_TEXT],
     }
     ours = tuple((f"instride.{name}", text.encode("utf-8", "replace")) for name, text in told.items())
     return DeadLetter(
@@ -69,6 +69,16 @@ def dead_letter(
         error=error,
         attempts=attempts,
     )
+
+
+def text_of(error: BaseException | None) -> str:
+    """Of a user's class, which may do anything."""
+    if error is None:
+        return "the attempts were used up by an earlier owner"
+    try:
+        return str(error)
+    except Exception as failed:  # noqa: BLE001 - its dead letter is worth more
+        return f"its text cannot be had: {type(failed).__name__}"
 
 
 class ConfluentProduce:

@@ -144,6 +144,8 @@ def definition(
     """Raises TypeError, ValueError or ConfigError."""
     if not callable(handler):
         raise TypeError(f"{verb}: the handler must be a function of one record, not {handler!r}")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"{verb}: the handler must not yield: nobody would run it; return a list instead")
     unknown = options.keys() - AnyOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"{verb} does not know {sorted(unknown)}; settings of the consumer are given to run or running")
@@ -179,7 +181,7 @@ def definition(
         dead_letters=options.get("dead_letters"),
         output=options.get("output"),
         produce=options.get("produce"),
-        timeout=_timeout(verb, options, is_async=is_async),
+        timeout=_timeout(verb, options),
         lifespan=_lifespan(verb, options, "lifespan"),
         worker_lifespan=_worker_lifespan(verb, options, is_async=is_async),
         middleware=_middleware(verb, options, is_async=is_async),
@@ -253,16 +255,9 @@ def _is_arrow(verb: str, options: AnyOptions, reader: RecordReader) -> bool:
     return found == "arrow"
 
 
-def _timeout(verb: str, options: AnyOptions, *, is_async: bool) -> float | None:
+def _timeout(verb: str, options: AnyOptions) -> float | None:
     timeout = options.get("timeout")
-    if timeout is None:
-        return None
-    if not (is_async or "processes" in options):
-        raise ConfigError(
-            f"{verb}: timeout is for coroutine functions and processes: a thread cannot be interrupted. Bound the "
-            "calls that the handler makes, or let it look at current_attempt().cancelled"
-        )
-    return arguments.seconds(verb, timeout, name="timeout")
+    return None if timeout is None else arguments.seconds(verb, timeout, name="timeout")
 
 
 def _processes(verb: str, options: AnyOptions, concurrency: int, *, is_async: bool) -> int:

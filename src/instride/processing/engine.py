@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -113,8 +114,9 @@ class Task:
     """One record on its way. attempts: how often it was handled before. error: of the last attempt.
 
     writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
-    over: its result is ignored. canceller: set by the executor, called when it is given up. since: when it came; from
-    its start on, when it was started. alone: it is in no batch with others. spared_at: the circuit breaker's.
+    over: its result is ignored. late: its time is out, so that its attempt fails when it ends. canceller: set by the
+    executor, called when it is given up. since: when it came; from its start on, when it was started. alone: it is in
+    no batch with others. spared_at: the circuit breaker's.
     """
 
     __slots__ = (
@@ -125,6 +127,7 @@ class Task:
         "is_skipped",
         "key",
         "lane",
+        "late",
         "offset",
         "over",
         "record",
@@ -146,6 +149,7 @@ class Task:
         self.is_skipped = False
         self.alone = False
         self.over = False
+        self.late = False
         self.since = 0.0
         self.spared_at = -1
         self.canceller: Callable[[], object] | None = None
@@ -154,13 +158,14 @@ class Task:
 class Batch:
     """Records of one partition that are handled by one call (law 8). To its executor it looks like a task."""
 
-    __slots__ = ("lane", "since", "tasks")
+    __slots__ = ("lane", "late", "since", "tasks")
 
     writes_dead_letter: Final = False
 
     def __init__(self, lane: Lane, tasks: list[Task], since: float) -> None:
         self.lane = lane
         self.tasks = tasks
+        self.late = False
         self.since = since
 
     @property
@@ -644,6 +649,7 @@ class Engine:
         self.queued -= 1
         self.started += 1
         task.since = now
+        task.late = False
         if guard is None or task.writes_dead_letter:
             return False
         return guard.started(task.offset)
@@ -1004,9 +1010,9 @@ class Engine:
         task.lane.attempts.pop(task.offset, None)  # whoever starts it again has put it right
         self._touch(task.lane)
         if self.failure is None:
-            record = task.record
-            error.add_note(f"while handling {task.lane.partition} at offset {record.offset}, attempt {task.attempts}")
             self.failure = error
+            with suppress(Exception):  # a user's class may do anything
+                error.add_note(f"while handling {task.lane.partition} at offset {task.offset}, attempt {task.attempts}")
 
     # -- commits
 

@@ -17,6 +17,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -27,7 +28,7 @@ from instride.errors import DeserializationError
 from instride.processing.attempts import enter_attempt
 from instride.processing.engine import Batch, Job, Task
 from instride.processing.lifespan import Lifespan, SyncLifespan
-from instride.processing.outputs import OutputRecord, outputs_of
+from instride.processing.outputs import OutputRecord, outputs_of, refuse_unrun
 
 __all__ = ["DONE", "READY", "Spec", "error_of", "outputs_from", "packed", "serve", "tasks_of"]
 
@@ -86,6 +87,7 @@ class Call:
 
     attempts: int
     over: bool = False
+    late: bool = False
 
 
 def serve(pipe: Connection, pickled: bytes) -> None:
@@ -136,6 +138,7 @@ def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> byte
         return _failed(error)
     try:
         returned = spec.handler(records if is_batch else records[0])
+        refuse_unrun(returned)
         outputs = [] if spec.output is None else outputs_of(returned, spec.output)
         plain = [(each.value, each.key, tuple(each.headers), each.topic, each.partition) for each in outputs]
         return marshal.dumps((DONE, plain))
@@ -145,7 +148,8 @@ def _result(spec: Spec, attempts: int, is_batch: bool, plain: list[Any]) -> byte
 
 def _failed(error: BaseException) -> bytes:
     """As it is, where it can be pickled and read again; else in words."""
-    error.add_note("in a process of the Processor:\n" + "".join(traceback.format_exception(error)))
+    with suppress(Exception):  # a user's class may do anything
+        error.add_note("in a process of the Processor:\n" + "".join(traceback.format_exception(error)))
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)  # noqa: S301 - our own

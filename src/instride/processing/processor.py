@@ -233,7 +233,9 @@ class Processor(Generic[K, V]):
         the first is the outermost.
         processes: then plain handlers are called in so many processes, not in threads, and concurrency bounds the
         records in them; the handler must be a function of a module.
-        timeout: seconds of one attempt, for coroutine functions and processes. max_records (10,000), max_bytes (64
+        timeout: seconds of one attempt; then it fails with TimeoutError. Coroutines are cancelled, processes killed; a
+        thread cannot be interrupted: there the attempt fails when its handler ends, and that sees
+        current_attempt().cancelled. max_records (10,000), max_bytes (64
         MiB): how much may be queued or at work before partitions are paused. commit_interval (1): seconds between
         commits. drain_timeout (30): seconds that a stop waits for what is at work. on_deadline: when the deadline of a
         hand-over comes, "wait" (the default): for what is at work until its partition is lost; "cancel": give that up a

@@ -243,7 +243,9 @@ class RunningProcessor:
         if self._spec is not None:
             at_once = what.concurrency // what.processes
             return ProcessWorkers(self._desk, self._spec, self._produce, what.processes, at_once, what.timeout)
-        return ThreadWorkers(self._desk, self._handler, self._produce, what.concurrency, lifespan, what.worker_lifespan)
+        return ThreadWorkers(
+            self._desk, self._handler, self._produce, what.concurrency, lifespan, what.worker_lifespan, what.timeout
+        )
 
     def _tear_down(self, leave: Callable[[], None]) -> None:
         """Handlers have ended, or were given up. What the tear-down raises ends the run, if nothing else has."""

@@ -28,6 +28,7 @@ from uuid import UUID
 
 from instride.errors import ConfigError, IllegalStateError, StorePositionError
 from instride.processing.attempts import current_job
+from instride.processing.outputs import refuse_unrun
 from instride.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def _handle(known: _Known, what: Any, handler: Callable[[Any], object]) -> Row |
     new = [record for record in records if record.offset >= start]
     if not new:
         return None
-    handler(new if isinstance(what, list) else new[0])
+    refuse_unrun(handler(new if isinstance(what, list) else new[0]))
     named = "" if before is None else before.topic_id
     return Row(new[-1].offset + 1, named if topic_id is None else str(topic_id))
 

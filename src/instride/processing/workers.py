@@ -3,7 +3,9 @@
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work.
 2. Each attempt in asyncio is a task of its own, with a context of its own; in threads a context variable tells which.
-3. Threads are daemons: a handler that never ends keeps no program alive.
+3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
+   attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
+   takes its place meanwhile.
 4. An attempt that returned outputs has ended when these are acknowledged.
 """
 
@@ -66,7 +68,7 @@ def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
 class ThreadWorkers:
     """Plain functions, each call in one of so many threads.
 
-    lifespan: of the run, entered. around: the set-up of a thread.
+    lifespan: of the run, entered. around: the set-up of a thread. timeout: seconds of one attempt, or None.
     """
 
     def __init__(
@@ -77,8 +79,12 @@ class ThreadWorkers:
         concurrency: int,
         lifespan: SyncLifespan,
         around: Lifespan | None = None,
+        timeout: float | None = None,
     ) -> None:
         self._desk = desk
+        self._timeout = timeout
+        self._timed: dict[Job, float] = {}
+        self._late = 0
         self._lifespan = lifespan
         self._around = around
         self._busy: set[threading.Thread] = set()
@@ -93,15 +99,28 @@ class ThreadWorkers:
     def wake(self) -> None:
         with self._work:
             engine = self._desk.engine
+            for job in self._find_late():
+                _logger.warning("%s at offset %d: its time is out", job.lane.partition, job.offset)
             if not engine.has_next(self._desk.clock()):
                 return
             queued = engine.queued
-            for _ in range(min(queued - self._idle, self._concurrency - len(self._threads))):
+            for _ in range(min(queued - self._idle, self._concurrency + self._late - len(self._threads))):
                 name = f"instride-handler-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
             self._work.notify(queued)
+
+    def _find_late(self) -> list[Job]:
+        """Under the lock. Whose time is out since the last look; the oldest is first."""
+        found: list[Job] = []
+        while self._timed and self._desk.clock() >= next(iter(self._timed.values())):
+            job = next(iter(self._timed))
+            del self._timed[job]
+            job.late = True
+            self._late = min(self._late + 1, self._concurrency)
+            found.append(job)
+        return found
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """A thread cannot be stopped: its handler sees `current_attempt().cancelled`."""
@@ -139,24 +158,45 @@ class ThreadWorkers:
             with work:
                 self._busy.discard(me)
                 if before is not None:
-                    verdict, attention = desk.end(before, error)
+                    verdict, attention = desk.end(before, self._in_time(before, error))
                 told = attention or verdict is not None  # then there is more to do before it may wait
                 writes = before is not None and before.writes_dead_letter
-                task = before if writes else desk.next_task() if told else self._next()
+                ends = not writes and self._is_one_too_many(me)
+                task = before if writes else None if ends else desk.next_task() if told else self._next()
                 if task is not None:
                     self._busy.add(me)
+                    if self._timeout is not None and not task.writes_dead_letter:
+                        self._timed[task] = desk.clock() + self._timeout
             if verdict is not None and before is not None:
                 desk.note(before, verdict)
             if attention:
                 desk.attention()
             if task is None:
-                if not told:
+                if ends or not told:
                     return
             elif isinstance(task, Task) and task.writes_dead_letter:
                 write_letter(self._desk, self._produce, task)
                 task = None
             else:
                 error = self._error_of(task)
+
+    def _is_one_too_many(self, me: threading.Thread) -> bool:
+        """Under the lock. It took the place of one that was late, and is back: then it is no thread of ours."""
+        if len(self._threads) <= self._concurrency + self._late:
+            return False
+        self._threads.remove(me)
+        self._work.notify()
+        return True
+
+    def _in_time(self, job: Job, error: BaseException | None) -> BaseException | None:
+        """Under the lock. What its attempt ended by: of a late one by that, whatever it returned or raised."""
+        self._timed.pop(job, None)
+        if not job.late:
+            return error
+        self._late -= 1
+        late = TimeoutError(f"the attempt took longer than {self._timeout:g} s")
+        late.__cause__ = error
+        return late
 
     def _next(self) -> Job | None:
         """Waits for one; None when this is closed."""
