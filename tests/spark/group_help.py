@@ -58,7 +58,6 @@ class Played:
             "subscribe": topic,
             "consumerGroup": topic,
             "startingOffsets": "earliest",
-            "kafka.session.timeout.ms": "6000",
             "kafka.heartbeat.interval.ms": "100",
             **{name.replace("__", "."): value for name, value in options.items()},
         }

@@ -1,7 +1,11 @@
-"""Queries in group mode at a real Kafka, with a played Spark: hand-over, restart, crash, leaving. See `group_help`."""
+"""Queries in group mode at a real Kafka, with a played Spark: hand-over, restart, crash, leaving. See `group_help`.
+
+`make spark-groups`: two applications join and leave 20 times.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,12 +17,13 @@ from group_help import Checkpoint, Played
 from pipeline_help import PATIENCE, fill
 
 from instride import Consumer, TopicPartition
-from instride.errors import ConfigError, KafkaTimeoutError
+from instride.errors import KafkaTimeoutError
 from instride.spark import stop
 from instride.testing import LocalKafka
 
 pytestmark = [pytest.mark.kafka]
 
+TURNS = int(os.environ.get("GROUP_TURNS", "4"))
 Topic = Callable[..., str]
 Start = Callable[..., Played]
 
@@ -67,7 +72,7 @@ def test_two_applications_join_and_leave_and_each_record_is_read_once(
         return len(query.checkpoint.rows) > than
 
     staying = start(topic, kept[0])
-    for turn in range(4):
+    for turn in range(TURNS):
         joining = start(topic, kept[1 - turn % 2])
         joining.until(partial(has_more, joining, len(joining.checkpoint.rows)), "records for the one that joined")
         write()
@@ -153,23 +158,3 @@ def test_available_now_ends_when_all_that_is_assigned_is_read(
     query.until(lambda: not query.isActive, "its end")
     each_once({0: 10, 1: 3, 2: 0}, kept)
     assert committed(kafka, topic, 3) == {0: 10, 1: 3, 2: 0}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"consumerGroup": "another"}, "the checkpoint is of the group"),
-        ({"subscribe": "another"}, "the checkpoint is of a query that reads"),
-    ],
-)
-def test_a_checkpoint_of_another_group_or_topic_is_refused(
-    kafka: LocalKafka, kafka_topic: Topic, start: Start, options: dict[str, str], message: str
-) -> None:
-    topic, kept = kafka_topic(1), Checkpoint()
-    fill(kafka, topic, {0: 3})
-    first = start(topic, kept)
-    first.until_rows(3)
-    leave(first)
-    other = start(topic, kept, **options)
-    with pytest.raises(ConfigError, match=message):
-        other.until(lambda: not other.isActive, "its error")

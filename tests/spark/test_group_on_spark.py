@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
@@ -45,7 +47,7 @@ class Application:
         reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
         reader = reader.option("subscribe", topic).option("consumerGroup", topic).option("columns", "value")
         reader = reader.option("startingOffsets", "earliest").option("maxPartitions", "2")
-        self._frame = reader.option("kafka.session.timeout.ms", "6000").load()
+        self._frame = reader.option("kafka.session.timeout.ms", "15000").load()
         self.query = self._start()
 
     def _start(self) -> StreamingQuery:
@@ -90,7 +92,9 @@ def test_applications_join_leave_and_die_and_each_record_is_in_one_sink_once(
         at += 10
 
     def reads(application: Application) -> bool:
-        write()
+        """Records come to it once it owns something: some more, whenever the group has all that there were."""
+        if application.query.lastProgress is not None and committed(kafka, topic) == len(written):
+            write()
         return any(each["numInputRows"] for each in application.query.recentProgress)
 
     with ExitStack() as stack:
@@ -117,6 +121,30 @@ def test_applications_join_leave_and_die_and_each_record_is_in_one_sink_once(
         there = Counter(first.rows() + second.rows())
     expected = Counter(written)
     assert there == expected, f"lost {list(expected - there)[:5]}, twice {list(there - expected)[:5]}"
+
+
+def test_the_example_of_the_page_runs(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """That of docs/spark-groups.md, in this session."""
+    topic, page = kafka_topic(2), Path(__file__).parents[2] / "docs" / "spark-groups.md"
+    written = fill(kafka, topic, {0: 10, 1: 10})
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    code = code.replace("localhost:9092", kafka.bootstrap_servers).replace('"orders"', repr(topic))
+    code = code.replace('"billing"', repr(topic)).replace("/data/billing-a", str(tmp_path / "a"))
+    code = code.replace(".load()", '.option("startingOffsets", "earliest").load()')
+    code = code.replace("query.awaitTermination(3600)", "until_read(query)")
+
+    def until_read(query: StreamingQuery) -> None:
+        read = len(written)
+        wait_for(lambda: not query.isActive or sum(p["numInputRows"] for p in query.recentProgress) >= read, "rows")
+
+    names: dict[str, Any] = {"until_read": until_read}
+    exec(code, names)
+    while "failed to connect back" in str(names["query"].exception()):
+        exec(code, names)
+    rows = spark.read.parquet(str(tmp_path / "a")).collect()
+    assert sorted(bytes(row["value"]).decode() for row in rows) == sorted(written)
 
 
 def committed(kafka: LocalKafka, topic: str) -> int:

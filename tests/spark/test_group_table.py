@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import pickle
+from typing import Any
 
-from instride.errors import IllegalStateError
+import pytest
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from instride.errors import ConfigError, IllegalStateError
 from instride.records import TopicPartition
+from instride.spark.data_source import source_schema, stream_reader
 from instride.spark.data_source.group_table import GroupTable
 from instride.spark.data_source.offsets import BatchPlan, GroupMark, Span
 
@@ -275,3 +281,50 @@ def test_a_replay_of_nothing_holds_up_nothing() -> None:
     assert table.settled
     table.confirm(PENDING)
     assert table.owed == {}
+
+
+# -- checkpoints
+
+
+def end_of(**given: str) -> dict[str, Any]:
+    mark = GroupMark(**{"group": "g", "subscribed": "t", "run": "0123456789abcdef", **given})
+    return BatchPlan({tp(0): Span(1, 2)}, {"t": "id"}, mark).to_json()
+
+
+def reader(**given: str) -> DataSourceStreamReader:
+    options = {"kafka.bootstrap.servers": "nowhere:1", **given}
+    return stream_reader(options, source_schema(options))
+
+
+def test_an_end_offset_comes_back_as_it_was() -> None:
+    data = end_of()
+    assert BatchPlan.from_json(json.loads(json.dumps(data))).to_json() == data
+
+
+@pytest.mark.parametrize(
+    ("given", "end", "message"),
+    [
+        ({"subscribe": "t", "consumerGroup": "g"}, end_of(group="h"), "the checkpoint is of the group 'h'"),
+        ({"subscribe": "t", "consumerGroup": "g"}, end_of(subscribed="u"), "of a query that reads u"),
+        ({"subscribePattern": "t", "consumerGroup": "g"}, end_of(), "and this one reads pattern t"),
+        (
+            {"subscribe": "t", "consumerGroup": "g"},
+            BatchPlan({tp(0): Span(1, 2)}, {"t": "id"}).to_json(),
+            "of a query without consumerGroup",
+        ),
+        ({"subscribe": "t"}, end_of(), "this one has no consumerGroup"),
+    ],
+)
+def test_a_checkpoint_of_another_kind_is_refused_before_anything_else(
+    given: dict[str, str], end: dict[str, Any], message: str
+) -> None:
+    made = reader(**given)
+    with pytest.raises(ConfigError, match=message):
+        made.partitions(made.initialOffset(), end)
+    if "consumerGroup" in given:
+        with pytest.raises(ConfigError, match=message):
+            made.latestOffset(end, made.getDefaultReadLimit())
+
+
+def test_a_reader_is_pickled_before_it_is_asked() -> None:
+    assert pickle.loads(pickle.dumps(reader(subscribe="t", consumerGroup="g"))).initialOffset() == NOTHING.to_json()
