@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -9,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+import instride
 from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
 from instride.spark import stop
 from instride.spark.data_source.leaving import Door, new_token
@@ -100,3 +105,32 @@ def test_a_query_over_connect_is_refused() -> None:
     kind = type("StreamingQuery", (Query,), {"__module__": "pyspark.sql.connect.streaming.query"})
     with pytest.raises(IllegalStateError, match="not over Spark Connect"):
         leave(kind())
+
+
+SOURCE = """
+from instride.spark.data_source import source_schema, stream_reader
+given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "consumerGroup": "g"}
+made = stream_reader(given, source_schema(given))
+limit = made.getDefaultReadLimit()
+first = made.latestOffset(made.initialOffset(), limit)
+print(first["group"]["run"], flush=True)
+try:
+    while True:
+        assert made.latestOffset(first, limit) == first
+finally:
+    made.stop()  # as PySpark's process does
+"""
+
+
+def test_sigterm_ends_the_process_of_a_source_by_way_of_its_stop(folder: Path) -> None:
+    """What `query.stop()` does to it. Each run begins with an empty batch, even where no broker is."""
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(Path(instride.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", SOURCE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        token = process.stdout.readline().strip()
+        (place,) = folder.glob(f"instride-*/{token}.sock")
+        process.terminate()
+        assert process.wait(120) == 128 + signal.SIGTERM
+    assert not place.exists()
