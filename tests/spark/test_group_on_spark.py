@@ -22,7 +22,7 @@ from instride import Consumer, TopicPartition
 from instride.spark import recommended_conf, stop
 from instride.testing import LocalKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 Topic = Callable[..., str]
 
@@ -65,7 +65,7 @@ class Application:
                 raise error
             return condition()
 
-        wait_for(holds, what, seconds=PATIENCE * 2)
+        wait_for(holds, what, seconds=PATIENCE * 4)
 
     def go_on(self) -> None:
         self.query = self._start()
