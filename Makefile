@@ -13,7 +13,7 @@ ATTACK_SECONDS := 3600
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stutter conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack attack-kafka sink-attack fuzz bench format clean distclean
+.PHONY: help demo test stutter conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups fuzz bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
@@ -32,6 +32,7 @@ help:
 	@echo "make attack  lying brokers, fellow members and producers, a damaging network, no memory, threads or files (5 minutes)"
 	@echo "make attack-kafka damages what a real Kafka sends (ATTACK_SECONDS=3600, an hour)"
 	@echo "make sink-attack kills and stops drivers of each sink, 50 times, on a real Spark and Kafka (an hour; SINK_FAULTS=50)"
+	@echo "make spark-groups lets two queries of one group join and leave 20 times, at a real Kafka with a played Spark"
 	@echo "make fuzz    mutated bytes for every decoder, by hand, by coverage and with sanitizers (FUZZ_SECONDS=60 each)"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"groups --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
@@ -108,6 +109,9 @@ attack-kafka: $(COMPILED)
 
 sink-attack: $(COMPILED)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -x -s tests/spark/attack_sinks.py
+
+spark-groups: $(COMPILED)
+	@$(WITH_JAVA) GROUP_TURNS=20 $(BIN)/python -m pytest -x tests/spark/test_group_kafka.py
 
 # By coverage only where atheris is installed: its wheels are for some Pythons only.
 fuzz: $(COMPILED)

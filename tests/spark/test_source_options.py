@@ -39,6 +39,7 @@ TAKEN: list[tuple[str, str, str, object]] = [
     ("columns", "value, KEY", "columns", ("key", "value")),
     ("columns", "headers", "columns", ("headers",)),
     ("commitOffsetsToGroup", "lag", "commit_group", "lag"),
+    ("consumerGroup", "billing", "group", "billing"),
     ("kafkaConsumer.pollTimeoutMs", "1500", "read_timeout", 1.5),
     ("groupIdPrefix", "x", "commit_group", None),
     ("fetchOffset.numRetries", "3", "commit_group", None),
@@ -110,7 +111,15 @@ REFUSED: list[tuple[str, dict[str, str], str]] = [
     ("stream", {"failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
     ("stream", {"includeHeaders": "yes"}, "includeHeaders must be true or false"),
     ("stream", {"columns": "value,body"}, "it has body"),
-    ("stream", {"consumerGroup": "g"}, "no option 'consumergroup'"),
+    ("stream", {"consumerGroups": "g"}, "no option 'consumergroups'"),
+    ("batch", {"consumerGroup": "g"}, "consumerGroup is for streaming"),
+    ("stream", {"consumerGroup": " "}, "consumerGroup is empty"),
+    ("stream", {"consumerGroup": "g", "commitOffsetsToGroup": "h"}, "commitOffsetsToGroup does not go with"),
+    ("stream", {"consumerGroup": "g", "startingTimestamp": "1"}, "startingTimestamp does not go with consumerGroup"),
+    ("stream", {"consumerGroup": "g", "startingOffsetsByTimestamp": "{}"}, "does not go with consumerGroup"),
+    ("stream", {"consumerGroup": "g", "startingOffsets": "group"}, "startingOffsets must be earliest or latest"),
+    ("stream", {"consumerGroup": "g", "kafka.group.id": "h"}, "kafka.group.id names another group"),
+    ("stream", {"consumerGroup": "g", "kafka.session.timeout.ms": "1000"}, "heartbeat_interval"),
     ("stream", {"kafka.bootstrap.servers": ""}, "kafka.bootstrap.servers"),
     ("stream", {"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset is not supported: .*startingOffsets"),
     ("stream", {"kafka.key.deserializer": "x"}, "kafka.key.deserializer"),
@@ -123,6 +132,19 @@ REFUSED: list[tuple[str, dict[str, str], str]] = [
     ("stream", {"kafka.no.such": "x"}, "kafka.no.such is not supported"),
     ("stream", {"kafka.request.timeout.ms": "long"}, "kafka.request.timeout.ms must be a whole number"),
 ]
+
+
+def test_the_settings_of_a_member_count_in_group_mode_only() -> None:
+    given = {**BASE, "kafka.session.timeout.ms": "9000", "kafka.max.poll.interval.ms": "60000"}
+    assert parse_options(given, "stream").member == ()
+    member = parse_options({**given, "consumerGroup": "g"}, "stream").member
+    assert dict(member) == {"session_timeout": 9.0, "max_poll_interval": 60.0}
+
+
+def test_nobody_shares_assigned_partitions() -> None:
+    given = {"kafka.bootstrap.servers": "nowhere:1", "assign": '{"t": [0]}', "consumerGroup": "g"}
+    with pytest.raises(ConfigError, match="assign does not go with consumerGroup"):
+        parse_options(given, "stream")
 
 
 @pytest.mark.parametrize(("mode", "given", "message"), REFUSED)
@@ -215,5 +237,11 @@ def test_the_page_names_every_option() -> None:
     from instride.spark.data_source import options, security
 
     assert set(options._TAKEN) <= named
-    kafka = set(security._PLAIN) | set(security._MILLISECONDS) | set(security._REFUSED) | security._NO_MATTER
+    kafka = (
+        set(security._OF_MEMBERS)
+        | set(security._PLAIN)
+        | set(security._MILLISECONDS)
+        | set(security._REFUSED)
+        | security._NO_MATTER
+    )
     assert {f"kafka.{name}" for name in kafka} <= named

@@ -5,6 +5,7 @@ Pipeline  ->  run (the loop)  ->  membership, planning, jobs, committing      in
 """
 
 from instride.spark.conf import recommended_conf
+from instride.spark.data_source.leaving import stop
 from instride.spark.data_source.readers import source
 from instride.spark.database import DatabaseSink
 from instride.spark.events import (
@@ -32,6 +33,7 @@ __all__ = [
     "Sink",
     "recommended_conf",
     "source",
+    "stop",
     "OffsetsBehindListener",
     "PipelineEvent",
     "JobStarted",

@@ -5,6 +5,9 @@ offsets, planning, admission     where a micro-batch begins and ends      decisi
 splitting                        which task reads what
 cluster                          what the brokers say                     a consumer of no group
 batch, stream                    PySpark's readers
+group_table                      what a member of a group owns and plans  decisions: no I/O, no clock
+group_stream, group_member       the reader in group mode, and its member
+leaving                          how `stop(query)` reaches that
 reading, columns                 Arrow batches in Spark's schema          on the executors
 """
 

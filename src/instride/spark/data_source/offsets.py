@@ -5,6 +5,7 @@ Laws
    after a restart, is the same batch; and where "latest" began is durable with the first batch.
 2. Partitions are in order: Spark compares offsets as text.
 3. A topic is known by its id: one that was made again under its old name is another topic.
+4. In group mode an end offset names the group and what is subscribed to: another query's checkpoint is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from instride.errors import ConfigError
 from instride.records import TopicPartition
 from instride.spark.sink import OutputRange
 
-__all__ = ["BatchPlan", "Found", "Span"]
+__all__ = ["BatchPlan", "Found", "GroupMark", "Span"]
 
 _VERSION: Final = 1
 
@@ -34,12 +35,22 @@ class Span:
     end: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMark:
+    """What an end offset of group mode says besides. subscribed: the option's text. run: see `leaving`."""
+
+    group: str
+    subscribed: str
+    run: str
+
+
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One micro-batch. Before the first: no partitions. topic_ids: "" where a broker has none."""
+    """One micro-batch. Before the first: no partitions. topic_ids: "" where a broker has none. mark: in group mode."""
 
     spans: Mapping[TopicPartition, Span] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    mark: GroupMark | None = None
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -64,14 +75,19 @@ class BatchPlan:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}."""
+        """For Spark: {"version": 1, "topics": {name: {"id": id, "partitions": {number: [from, to]}}}}.
+
+        In group mode also "group": {"id": name, "subscribed": text, "run": token}.
+        """
         topics: dict[str, Any] = {}
         for partition, span in sorted(self.spans.items()):
             topic = topics.setdefault(
                 partition.topic, {"id": self.topic_ids.get(partition.topic, ""), "partitions": {}}
             )
             topic["partitions"][str(partition.partition)] = [span.start, span.end]
-        return {"version": _VERSION, "topics": topics}
+        mark = self.mark
+        group = {} if mark is None else {"group": {"id": mark.group, "subscribed": mark.subscribed, "run": mark.run}}
+        return {"version": _VERSION, "topics": topics, **group}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
@@ -86,7 +102,9 @@ class BatchPlan:
             topic_ids[topic] = str(parts["id"])
             for number, (start, end) in parts["partitions"].items():
                 spans[TopicPartition(topic, int(number))] = Span(int(start), int(end))
-        return cls(spans, topic_ids)
+        group = data.get("group")
+        mark = group and GroupMark(group=str(group["id"]), subscribed=str(group["subscribed"]), run=str(group["run"]))
+        return cls(spans, topic_ids, mark or None)
 
 
 def _shortened(data: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from instride.config import config_from_settings
 from instride.errors import ConfigError
 from instride.records import TopicPartition
-from instride.spark.data_source.security import consumer_settings
+from instride.spark.data_source.security import consumer_settings, member_settings
 
 __all__ = ["EARLIEST", "LATEST", "Bound", "Options", "Topics", "parse_options"]
 
@@ -49,6 +49,7 @@ _TAKEN: Final = {
         "includeHeaders",
         "columns",
         "commitOffsetsToGroup",
+        "consumerGroup",
         "pushFilters",
         "kafkaConsumer.pollTimeoutMs",
         # These change nothing here: readers belong to no group, and time-outs bound what is asked of brokers.
@@ -59,6 +60,14 @@ _TAKEN: Final = {
 }
 _ENDING: Final = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
 _TRIGGER: Final = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "commitoffsetstogroup")
+_NOT_IN_GROUPS: Final = {
+    "assign": "the group assigns the partitions; subscribe to the topics",
+    "commitOffsetsToGroup": "the offsets are committed to consumerGroup",
+    **dict.fromkeys(
+        ("startingOffsetsByTimestamp", "startingTimestamp"),
+        "the group's committed offsets say where to go on; kafka-consumer-groups --reset-offsets moves them",
+    ),
+}
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)\s*", re.I)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -93,7 +102,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """See docs/spark-source.md. consumer: the consumer's settings, which may hold secrets: in no repr."""
+    """See docs/spark-source.md. consumer: the consumer's settings, which may hold secrets: in no repr.
+
+    group: of group mode. member: the settings that only a member of a group has.
+    """
 
     topics: Topics
     starting: Bound
@@ -107,9 +119,11 @@ class Options:
     max_records: int | None
     columns: tuple[str, ...]
     commit_group: str | None
+    group: str | None
     push_filters: bool
     read_timeout: float
     consumer: tuple[tuple[str, Any], ...] = field(repr=False)
+    member: tuple[tuple[str, Any], ...] = ()
 
 
 def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
@@ -123,6 +137,7 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
     least, most = _count(plain, "minPartitions"), _count(plain, "maxPartitions")
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minPartitions ({least}) is more than maxPartitions ({most})")
+    group = _group(plain, kafka, mode)
     return Options(
         topics=_topics(plain),
         starting=_starting(plain, kafka, mode),
@@ -136,9 +151,11 @@ def parse_options(given: Mapping[str, str], mode: Mode) -> Options:
         max_records=_count(plain, "maxRecordsPerPartition"),
         columns=_columns(plain),
         commit_group=plain.get("commitoffsetstogroup"),
+        group=group,
         push_filters=_flag(plain, "pushFilters", default=False),
         read_timeout=(_count(plain, "kafkaConsumer.pollTimeoutMs") or 120_000) / 1000,
         consumer=_consumer(kafka),
+        member=_member(kafka) if group is not None else (),
     )
 
 
@@ -155,6 +172,34 @@ def _consumer(kafka: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
         raise ConfigError('the option "kafka.bootstrap.servers" is missing')
     settings = consumer_settings(kafka)
     config_from_settings(settings)
+    return tuple(sorted(settings.items()))
+
+
+def _group(plain: Mapping[str, str], kafka: Mapping[str, str], mode: Mode) -> str | None:
+    """Of group mode, with which some options do not go."""
+    group = plain.get("consumergroup")
+    if group is None:
+        return None
+    if not group.strip():
+        raise ConfigError("consumerGroup is empty: name the group")
+    if mode == "batch":
+        raise ConfigError("consumerGroup is for streaming: a batch query is no member of a group")
+    for name, reason in _NOT_IN_GROUPS.items():
+        if name.lower() in plain:
+            raise ConfigError(f"{name} does not go with consumerGroup: {reason}")
+    if plain.get("startingoffsets", "latest").strip().lower() not in ("earliest", "latest"):
+        raise ConfigError(
+            "startingOffsets must be earliest or latest with consumerGroup: it counts where the group has committed "
+            "nothing. kafka-consumer-groups --reset-offsets moves a group elsewhere"
+        )
+    if kafka.get("group.id", group) != group:
+        raise ConfigError("kafka.group.id names another group than consumerGroup: leave it out")
+    return group
+
+
+def _member(kafka: Mapping[str, str]) -> tuple[tuple[str, Any], ...]:
+    settings = member_settings(kafka)
+    config_from_settings(consumer_settings(kafka) | settings)
     return tuple(sorted(settings.items()))
 
 

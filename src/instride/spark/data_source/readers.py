@@ -9,6 +9,7 @@ from instride.errors import ConfigError
 from instride.spark.data_source.batch import BatchReader, FilteringBatchReader
 from instride.spark.data_source.columns import spark_schema
 from instride.spark.data_source.fused import Transform
+from instride.spark.data_source.group_stream import GroupStreamReader
 from instride.spark.data_source.options import parse_options
 from instride.spark.data_source.stream import StreamReader
 from instride.spark.functions import pickle_function
@@ -37,7 +38,7 @@ def stream_reader(given: Mapping[str, str], schema: StructType, transform: Trans
     """transform: of the fused form."""
     options = parse_options(given, "stream")
     _check_schema(schema, options.columns, transform)
-    return StreamReader(options, transform)
+    return StreamReader(options, transform) if options.group is None else GroupStreamReader(options, transform)
 
 
 def _check_schema(schema: StructType, columns: tuple[str, ...], transform: Transform | None) -> None:

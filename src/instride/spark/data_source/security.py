@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from instride.errors import ConfigError
 
-__all__ = ["consumer_settings"]
+__all__ = ["consumer_settings", "member_settings"]
 
 _PLAIN: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
@@ -33,6 +33,11 @@ _MILLISECONDS: Final[dict[str, str]] = {
     "reconnect.backoff.ms": "reconnect_backoff",
     "reconnect.backoff.max.ms": "reconnect_backoff_max",
     "metadata.max.age.ms": "metadata_max_age",
+}
+_OF_MEMBERS: Final[dict[str, str]] = {
+    "max.poll.interval.ms": "max_poll_interval",
+    "session.timeout.ms": "session_timeout",
+    "heartbeat.interval.ms": "heartbeat_interval",
 }
 _REFUSED: Final[dict[str, str]] = {
     "auto.offset.reset": 'the option "startingOffsets" says where to begin',
@@ -85,6 +90,11 @@ def consumer_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
         settings.update(_jaas(kafka["sasl.jaas.config"], kafka.get("sasl.mechanism", "GSSAPI")))
     settings.update(_stores(kafka))
     return settings
+
+
+def member_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Those that only a member of a group has (group mode). kafka: as for `consumer_settings`. Raises ConfigError."""
+    return {_OF_MEMBERS[name]: _number(name, value) / 1000 for name, value in kafka.items() if name in _OF_MEMBERS}
 
 
 def _translated(name: str, value: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from instride.errors import KafkaError
+from instride.errors import ConfigError, KafkaError
 from instride.records import TopicPartition
 from instride.spark.data_source.admission import Pace, admitted
 from instride.spark.data_source.cluster import Cluster
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises OffsetsGoneError for data loss, ConfigError, and errors of the brokers."""
-        last = BatchPlan.from_json(start)
+        last = _plain(start)
         self._confirm(last)
         plan = self._everything(last)
         self._newest = plan
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             return []
-        return input_partitions(BatchPlan.from_json(end).ranges(), self._options)
+        return input_partitions(_plain(end).ranges(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangesPartition)
@@ -164,3 +164,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told.update(new)
         except KafkaError as error:
             _log.warning("the group %s was not told of the query's offsets: %s", group, error)
+
+
+def _plain(data: dict[str, Any]) -> BatchPlan:
+    plan = BatchPlan.from_json(data)
+    if plan.mark is not None:
+        raise ConfigError(
+            f"the checkpoint is of a query of the group {plan.mark.group!r}, and this one has no consumerGroup: give "
+            "the option, or a new checkpoint"
+        )
+    return plan

@@ -1,0 +1,160 @@
+"""Queries in group mode at a real Kafka, with a played Spark: hand-over, restart, crash, leaving. See `group_help`.
+
+`make spark-groups`: two applications join and leave 20 times.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, cast
+
+import pytest
+from group_help import Checkpoint, Played
+from pipeline_help import PATIENCE, fill
+
+from instride import Consumer, TopicPartition
+from instride.errors import KafkaTimeoutError
+from instride.spark import stop
+from instride.testing import LocalKafka
+
+pytestmark = [pytest.mark.kafka]
+
+TURNS = int(os.environ.get("GROUP_TURNS", "4"))
+Topic = Callable[..., str]
+Start = Callable[..., Played]
+
+
+@pytest.fixture
+def start(kafka: LocalKafka) -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def made(topic: str, checkpoint: Checkpoint, **options: Any) -> Played:
+            query = Played(kafka, topic, checkpoint, **options)
+            stack.callback(query.stop)
+            return query
+
+        yield made
+
+
+def leave(query: Played, timeout: float = PATIENCE) -> None:
+    stop(cast("Any", query), timeout=timeout)
+
+
+def each_once(counts: dict[int, int], *checkpoints: Checkpoint) -> None:
+    there = Counter(row for each in checkpoints for row in each.rows)
+    expected = Counter((partition, offset) for partition, count in counts.items() for offset in range(count))
+    assert there == expected, f"lost {list(expected - there)[:5]}, twice {list(there - expected)[:5]}"
+
+
+def committed(kafka: LocalKafka, topic: str, partitions: int) -> dict[int, int | None]:
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, group_id=topic) as consumer:
+        found = consumer.committed([TopicPartition(topic, number) for number in range(partitions)])
+    return {partition.partition: None if each is None else each.offset for partition, each in found.items()}
+
+
+def test_two_applications_join_and_leave_and_each_record_is_read_once(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start
+) -> None:
+    topic, counts = kafka_topic(4), dict.fromkeys(range(4), 0)
+    kept = [Checkpoint(), Checkpoint()]
+
+    def write() -> None:
+        for partition in counts:
+            fill(kafka, topic, {partition: 30}, start=counts[partition])
+            counts[partition] += 30
+
+    def has_more(query: Played, than: int) -> bool:
+        write()
+        return len(query.checkpoint.rows) > than
+
+    staying = start(topic, kept[0])
+    for turn in range(TURNS):
+        joining = start(topic, kept[1 - turn % 2])
+        joining.until(partial(has_more, joining, len(joining.checkpoint.rows)), "records for the one that joined")
+        write()
+        leave(staying)
+        assert staying.error is None
+        staying = joining
+    staying.until(lambda: len(kept[0].rows) + len(kept[1].rows) >= sum(counts.values()), "every record")
+    leave(staying)
+    each_once(counts, *kept)
+    assert committed(kafka, topic, 4) == counts
+
+
+def test_a_partition_is_handed_over_right_after_its_batch(kafka: LocalKafka, kafka_topic: Topic, start: Start) -> None:
+    """The one that joins reads nothing of it before, and what it got at once flows."""
+    topic, kept = kafka_topic(2), [Checkpoint(), Checkpoint()]
+    fill(kafka, topic, {0: 10, 1: 10})
+    first = start(topic, kept[0])
+    first.until_rows(20)
+    first.gate.clear()
+    fill(kafka, topic, {0: 5, 1: 5}, start=10)
+    first.until(lambda: first.reading, "a batch in flight")
+    second = start(topic, kept[1])
+    second.until(lambda: second.lastProgress is not None, "its first batch, which is empty")
+    held = set(first.reading)
+    fill(kafka, topic, {0: 5, 1: 5}, start=15)
+    with pytest.raises(KafkaTimeoutError, match="stop it again"):
+        leave(first, timeout=0.5)
+    assert not {partition for partition, _ in kept[1].rows} & held
+    first.gate.set()
+    leave(first)
+    second.until_rows(40 - len(kept[0].rows))
+    leave(second)
+    each_once({0: 20, 1: 20}, *kept)
+
+
+def test_a_batch_that_was_pending_is_read_again_or_left_to_its_new_owner(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start
+) -> None:
+    """Batch 0 too. A crash in mid-batch repeats nothing and loses nothing, whoever reads it."""
+    topic, kept = kafka_topic(2), [Checkpoint(), Checkpoint()]
+    fill(kafka, topic, {0: 10, 1: 10})
+    first = start(topic, kept[0], startingOffsets="earliest")
+    first.gate.clear()
+    first.until(lambda: first.reading, "a batch in flight")
+    first.crash()
+    again = start(topic, kept[0], startingOffsets="latest")
+    again.until_rows(20)
+    again.gate.clear()
+    fill(kafka, topic, {0: 5, 1: 5}, start=10)
+    again.until(lambda: again.reading, "a batch in flight")
+    again.crash()
+    other = start(topic, kept[1])
+    other.until_rows(10)
+    third = start(topic, kept[0])
+    third.until(lambda: third.lastProgress is not None, "the replay")
+    leave(other)
+    fill(kafka, topic, {0: 5, 1: 5}, start=15)
+    third.until_rows(40 - len(kept[1].rows))
+    leave(third)
+    each_once({0: 20, 1: 20}, *kept)
+    assert kept[1].rows
+
+
+def test_a_bare_stop_repeats_what_was_in_flight_at_most(kafka: LocalKafka, kafka_topic: Topic, start: Start) -> None:
+    topic, kept = kafka_topic(1), [Checkpoint(), Checkpoint()]
+    fill(kafka, topic, {0: 10})
+    first = start(topic, kept[0])
+    first.gate.clear()
+    first.until(lambda: first.reading, "a batch in flight")
+    first.stop()  # the batch ends, and Spark does not ask what follows it
+    second = start(topic, kept[1])
+    second.until_rows(10)
+    leave(second)
+    assert kept[0].rows == kept[1].rows
+
+
+def test_available_now_ends_when_all_that_is_assigned_is_read(
+    kafka: LocalKafka, kafka_topic: Topic, start: Start
+) -> None:
+    topic, kept = kafka_topic(3), Checkpoint()
+    fill(kafka, topic, {0: 10, 1: 3})
+    query = start(topic, kept, available_now=True, maxOffsetsPerTrigger="4")
+    query.until(lambda: not query.isActive, "its end")
+    each_once({0: 10, 1: 3, 2: 0}, kept)
+    assert committed(kafka, topic, 3) == {0: 10, 1: 3, 2: 0}

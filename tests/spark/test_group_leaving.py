@@ -1,0 +1,136 @@
+"""How `stop(query)` finds the query's source. With a member: test_group_kafka."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import instride
+from instride.errors import ConfigError, IllegalStateError, KafkaTimeoutError
+from instride.spark import stop
+from instride.spark.data_source.leaving import Door, new_token
+
+
+class Query:
+    """What `stop` needs of a StreamingQuery. A first look sees no progress yet."""
+
+    def __init__(self, *ends: object, message: str = "Processing new data") -> None:
+        self._progress: list[dict[str, Any]] = [{"sources": [{"endOffset": end}]} for end in ends]
+        self.status = {"isTriggerActive": not message.startswith("Waiting"), "message": message}
+        self.isActive = True
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        return self._progress.pop(0) if len(self._progress) > 1 else self._progress[0] if self._progress else None
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:  # a socket has a short name
+        monkeypatch.setattr(tempfile, "tempdir", made)
+        yield Path(made)
+
+
+def leave(query: Query, timeout: float | None = None) -> None:
+    stop(cast("Any", query), timeout=timeout)
+
+
+def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
+    """The first progress is of a batch that an earlier run had planned: nobody listens there any more."""
+    left, token, asked = threading.Event(), new_token(), threading.Event()
+
+    def ask() -> threading.Event:
+        asked.set()
+        return left
+
+    door = Door(token, ask)
+    query = Query({"group": {"run": new_token()}}, f'{{"group": {{"run": "{token}"}}}}')
+    with pytest.raises(KafkaTimeoutError, match="stop it again"):
+        leave(query, timeout=0.0)
+    stopping = threading.Thread(target=leave, args=(query,))
+    stopping.start()
+    assert asked.wait(60)
+    assert stopping.is_alive()
+    left.set()
+    stopping.join(60)
+    assert not query.isActive
+    door.close()
+
+
+@pytest.mark.parametrize("end", [None, "nonsense", {"version": 1, "topics": {}}, {"group": {"run": "../../etc"}}, 7])
+def test_a_query_of_another_source_is_just_stopped(end: object) -> None:
+    query = Query(end)
+    leave(query)
+    assert not query.isActive
+
+
+def test_a_query_that_waits_for_data_without_a_batch_is_just_stopped() -> None:
+    query = Query(message="Waiting for data to arrive")
+    leave(query)
+    assert not query.isActive
+
+
+def test_a_query_that_has_ended_is_left_alone() -> None:
+    query = Query()
+    query.isActive = False
+    leave(query)
+
+
+def test_the_sockets_are_where_nobody_else_comes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Door(new_token(), threading.Event).close()
+    (place,) = folder.iterdir()
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert not list(place.iterdir())
+    place.chmod(0o755)
+    with pytest.raises(ConfigError, match="only this user may enter"):
+        Door(new_token(), threading.Event)
+    (folder / ("x" * 100)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / ("x" * 100)))
+    with pytest.raises(ConfigError, match="shorter folder"):
+        Door(new_token(), threading.Event)
+
+
+def test_a_query_over_connect_is_refused() -> None:
+    kind = type("StreamingQuery", (Query,), {"__module__": "pyspark.sql.connect.streaming.query"})
+    with pytest.raises(IllegalStateError, match="not over Spark Connect"):
+        leave(kind())
+
+
+SOURCE = """
+from instride.spark.data_source import source_schema, stream_reader
+given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "consumerGroup": "g"}
+made = stream_reader(given, source_schema(given))
+limit = made.getDefaultReadLimit()
+first = made.latestOffset(made.initialOffset(), limit)
+print(first["group"]["run"], flush=True)
+try:
+    while True:
+        assert made.latestOffset(first, limit) == first
+finally:
+    made.stop()  # as PySpark's process does
+"""
+
+
+def test_sigterm_ends_the_process_of_a_source_by_way_of_its_stop(folder: Path) -> None:
+    """What `query.stop()` does to it. Each run begins with an empty batch, even where no broker is."""
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(Path(instride.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", SOURCE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        token = process.stdout.readline().strip()
+        (place,) = folder.glob(f"instride-*/{token}.sock")
+        process.terminate()
+        assert process.wait(120) == 128 + signal.SIGTERM
+    assert not place.exists()
