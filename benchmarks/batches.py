@@ -15,7 +15,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """What the records are like. hot: how many of the partitions have records."""
+    """What the records are like. hot: how many of the partitions have records.
+
+    tls: the folder of the certificates, where connections are encrypted.
+    """
 
     partitions: int = 12
     hot: int = 12
@@ -25,6 +28,7 @@ class Log:
     header: bool = False
     random: bool = False
     codec: str = "none"
+    tls: str = ""
 
 
 def zigzag(value: int) -> bytes:

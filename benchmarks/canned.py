@@ -11,17 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from benchmarks.batches import Log, batch
-from benchmarks.canned_broker import TOPIC, canned_broker
+from benchmarks.canned_broker import TOPIC, canned_broker, certificates
 from benchmarks.meter import Meter
 
 PARTITION_BYTES = 4 << 20
@@ -40,6 +42,9 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "records, headers": (Log(header=True), "records", -1),
     "records, 1 KB": (Log(size=1000, rows=16), "records", -1),
     "raw, 1 KB": (Log(size=1000, rows=16), "raw", -1),
+    "raw, TLS": (Log(tls="in a folder of the run"), "raw", -1),
+    "arrow, TLS": (Log(tls="in a folder of the run"), "arrow", -1),
+    "records, TLS": (Log(tls="in a folder of the run"), "records", -1),
     "arrow, busy thread": (Log(), "arrow-busy", -1),
     "arrow, 12 of 1000": (Log(partitions=1000), "arrow", -1),
     "arrow, 12 of 10000": (Log(partitions=10_000), "arrow", -1),
@@ -73,6 +78,14 @@ def main(arguments: list[str]) -> dict[str, object]:
 def _run_case(name: str, rows: int) -> dict[str, float]:
     log, form, limit = CASES[name]
     rows = rows // 5 if log.size > 500 else rows
+    with tempfile.TemporaryDirectory() as folder:
+        if log.tls:
+            certificates(folder)
+            log = replace(log, tls=folder)
+        return _run_log(name, log, form, limit, rows)
+
+
+def _run_log(name: str, log: Log, form: str, limit: int, rows: int) -> dict[str, float]:
     with canned_broker(log) as (port, counts):
         told = json.dumps({"form": form, "limit": limit, "rows": rows, "port": port, "log": asdict(log)})
         command = [sys.executable, "-m", "benchmarks.canned", told]
@@ -119,17 +132,19 @@ def _read(polls: Iterator[int], rows: int) -> dict[str, float]:
     raise AssertionError("no end")
 
 
-def _consumer(port: int, limit: int, partitions: int) -> object:
+def _consumer(port: int, limit: int, log: Log) -> object:
     from instride import Consumer, TopicPartition
 
-    settings = {"max_partition_fetch_bytes": PARTITION_BYTES, "fetch_max_bytes": FETCH_BYTES}
+    settings: dict[str, object] = {"max_partition_fetch_bytes": PARTITION_BYTES, "fetch_max_bytes": FETCH_BYTES}
+    if log.tls:
+        settings |= {"security_protocol": "SSL", "ssl_ca_file": f"{log.tls}/ca.pem"}
     consumer = Consumer(
         bootstrap_servers=f"127.0.0.1:{port}",
         auto_offset_reset="earliest",
         max_poll_records=limit,
         **settings,  # type: ignore[arg-type]
     )
-    consumer.assign([TopicPartition(TOPIC, number) for number in range(partitions)])
+    consumer.assign([TopicPartition(TOPIC, number) for number in range(log.partitions)])
     return consumer
 
 
@@ -156,7 +171,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         return _read(_drain(port, log), rows)
     if form == "assign":
         return _time_assign(port, log)
-    consumer = _consumer(port, limit, log.partitions)
+    consumer = _consumer(port, limit, log)
     if form == "idle":
         return _idle(consumer)
     if form.endswith("busy"):
@@ -168,7 +183,7 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
 def _time_assign(port: int, log: Log) -> dict[str, float]:
     """Until the first record comes, of a partition whose position is found with all others."""
     meter = Meter()
-    consumer = _consumer(port, -1, log.partitions)
+    consumer = _consumer(port, -1, log)
     called = time.perf_counter()
     while not consumer.poll(timeout=1.0):  # type: ignore[attr-defined]
         pass
@@ -189,6 +204,9 @@ def _idle(consumer: object) -> dict[str, float]:
 def _drain(port: int, log: Log) -> Iterator[int]:
     """What any client could have at most: three fetches outstanding, answers received into one buffer, nothing read."""
     peer = socket.create_connection(("127.0.0.1", port))
+    if log.tls:
+        context = ssl.create_default_context(cafile=f"{log.tls}/ca.pem")
+        peer = context.wrap_socket(peer, server_hostname="127.0.0.1")
     asked = b"".join(struct.pack(">iiqqi", each, 0, 0, 0, PARTITION_BYTES) for each in range(log.hot))
     body = struct.pack(">iiiibii", -1, 500, 1, 8 << 20, 0, 0, 0)
     body += struct.pack(">i", 1) + struct.pack(">h", len(TOPIC)) + TOPIC.encode() + struct.pack(">i", log.hot) + asked

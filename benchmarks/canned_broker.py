@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+import trustme
 
 from benchmarks.batches import Log, batch
 
@@ -101,6 +104,9 @@ class _Connection:
             del waited, version
 
     def _send(self, parts: list[bytes | memoryview]) -> None:
+        if self._log.tls:
+            self._peer.sendall(b"".join(parts))
+            return
         rest = [memoryview(each) for each in parts]
         while rest:
             sent = self._peer.sendmsg(rest[:512])
@@ -185,6 +191,19 @@ class _Connection:
         return memoryview(out)
 
 
+def certificates(folder: str) -> None:
+    """ca.pem, and server.pem with its key, for 127.0.0.1."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(f"{folder}/ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(f"{folder}/server.pem")
+
+
+def _server_context(folder: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(f"{folder}/server.pem")
+    return context
+
+
 def _run(log: Log, ports: object, counts: Counts) -> None:
     one = batch(0, log)
     template = one * max(1, (4 << 20) // len(one))
@@ -194,6 +213,8 @@ def _run(log: Log, ports: object, counts: Counts) -> None:
         while True:
             peer, _ = server.accept()
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if log.tls:
+                peer = _server_context(log.tls).wrap_socket(peer, server_side=True)
             connection = _Connection(log, peer, port, template, len(one), counts)
             threading.Thread(target=_served, args=(connection,), daemon=True).start()
 

@@ -594,13 +594,15 @@ def test_a_fetch_ahead_has_room_beside_what_came() -> None:
 
 def test_the_word_of_what_was_consumed_is_waited_for_only_where_it_may_change_something() -> None:
     """Elsewhere nobody wakes the network side for it: it hears of it with the next response."""
-    few = member(0, fetch_buffer_bytes=16 * MIB)
-    response(few, p0=Batches(0, [KIB]))
-    assert not few.machine.waits_for_capacity
-    much = member(0, fetch_buffer_bytes=16 * MIB)
-    response(much, p0=Batches(0, [5 * MIB, 5 * MIB], length=MIB))
-    assert much.machine.waits_for_capacity
-    consume(much, 0, 1, 5 * MIB)
-    consume(much, 0, 1, 5 * MIB)
-    assert not much.machine.waits_for_capacity
-    assert member(0, prefetch="total").machine.waits_for_capacity
+
+    def waits(sizes: list[int], consumed: int, **settings: object) -> bool:
+        script = member(0, fetch_buffer_bytes=16 * MIB, **settings)
+        response(script, p0=Batches(0, sizes, length=MIB))
+        for size in sizes[:consumed]:
+            consume(script, 0, 1, size)
+        return script.machine.waits_for_capacity
+
+    assert not waits([KIB], 0)
+    assert waits([KIB], 0, prefetch="total")
+    assert waits([5 * MIB, 5 * MIB], 0)
+    assert not waits([5 * MIB, 5 * MIB], 2)
