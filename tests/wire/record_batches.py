@@ -123,11 +123,11 @@ def batch(
     return seal(right, compress(codec, section) if compressed is None else compressed, **header)
 
 
-def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
-    """A control batch that ends a transaction."""
+def marker(offset: int, producer_id: int, *, commit: bool, **header: Any) -> bytes:
+    """A control batch that ends a transaction. header: as of `batch`."""
     key = struct.pack(">hh", 0, 1 if commit else 0)
     end = Rec(offset=offset, key=key, value=b"\0" * 6)
-    return batch([end], control=True, transactional=True, producer_id=producer_id)
+    return batch([end], control=True, transactional=True, producer_id=producer_id, **header)
 
 
 def plain(*offsets: int) -> list[Rec]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import CODECS, Rec, batch, corrupt, decode, marker, plain, read, record, records_of
 
-from instride._wire.record_set import RecordSet
+from instride._wire.record_set import RecordSet, decode_record_set
 
 FULL = [
     Rec(offset=5, timestamp=1000, key=b"k", value=b"v" * 300, headers=(("a", b"1"), ("a", None), ("é", b""))),
@@ -91,6 +91,41 @@ def test_control_batches_are_never_returned() -> None:
     assert read(data) == ([0, 2], 3)
     assert read(data, read_committed=True) == ([0, 2], 3)
     assert read(marker(7, 9, commit=True), 7) == ([], 8)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        marker(2, 9, commit=True, leader_epoch=4),
+        batch([], base_offset=2, leader_epoch=4),
+        batch(plain(2), transactional=True, producer_id=9, leader_epoch=4),
+    ],
+    ids=["a marker", "a batch that compaction emptied", "an aborted transaction"],
+)
+def test_the_leader_epoch_behind_records_is_that_of_the_last_batch(behind: bytes) -> None:
+    """With that of the last record, a validation of the position 3 would say that the log was cut at 2 (KIP-320)."""
+    chunk, _, _ = decode(batch(plain(0, 1), leader_epoch=3) + behind, 0, read_committed=True, aborted=[(9, 2)])
+    assert (chunk.next_offset, chunk.leader_epoch) == (3, 4)
+    assert [record.leader_epoch for record in records_of(chunk)] == [3, 3]
+    first, rest = chunk.split(1)
+    assert (first.leader_epoch, rest.leader_epoch) == (3, 4)
+    (alone,) = decode_record_set(
+        memoryview(behind), topic="t", partition=0, fetch_offset=2, read_committed=True, aborted=[(9, 2)]
+    )
+    assert (alone.chunk, alone.next_offset, alone.leader_epoch) == (None, 3, 4)
+
+
+def test_the_leader_epoch_between_two_pieces_is_that_of_the_batch_between_them() -> None:
+    data = batch(plain(0, 1), leader_epoch=3) + marker(2, 9, commit=True, leader_epoch=4)
+    records = RecordSet(memoryview(data + batch(plain(3, 4), leader_epoch=5)), topic="t", partition=0, fetch_offset=0)
+    small = 1
+    first = records.decode(small, 1 << 20)
+    records.detach()
+    second = records.decode(small, 1 << 20)
+    assert first is not None
+    assert second is not None
+    assert [(each.next_offset, each.leader_epoch) for each in (first, second)] == [(3, 4), (5, 5)]
+    assert [each.chunk.leader_epoch for each in (first, second) if each.chunk is not None] == [4, 5]
 
 
 def test_only_an_abort_marker_of_its_producer_closes_an_aborted_transaction() -> None:

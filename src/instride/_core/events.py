@@ -420,6 +420,7 @@ class Positioned:
 class Fetched:
     """Records, or none where only the position moves (control and aborted batches). next_offset: after them.
 
+    leader_epoch: where there are none, of the last batch before next_offset, or -1 where that is unknown.
     start: the offset at which the fetch was made: the log has nothing to return between it and the first record.
     high_watermark: the end that the isolation level lets us read, -1 where unknown.
     """
@@ -430,6 +431,7 @@ class Fetched:
     start: int
     chunk: RecordChunk | None
     next_offset: int
+    leader_epoch: int = -1
     high_watermark: int = -1
 
 

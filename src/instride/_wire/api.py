@@ -398,6 +398,7 @@ class FetchedPartition:
     high_watermark, last_stable_offset, log_start_offset: -1 where unknown.
     chunk: its records from the fetch offset on, or None where there are none to return.
     next_offset: where to fetch next (after the last complete batch, also when no record of it is returned).
+    leader_epoch: where there is no chunk, of that batch, or -1.
     corrupt: set where the bytes after `chunk` cannot be read; the partition is to fail.
     undecoded: what comes from `next_offset` on and is not decoded yet. (Of a real response nothing is; simulated ones
         have a chunk instead.)
@@ -410,6 +411,7 @@ class FetchedPartition:
     preferred_read_replica: int = -1
     chunk: RecordChunk | None = None
     next_offset: int = -1
+    leader_epoch: int = -1
     corrupt: Exception | None = None
     undecoded: UndecodedRecords | None = None
 

@@ -37,6 +37,9 @@ _LARGEST_MARKER: Final = 1 << 16
 class BatchWalk:
     """Walks once over a record set. next_offset: past all that `next` has gone over.
 
+    leader_epoch: of the batch before the one that `next` gave last, be it one without records to return; once it gave
+        None, of the last good one. -1 before the first.
+
     failure: what is wrong with the batch at next_offset, once `next` has given None.
     aborted: (producer id, first offset) of each aborted transaction, or None to read uncommitted data too.
     end: of the log as far as it may be read, or -1 where that is unknown.
@@ -50,6 +53,7 @@ class BatchWalk:
         end: int,
     ) -> None:
         self.next_offset = fetch_offset
+        self.leader_epoch = self._passed_epoch = -1
         self.failure: str | None = None
         self._fetch_offset = fetch_offset
         self._read_committed = aborted is not None
@@ -73,12 +77,13 @@ class BatchWalk:
 
     def move(self, data: memoryview, batch: Batch) -> None:
         """Go on in a copy of the bytes, which begins with this batch: the last one that `next` gave."""
-        self.next_offset = batch.position
+        self.next_offset, self._passed_epoch = batch.position, self.leader_epoch
         self._begin(data)
 
     def next(self) -> Batch | None:
         """The next batch with records to return, or None at the end or before one that is bad."""
         read = self._reader.next
+        self.leader_epoch = self._passed_epoch
         while (batch := self._ahead) is not None:
             position = batch.last_offset + 1
             try:
@@ -95,13 +100,18 @@ class BatchWalk:
                     self._ahead, self.failure = None, str(error)
                     return None
                 if skipped:
-                    self.next_offset = position
+                    self._passed(batch)
                     continue
-            self.next_offset = position
             if not (batch.control or (batch.count == 0 and batch.start == batch.end)):
+                self.next_offset, self._passed_epoch = position, batch.leader_epoch
                 return batch  # (compaction leaves the last batch of a producer as a header alone)
+            self._passed(batch)
         self.failure = self._ahead_failure
         return None
+
+    def _passed(self, batch: Batch) -> None:
+        self.next_offset = batch.last_offset + 1
+        self.leader_epoch = self._passed_epoch = batch.leader_epoch
 
     def _skips_transaction(self, batch: Batch) -> bool:
         while self._aborted and self._aborted[-1][1] <= batch.last_offset:

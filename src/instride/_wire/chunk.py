@@ -37,7 +37,7 @@ class RecordChunk(Protocol):
     def next_offset(self) -> int: ...
     @property
     def leader_epoch(self) -> int:
-        """Of the last record, or -1."""
+        """Of the last batch before `next_offset`, whether or not it has records to return; or -1."""
         ...
 
     @property
@@ -64,12 +64,14 @@ class RecordChunk(Protocol):
 class Piece:
     """What was decoded of a partition's part of a response.
 
-    chunk: None where there is no record to return. next_offset: after it. nbytes: all the memory that the chunk keeps,
+    chunk: None where there is no record to return. next_offset: after it. leader_epoch: where there is no chunk, of the
+    last batch before next_offset, or -1 where there is none. nbytes: all the memory that the chunk keeps,
     until none of its parts is left. corrupt: what comes after it cannot be read.
     """
 
     chunk: RecordChunk | None = None
     next_offset: int
+    leader_epoch: int = -1
     nbytes: int = 0
     corrupt: Exception | None = None
 

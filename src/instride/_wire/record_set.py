@@ -46,13 +46,17 @@ _ABORTED_BYTES: Final = 136
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSetChunk:
-    """The rows [start, stop) of an index: the real `RecordChunk`."""
+    """The rows [start, stop) of an index: the real `RecordChunk`.
+
+    end_epoch: the leader epoch of the last batch before next_offset, or -1 where that is of the last row.
+    """
 
     topic_partition: TopicPartition
     columns: RecordColumns
     start: int
     stop: int
     next_offset: int
+    end_epoch: int = -1
 
     @property
     def topic(self) -> str:
@@ -72,7 +76,9 @@ class RecordSetChunk:
 
     @property
     def leader_epoch(self) -> int:
-        return self.columns.leader_epoch(self.stop - 1)
+        # Control and aborted batches have an epoch too. With that of the last record, a position behind them would lie
+        # beyond the end of its epoch: a validation would say that the log was cut (KIP-320).
+        return max(self.end_epoch, self.columns.leader_epoch(self.stop - 1))
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +93,7 @@ class RecordSetChunk:
             raise ValueError(f"cannot split {count} of {len(self)} records off")
         middle = self.start + count
         next_offset = self.columns.offset(middle - 1) + 1
-        return self._part(self.start, middle, next_offset), self._part(middle, self.stop, self.next_offset)
+        return self._part(self.start, middle, next_offset), replace(self, start=middle)
 
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
         return self.columns.records(self.topic_partition, self.start, self.stop, epoch, seek_number)
@@ -315,12 +321,14 @@ class RecordSet:
             return self._failed_at(bad.position, failure, self._chunk(columns, bad.position), nbytes)
         if self._pending is None:
             assert self._walk is not None
-            chunk = self._chunk(columns, self._walk.next_offset)
+            chunk = self._chunk(columns, self._walk.next_offset, self._walk.leader_epoch)
             return replace(self._end_piece(self._walk), chunk=chunk, nbytes=nbytes)
         at = self._pending.position
-        return Piece(chunk=self._chunk(columns, at), next_offset=at, nbytes=nbytes)
+        epoch = self._walk.leader_epoch if self._walk is not None else -1
+        chunk = self._chunk(columns, at, epoch)
+        return Piece(chunk=chunk, next_offset=at, leader_epoch=epoch, nbytes=nbytes)
 
-    def _chunk(self, columns: RecordColumns, next_offset: int) -> RecordSetChunk | None:
+    def _chunk(self, columns: RecordColumns, next_offset: int, end_epoch: int = -1) -> RecordSetChunk | None:
         if columns.first == columns.rows:
             return None
         return RecordSetChunk(
@@ -329,13 +337,14 @@ class RecordSet:
             start=columns.first,
             stop=columns.rows,
             next_offset=next_offset,
+            end_epoch=end_epoch,
         )
 
     def _end_piece(self, walk: BatchWalk) -> Piece:
         if walk.failure is not None:
             return self._failed_at(walk.next_offset, walk.failure)
         self.done = True
-        return Piece(next_offset=walk.next_offset)
+        return Piece(next_offset=walk.next_offset, leader_epoch=walk.leader_epoch)
 
     def _failed_at(self, offset: int, failure: str, chunk: RecordSetChunk | None = None, nbytes: int = 0) -> Piece:
         self.done = True

@@ -8,6 +8,7 @@ from application_script import RecordingListener, Script, epochs, tp
 from instride._core.events import (
     COMMITTED,
     Assigned,
+    Commit,
     Consumed,
     Fetched,
     Pause,
@@ -127,3 +128,15 @@ def test_the_leader_epoch_of_a_repeated_fetch_is_that_of_the_last_buffered_recor
     owner.poll()
     (again,) = owner.take_posted(SetPosition)
     assert (again.offset, again.leader_epoch) == (8, 3)
+
+
+def test_a_position_behind_a_marker_has_the_markers_leader_epoch(owner: Script) -> None:
+    """With that of the last record a validation would say that the log was cut before the marker (KIP-320)."""
+    owner.fetched(0, 0, 5, leader_epoch=3)
+    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=5, chunk=None, next_offset=6, leader_epoch=4))
+    owner.poll()
+    owner.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=6, chunk=None, next_offset=7, leader_epoch=5))
+    owner.poll()
+    owner.machine.commit_async(owner.now, None)
+    entry = owner.take_posted(Commit)[-1].entries[tp(0)]
+    assert (entry.offset, entry.leader_epoch) == (7, 5)

@@ -36,7 +36,7 @@ class Buffers:
         start = partition.fetch_end() or 0
         end = self.ends[number] = start + count
         chunk = RangeChunk(topic="t", partition=number, first_offset=start, next_offset=end)
-        at_once([partition.arriving(chunk, end)])  # type: ignore[arg-type]
+        at_once([partition.arriving(chunk, end, 0)])  # type: ignore[arg-type]
 
     def change(self, number: int, what: str, count: int) -> None:
         partition = self.partitions.get(tp(number))

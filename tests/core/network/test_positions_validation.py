@@ -139,6 +139,17 @@ def test_a_log_that_was_cut_is_an_error_with_the_cut_where_there_is_no_policy() 
     assert script.fetched_from()[0] == 5
 
 
+def test_a_position_behind_a_marker_is_validated_with_the_markers_epoch() -> None:
+    """The marker was the first batch of a new leader: with the epoch of the last record the log seemed to be cut."""
+    script = Validating()
+    moved = api.FetchedPartition(next_offset=11, leader_epoch=4, high_watermark=11)
+    script.response(api.Fetch, api.FetchResponse(partitions={tp(0): moved}))
+    (event,) = script.take(Fetched)
+    assert (event.chunk, event.next_offset, event.leader_epoch) == (None, 11, 4)
+    script.new_leader(7)
+    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 4}
+
+
 @pytest.mark.parametrize(("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("none", None)])
 def test_where_the_log_knows_no_end_the_policy_says(policy: str, reset: int | None) -> None:
     script = Validating(auto_offset_reset=policy)

@@ -150,7 +150,7 @@ def _fetched(state: ApplicationState, owned: OwnedPartition, event: Fetched) -> 
         return _dropping(state, event)
     if event.start != owned.fetch_end():
         return [*_dropping(state, event), *fetch_again(state, owned)]
-    return [state.lists.filled.marking(owned), owned.arriving(event.chunk, event.next_offset)]
+    return [state.lists.filled.marking(owned), owned.arriving(event.chunk, event.next_offset, event.leader_epoch)]
 
 
 def _dropping(state: ApplicationState, event: Fetched) -> list[Write]:

@@ -97,7 +97,7 @@ class Unreadable:
 
 
 class _Place(NamedTuple):
-    """Up to where a buffer was taken. position: as law 1 says. leader_epoch: of the last record before it.
+    """Up to where a buffer was taken. position: as law 1 says. leader_epoch: of the last batch before it.
 
     end: where the last delivery ended; the position may be behind it. rest: what is left of the first chunk behind it,
     where a poll split that; with the next use it is the first of the buffer. records, nbytes: how much of all that ever
@@ -113,10 +113,11 @@ class _Place(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """records, nbytes: of all that arrived up to the end of this."""
+    """leader_epoch: of the last batch before next_offset. records, nbytes: of all that arrived up to its end."""
 
     chunk: RecordChunk | None
     next_offset: int
+    leader_epoch: int
     records: int
     nbytes: int
 
@@ -280,14 +281,15 @@ class OwnedPartition:
         self._settled()
         return (self._version.index, self._version[0])
 
-    def arriving(self, chunk: RecordChunk | None, next_offset: int) -> Write:
-        """It continues the buffer (law 4)."""
+    def arriving(self, chunk: RecordChunk | None, next_offset: int, leader_epoch: int) -> Write:
+        """It continues the buffer (law 4). leader_epoch: see `Fetched`."""
         place = self._settled()
         if chunk is None and not self._buffer:
             # Control and aborted batches move the position though no record of them is returned.
-            return (setattr, self, "_place", place._replace(position=next_offset))
+            moved = place._replace(position=next_offset, leader_epoch=max(leader_epoch, place.leader_epoch))
+            return (setattr, self, "_place", moved)
         (before,) = self._buffer[-1:] or (place,)
-        return (self._buffer.append, _after(before, chunk, next_offset))
+        return (self._buffer.append, _after(before, chunk, next_offset, leader_epoch))
 
     def failed(self, event: PartitionFailed) -> None:
         unchanged = self.unchanged()
@@ -303,11 +305,11 @@ class OwnedPartition:
         self._settled()
         version, kept = self._version[0], list[_Arrival]()
         before: _Place | _Arrival = self._place
-        for chunk, next_offset, _, _ in self._buffer:
+        for chunk, next_offset, epoch, _, _ in self._buffer:
             reaches_over = chunk is not None and chunk.first_offset < offset < next_offset
             part, end = (_before(chunk, offset), offset) if chunk and reaches_over else (chunk, next_offset)
             if end <= offset:
-                before = _after(before, part, end)
+                before = _after(before, part, end, epoch)
                 kept.append(before)
         cut = [(self._buffer.__setitem__, slice(None), kept), (setattr, self, "_taken", None)]
         with suppress(ValueError):  # law 6: a seek has made it void
@@ -403,7 +405,7 @@ class OwnedPartition:
         for arrival in islice(self._buffer, self._behind(place), None):
             chunk, next_offset = arrival.chunk, arrival.next_offset
             if chunk is None:
-                position = next_offset
+                position, leader_epoch = next_offset, arrival.leader_epoch
                 continue
             if not count:
                 break
@@ -487,14 +489,14 @@ class OwnedPartition:
         return last[0].next_offset if last else position
 
     def end_epoch(self) -> int:
-        """The leader epoch of the last record before `fetch_end`, or -1."""
-        buffered = (each.chunk.leader_epoch for each in reversed(self._buffer) if each.chunk is not None)
-        return next(buffered, self.leader_epoch)
+        """The leader epoch of the last batch before `fetch_end`, or -1."""
+        return self._buffer[-1].leader_epoch if self._buffer else self.leader_epoch
 
 
-def _after(before: _Place | _Arrival, chunk: RecordChunk | None, next_offset: int) -> _Arrival:
+def _after(before: _Place | _Arrival, chunk: RecordChunk | None, next_offset: int, leader_epoch: int) -> _Arrival:
     records, nbytes = (len(chunk), chunk.nbytes) if chunk is not None else (0, 0)
-    return _Arrival(chunk, next_offset, before.records + records, before.nbytes + nbytes)
+    epoch = chunk.leader_epoch if chunk is not None else max(leader_epoch, before.leader_epoch)
+    return _Arrival(chunk, next_offset, epoch, before.records + records, before.nbytes + nbytes)
 
 
 def _is_behind(arrival: _Arrival, place: _Place) -> bool:

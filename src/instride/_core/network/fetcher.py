@@ -843,7 +843,7 @@ class Fetcher:
         stable = self._context.config.isolation_level == "read_committed"
         assigned.known_end = fetched.last_stable_offset if stable else fetched.high_watermark
         if not assigned.undecoded:
-            self._deliver(assigned, fetched.chunk, fetched.next_offset)
+            self._deliver(assigned, fetched.chunk, fetched.next_offset, fetched.leader_epoch)
         if fetched.corrupt is not None:
             self._corrupt(assigned, fetched.corrupt, now)
         elif fetched.undecoded is not None:
@@ -866,8 +866,15 @@ class Fetcher:
         assigned.replica = None
         return True
 
-    def _deliver(self, assigned: AssignedPartition, chunk: RecordChunk | None, next_offset: int, kept: int = 0) -> None:
-        """kept: the memory that the chunk keeps, where that is more than what it counts for."""
+    def _deliver(
+        self,
+        assigned: AssignedPartition,
+        chunk: RecordChunk | None,
+        next_offset: int,
+        leader_epoch: int,
+        kept: int = 0,
+    ) -> None:
+        """leader_epoch: see `Piece`. kept: the memory that the chunk keeps, where that is more than it counts for."""
         if next_offset <= assigned.offset:
             return
         start, assigned.offset = assigned.offset, next_offset
@@ -875,6 +882,8 @@ class Fetcher:
         if chunk is not None:
             assigned.delivered(len(chunk), chunk.nbytes, max(kept, chunk.nbytes))
             assigned.leader_epoch = chunk.leader_epoch
+        elif leader_epoch >= 0:
+            assigned.leader_epoch = leader_epoch
         self._context.deliver(
             Fetched(
                 partition=assigned.partition,
@@ -883,6 +892,7 @@ class Fetcher:
                 start=start,
                 chunk=chunk,
                 next_offset=next_offset,
+                leader_epoch=leader_epoch,
                 high_watermark=assigned.known_end,
             )
         )
@@ -948,7 +958,7 @@ class Fetcher:
             room.took(piece.nbytes)
             undecoded.arrival.records += len(piece.chunk)
             undecoded.arrival.nbytes += piece.chunk.nbytes
-        self._deliver(assigned, piece.chunk, piece.next_offset, piece.nbytes)
+        self._deliver(assigned, piece.chunk, piece.next_offset, piece.leader_epoch, piece.nbytes)
         if undecoded.records.done:
             assigned.decoded()
         if piece.corrupt is not None:

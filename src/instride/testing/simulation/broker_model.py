@@ -52,6 +52,7 @@ class _Records(TypedDict, total=False):
     chunk: SimulatedChunk
     undecoded: SimulatedBatches
     next_offset: int
+    leader_epoch: int
 
 
 class _LongPoll:
@@ -338,11 +339,12 @@ class BrokerModel:
 
     def _records(self, tp: TopicPartition, asked: api.FetchPartition, found: Found) -> _Records:
         if not found.offsets:
-            return _Records(next_offset=found.next_offset)
+            return _Records(next_offset=found.next_offset, leader_epoch=self._epoch_of(tp, found.next_offset - 1))
         chunk = self._chunk(tp, found)
         if not self._batches:
             return _Records(chunk=chunk, next_offset=found.next_offset)
-        batches = SimulatedBatches(chunk, found.next_offset, self._scheduler.random)
+        end_epoch = self._epoch_of(tp, found.next_offset - 1)
+        batches = SimulatedBatches(chunk, found.next_offset, end_epoch, self._scheduler.random)
         return _Records(undecoded=batches, next_offset=asked.offset)
 
     def _chunk(self, tp: TopicPartition, found: Found) -> SimulatedChunk:
@@ -351,9 +353,13 @@ class BrokerModel:
             partition=tp.partition,
             first_offset=found.offsets[0],
             next_offset=found.next_offset,
-            leader_epoch=bisect_right(self._epoch_starts[tp], found.offsets[-1]) - 1,
+            leader_epoch=self._epoch_of(tp, found.next_offset - 1),
             offsets=() if isinstance(found.offsets, range) else tuple(found.offsets),
         )
+
+    def _epoch_of(self, tp: TopicPartition, offset: int) -> int:
+        """Of what is, or was, at this offset: a marker and an aborted record have one too."""
+        return bisect_right(self._epoch_starts[tp], offset) - 1
 
 
 def _refusal(request: api.Request, code: int) -> api.Response:

@@ -95,12 +95,13 @@ class SimulatedChunk:
 class SimulatedBatches:
     """What a fetch brought of a partition, in batches: a `_wire.chunk.UndecodedRecords`.
 
-    next_offset: after its last batch, which may have no records to return.
+    next_offset: after its last batch, which may have no records to return. end_epoch: the leader epoch of that batch.
     """
 
-    def __init__(self, chunk: SimulatedChunk, next_offset: int, chance: random.Random) -> None:
+    def __init__(self, chunk: SimulatedChunk, next_offset: int, end_epoch: int, chance: random.Random) -> None:
         self._left: SimulatedChunk | None = chunk
         self.next_offset = next_offset
+        self._end_epoch = end_epoch
         self.length = chunk.nbytes
         self._chance = chance
         self._batch = chance.choice(_BATCHES)
@@ -115,7 +116,7 @@ class SimulatedBatches:
         left = self._left
         if left is None:
             self.done = True
-            return Piece(next_offset=self.next_offset)
+            return Piece(next_offset=self.next_offset, leader_epoch=self._end_epoch)
         count = min(self._batch, len(left))
         nbytes = count * (RECORD_BYTES + _INDEX_BYTES)
         if nbytes > room and not alone:

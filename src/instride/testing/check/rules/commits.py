@@ -41,9 +41,10 @@ def s5_back(commit: Commit, state: HistoryState) -> str | None:
 
 @rule("S5", "commits carry the leader epoch", "commit sent")
 def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
-    """A commit carries the leader epoch of the last record before its offset (KIP-320): without it, an offset that a
-    truncated log does not have looks as if it were out of range. What a user commits by numbers of his own, without an
-    epoch, is sent as he wrote it; so is the number that he sought to."""
+    """A commit carries the leader epoch of the last batch before its offset (KIP-320), that of the last record or a
+    newer one: a marker has one too. Without it, an offset that a truncated log does not have looks as if it were out of
+    range. What a user commits by numbers of his own, without an epoch, is sent as he wrote it; so is the number that he
+    sought to."""
     each = commit.each
     if each is None or (commit.leader_epoch < 0 and (commit.partition, commit.offset) in state.own[each.who]):
         return None
@@ -51,7 +52,7 @@ def s5_leader_epoch(commit: Commit, state: HistoryState) -> str | None:
     if sought and commit.leader_epoch < 0:
         return None
     last = each.delivery_of(commit.offset - 1)
-    if last is None or last.leader_epoch in (-1, commit.leader_epoch):
+    if last is None or last.leader_epoch <= commit.leader_epoch:
         return None
     told = f"leader epoch {commit.leader_epoch}; that of its last record is {last.leader_epoch}"
     return f"{each.who} commits {commit.partition} at {commit.offset} with {told}"
