@@ -207,9 +207,11 @@ def _drain(port: int, log: Log) -> Iterator[int]:
     if log.tls:
         context = ssl.create_default_context(cafile=f"{log.tls}/ca.pem")
         peer = context.wrap_socket(peer, server_hostname="127.0.0.1")
-    asked = b"".join(struct.pack(">iiqqi", each, 0, 0, 0, PARTITION_BYTES) for each in range(log.hot))
+    requested = b"".join(struct.pack(">iiqqi", each, 0, 0, 0, PARTITION_BYTES) for each in range(log.hot))
     body = struct.pack(">iiiibii", -1, 500, 1, 8 << 20, 0, 0, 0)
-    body += struct.pack(">i", 1) + struct.pack(">h", len(TOPIC)) + TOPIC.encode() + struct.pack(">i", log.hot) + asked
+    body += (
+        struct.pack(">i", 1) + struct.pack(">h", len(TOPIC)) + TOPIC.encode() + struct.pack(">i", log.hot) + requested
+    )
     body += struct.pack(">ih", 0, 0)
     request = struct.pack(">hhihi", 1, 11, 0, -1, 0)[:10] + body
     request = struct.pack(">i", len(request)) + request

@@ -79,7 +79,7 @@ def _metadata(log: Log, port: int) -> bytes:
 class _Connection:
     """One client's connection: answers in order, in a thread."""
 
-    _ASKED = struct.Struct(">iiqqi")
+    _REQUESTED = struct.Struct(">iiqqi")
 
     def __init__(self, log: Log, peer: socket.socket, port: int, template: bytes, step: int, counts: Counts) -> None:
         self._log = log
@@ -129,8 +129,8 @@ class _Connection:
         out = struct.pack(">ii", 0, body.take("i"))
         out += _text(body.text())
         count = body.take("i")
-        asked = [body.row(struct.Struct(">iq"))[0] for _ in range(count)]
-        return out + struct.pack(">i", count) + b"".join(struct.pack(">ihqq", each, 0, -1, 0) for each in asked)
+        requested = [body.row(struct.Struct(">iq"))[0] for _ in range(count)]
+        return out + struct.pack(">i", count) + b"".join(struct.pack(">ihqq", each, 0, -1, 0) for each in requested)
 
     def _fetch(self, body: _Reader) -> list[bytes | memoryview]:
         body.take("i")
@@ -144,7 +144,7 @@ class _Connection:
             count = body.take("i")
             self._counts.named.value += count
             for _ in range(count):
-                number, _, offset, _, limit = body.row(self._ASKED)
+                number, _, offset, _, limit = body.row(self._REQUESTED)
                 self._session[number] = (offset, limit)
                 if number < self._log.hot:
                     self._hot[number] = None

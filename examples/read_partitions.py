@@ -2,7 +2,7 @@
 
     python examples/read_partitions.py --topic flights --partitions 0 1 2
 
-Nothing is committed, and nobody else is disturbed. The ends are asked for once, so that a topic which grows faster than
+Nothing is committed, and nobody else is disturbed. The ends are requested once, so that a topic which grows faster than
 it is read is read to an end all the same.
 """
 

@@ -236,8 +236,8 @@ def test_committed_takes_a_list_as_elsewhere(consumer: Any, monkeypatch: pytest.
     for given in ((TP, OTHER), ([TP, OTHER],)):
         with pytest.raises(Exception, match="within its timeout"):
             consumer.committed(*given, timeout=0)
-    asked = [event.partitions for event in posted if isinstance(event, FetchCommitted)]
-    assert asked == [(TP, OTHER), (TP, OTHER)]
+    requested = [event.partitions for event in posted if isinstance(event, FetchCommitted)]
+    assert requested == [(TP, OTHER), (TP, OTHER)]
     assert consumer.committed([]) == {}
 
 

@@ -98,10 +98,10 @@ def test_a_token_is_used_for_its_life_by_the_clock_that_is_never_set(monkeypatch
     """An identity provider says how long a token is good, not until when."""
     at = 1000.0
     monkeypatch.setattr("instride._net.credentials.now", lambda: at)
-    asked: list[float] = []
+    requested: list[float] = []
 
     def token() -> OAuthToken:
-        asked.append(at)
+        requested.append(at)
         return OAuthToken(value="t", expires_in=100.0)
 
     settings: dict[str, Any] = {
@@ -121,4 +121,4 @@ def test_a_token_is_used_for_its_life_by_the_clock_that_is_never_set(monkeypatch
             waiting.woken.clear()
             asks.poll()
         waiting.wanted += 1
-        assert len(asked) == times
+        assert len(requested) == times

@@ -1,6 +1,6 @@
 """The loop of the documentation, word for word, around a fake consumer: the ledger's promises as the user meets them.
 
-Hypothesis decides when tasks end, commits are answered, partitions are asked for, lost and assigned, also between
+Hypothesis decides when tasks end, commits are answered, partitions are requested, lost and assigned, also between
 the loop's lines. (The real consumer's machines run under the same loop in their own tests.)
 """
 
@@ -33,7 +33,7 @@ class World:
         self.epochs = Counter[TopicPartition]()
         self.positions: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, int] = dict.fromkeys(PARTITIONS, 0)
-        self.asked: set[TopicPartition] = set()
+        self.requested: set[TopicPartition] = set()
         self.revoke_next: set[TopicPartition] = set()
         self.revoke_thereafter: set[TopicPartition] = set()
         self.lost: set[TopicPartition] = set()
@@ -56,8 +56,8 @@ class World:
             self._let_go(partition)
         self.revoke_next, self.revoke_thereafter = self.revoke_thereafter, set()
         self.lost, self.newly_lost = self.newly_lost, set()
-        self.revoke_next |= self.asked
-        self.asked = set()
+        self.revoke_next |= self.requested
+        self.requested = set()
         pending = self.revoke_next | self.revoke_thereafter
         return [record for each in sorted(self.positions) if each not in pending for record in self._fetch(each)]
 
@@ -119,13 +119,13 @@ class World:
 
     def _ask(self, partition: TopicPartition, _: int) -> None:
         if partition in self.positions and partition not in self.revoke_next | self.revoke_thereafter:
-            self.asked.add(partition)
+            self.requested.add(partition)
 
     def _lose(self, partition: TopicPartition, _: int) -> None:
         if self.losses and partition in self.positions:
             del self.positions[partition]
             self.newly_lost.add(partition)
-            for listed in (self.asked, self.revoke_next, self.revoke_thereafter):
+            for listed in (self.requested, self.revoke_next, self.revoke_thereafter):
                 listed.discard(partition)
 
     def _let_go(self, partition: TopicPartition) -> None:

@@ -106,15 +106,15 @@ def test_no_lock_is_held_while_a_futures_callback_runs() -> None:
     """A future that is done already calls back from within `watch`; another thread must get through meanwhile."""
     ledger = OffsetLedger()
     (record,) = ledger.track([ConsumerRecord("t", 0, 0, epoch=1)])
-    asked: list[int] = []
+    requested: list[int] = []
 
     class Nosy(Future[None]):
         def add_done_callback(self, fn: object) -> None:
             with ThreadPoolExecutor(1) as other:
-                asked.append(other.submit(ledger.in_flight).result(10))
+                requested.append(other.submit(ledger.in_flight).result(10))
 
     ledger.watch(record, Nosy())
-    assert asked == [1]
+    assert requested == [1]
 
 
 def test_a_finalizer_may_call_the_ledger() -> None:

@@ -100,7 +100,7 @@ class Verbs:
             return self._application.subscription()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Every partition that is held, those to be revoked included until their revoke is complete."""
+        """Every partition that is owned, those to be revoked included until their revoke is complete."""
         with self._driver.use():
             return self._application.assignment()
 
@@ -184,11 +184,11 @@ class Verbs:
             self._seek(arguments.partition("seek", partition), to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
+        """Of these, or of all that are owned. Lazy: the offset is found when it is needed."""
         self._seek_all("seek_to_beginning", partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Of these, or of all that are held. Lazy: the offset is found when it is needed."""
+        """Of these, or of all that are owned. Lazy: the offset is found when it is needed."""
         self._seek_all("seek_to_end", partitions, LATEST)
 
     def _seek_all(
@@ -401,14 +401,14 @@ class Member(Verbs):
         wait_for_rebalance: bool = True,
         allow_rewind: bool = False,
     ) -> CommitResult:
-        """Commit and wait for the response. None: what the last poll returned, of every partition held, as in Java.
+        """Commit and wait for the response. None: what the last poll returned, of every partition owned, as in Java.
 
         Returns what the group has now because of it, and of the rest why not: what a snapshot says of an assignment or
         a seek that is over (StaleCommitError), and what lies behind a later offset that the group has
         (CommitOvertakenError). Where nothing at all was committed since all of a snapshot is stale, that is raised.
 
         allow_rewind: send offsets behind those that the group has (else: after a seek only).
-        A rebalance is no reason to fail: the commit is sent while the broker takes it, else held and sent with the new
+        A rebalance is no reason to fail: the commit is sent while the broker takes it, else kept and sent with the new
         generation. Raises RebalanceInProgressError when the timeout ends first, or at once where it is refused and
         wait_for_rebalance is False (KIP-429); KafkaTimeoutError: it is not known what became of it; what a broker
         refuses; and for offsets given as a dict CommitFailedError where a partition is not ours (any more), and

@@ -135,7 +135,7 @@ class OffsetLedger:
         return run
 
     def watch(self, record: TrackedRecord, future: WatchedFuture) -> None:
-        """Settle a record by its future: finished on success, failed on an error, held where it is cancelled.
+        """Settle a record by its future: finished on success, failed on an error, left open where it is cancelled.
 
         To watch a record again that failed or was cancelled puts it under way again.
         """

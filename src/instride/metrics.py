@@ -75,7 +75,7 @@ _GAUGES: Final[dict[str, dict[str, tuple[Unit, str]]]] = {
         "poll-idle-ratio-avg": ("ratio", "the part of the time that was spent inside poll"),
     },
     COORDINATOR: {
-        "assigned-partitions": ("", "partitions that are held"),
+        "assigned-partitions": ("", "partitions that are owned"),
         **_over_time("commit-latency", "ms", "time from a commit to its response"),
         "commit-rate": ("1/s", "commit responses received"),
         "heartbeat-rate": ("1/s", "heartbeat responses received"),

@@ -44,7 +44,7 @@ class Cancelled(Scene):
         self.seen: dict[str, Any] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.lost: set[TopicPartition] = set()
-        self.asked: set[TopicPartition] = set()
+        self.requested: set[TopicPartition] = set()
         self.holding: set[TopicPartition] = set()
         self.network.returned = lambda partition: self.ends.get(partition, 0)
         self._loop = loop
@@ -81,9 +81,9 @@ class Cancelled(Scene):
             self.records.setdefault(record.topic_partition, []).append(record.offset)
             self.ends[record.topic_partition] = record.offset + 1
         self.lost |= self.consumer.lost_partitions()
-        asked = self.consumer.to_be_revoked_partitions()
-        self.asked |= asked
-        self.consumer.delay_revoke(asked & self.holding)
+        requested = self.consumer.to_be_revoked_partitions()
+        self.requested |= requested
+        self.consumer.delay_revoke(requested & self.holding)
 
     async def poll_until(self, done: Callable[[], object]) -> None:
         polls = 0
@@ -97,7 +97,7 @@ class Cancelled(Scene):
         return {
             "records": self.records,
             "lost": self.lost,
-            "asked": self.asked,
+            "requested": self.requested,
             "heard": self.listener.heard,
             "told": told,
             "assigned": self.consumer.assignment() if not self.consumer._driver.closed else "closed",
@@ -115,12 +115,12 @@ async def polling(scene: Cancelled) -> None:
     scene.fetched(0, 4, 6)
     scene.holding = {tp(1), tp(2)}
     scene.up(RevocationRequested(partitions=epochs(1, 2), deadline=float("inf")))
-    await scene.poll_until(lambda: scene.asked == {tp(1), tp(2)})
+    await scene.poll_until(lambda: scene.requested == {tp(1), tp(2)})
     await scene.call(lambda: consumer.commit({tp(0): 4}))
     scene.up(Lost(partitions=epochs(2)))
     await scene.poll_until(lambda: tp(2) in scene.lost)
     scene.up(Reassigned(partitions=epochs(1)), RevocationRequested(partitions=epochs(0), deadline=float("inf")))
-    await scene.poll_until(lambda: tp(0) in scene.asked)
+    await scene.poll_until(lambda: tp(0) in scene.requested)
     scene.fetched(1, 3, 5, fetch_number=2)
     await scene.poll_until(lambda: len(scene.records[tp(1)]) == 5)
     await scene.poll_until(lambda: tp(0) not in consumer.assignment())

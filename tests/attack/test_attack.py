@@ -56,11 +56,11 @@ def test_the_judge_sees_what_is_wrong() -> None:
         most_seconds=1.0,
         requests=-1000,
     )
-    said = " ".join(run(silent).broken)
-    assert "stands still" in said
-    assert "CorruptRecordError" in said
-    assert "nobody says 'a word'" in said
-    assert "requests in" in said
+    output = " ".join(run(silent).broken)
+    assert "stands still" in output
+    assert "CorruptRecordError" in output
+    assert "nobody says 'a word'" in output
+    assert "requests in" in output
 
 
 class Idle:
@@ -69,7 +69,7 @@ class Idle:
     port = 0
 
     def __init__(self) -> None:
-        self.asked: Counter[int] = Counter()
+        self.requested: Counter[int] = Counter()
 
     def close(self) -> None:
         pass

@@ -26,7 +26,7 @@ class Direct:
 
     def __init__(self, kafka: LocalKafka) -> None:
         self.port = int(kafka.bootstrap_servers.rpartition(":")[2])
-        self.asked: Counter[int] = Counter()
+        self.requested: Counter[int] = Counter()
 
     def close(self) -> None:
         pass

@@ -54,4 +54,4 @@ def test_all_is_read_within_a_bound_once_a_broker_has_ceased_to_lie(seed: int) -
     world.begin_again()
     assert world.read(BOUND, world.all_read), (seed, world.now, world.errors, world.lied)
     assert world.wrong == []
-    assert sum(world.broker.asked.values()) < 8000, "patience"
+    assert sum(world.broker.requested.values()) < 8000, "patience"

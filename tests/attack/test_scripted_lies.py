@@ -374,8 +374,8 @@ def test_a_broker_that_lies_by_a_script_spins_nobody_and_all_is_read_once_it_cea
     assert isinstance(liar, Liar)
     world.begin()
     world.read(LASTS)
-    assert liar.asked[FETCH] <= 310 * LASTS, "one under way at each of three brokers, which respond in 10 ms"
-    assert sum(liar.asked.values()) - liar.asked[FETCH] < 30 * LASTS, "patience"
+    assert liar.requested[FETCH] <= 310 * LASTS, "one under way at each of three brokers, which respond in 10 ms"
+    assert sum(liar.requested.values()) - liar.requested[FETCH] < 30 * LASTS, "patience"
     liar.lies = False
     world.begin_again()
     assert world.read(BOUND, world.all_read), (world.now, world.errors, {k: len(v) for k, v in world.records.items()})

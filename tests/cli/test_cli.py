@@ -37,10 +37,10 @@ def test_an_unknown_verb_is_refused() -> None:
 def test_doctor_says_what_runs_here() -> None:
     ended = instride("doctor")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    said = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines())
-    assert said["instride"] == version("instride")
-    assert said["kio"] == version("kio")
-    assert said["instride._wire.decoder"] == "compiled"
+    output = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines())
+    assert output["instride"] == version("instride")
+    assert output["kio"] == version("kio")
+    assert output["instride._wire.decoder"] == "compiled"
 
 
 def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ class Run:
 
     def end(self) -> tuple[int, list[str]]:
         """Its output ends when all of its workers have ended."""
-        said, self.errors = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, said.splitlines()
+        output, self.errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, output.splitlines()
 
 
 @contextmanager
@@ -90,10 +90,10 @@ def test_workers_start_and_sigterm_stops_them(folder: Path) -> None:
         up = [running.told() for _ in range(2)]
         assert {slot for _, slot, _ in up} == {0, 1}
         running.process.terminate()
-        code, said = running.end()
+        code, output = running.end()
     assert code == 0, running.errors
-    assert {line.split()[0] for line in said} <= {"down"}
-    assert len(said) == 2
+    assert {line.split()[0] for line in output} <= {"down"}
+    assert len(output) == 2
 
 
 def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
@@ -104,17 +104,17 @@ def test_a_killed_worker_is_replaced_and_sigint_stops(folder: Path) -> None:
         assert (what, slot) == ("up", 1)
         assert process != up[1]
         running.process.send_signal(signal.SIGINT)
-        code, said = running.end()
+        code, output = running.end()
     assert code == 0, running.errors
-    assert sorted(said) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
+    assert sorted(output) == sorted([f"down 0 {up[0]}", f"down 1 {process}"])
 
 
 def test_workers_stop_when_the_supervisor_is_killed(folder: Path) -> None:
     with run(folder, "billing:app", "--workers", "2", "--settings", "billing:settings") as running:
         up = {running.told() for _ in range(2)}
         running.process.kill()
-        _, said = running.end()
-    assert sorted(said) == sorted(f"down {slot} {process}" for _, slot, process in up)
+        _, output = running.end()
+    assert sorted(output) == sorted(f"down {slot} {process}" for _, slot, process in up)
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ def test_the_page_is_what_the_code_says() -> None:
 
 
 def test_the_states_of_a_story_are_the_tables() -> None:
-    asked = Step("net", "app", "RevocationRequested", OwnershipInput.REVOCATION_REQUESTED)
+    requested = Step("net", "app", "RevocationRequested", OwnershipInput.REVOCATION_REQUESTED)
     polled = Step("you", "app", "poll", OwnershipInput.POLL_STARTED)
-    page = drawn(FRAME, [Story("It goes", "In two polls.", (asked, polled))])
+    page = drawn(FRAME, [Story("It goes", "In two polls.", (requested, polled))])
     assert page.startswith("Before.\n")
     assert page.endswith("After.\n")
     assert "    net->>app: RevocationRequested\n    Note over app: REVOCATION_REQUESTED: p is REVOKE_NEXT\n" in page

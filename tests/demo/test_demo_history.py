@@ -153,7 +153,7 @@ def test_a_killed_owner_ends_with_the_next_assignment_and_changes_nothing_later(
     assert states(run, 1) == [("A", State.OWNED, 0, 5), ("B", State.OWNED, 5, FOREVER)]
 
 
-def test_failed_work_is_neither_in_progress_nor_done_and_that_of_a_dead_process_goes_on() -> None:
+def test_failed_work_is_not_done_and_that_of_a_dead_process_goes_on() -> None:
     run = History([began(1, "A", 0), began(1, "A", 1), note(2, "A", Note.WORK_FAILED, 0, 0, "no disk")])
     assert ([each.partition for each in run.running.values()], run.done) == ([1], [])
 

@@ -138,10 +138,10 @@ def test_a_row_is_shown_by_tests_that_passed_in_this_run_alone(
     (project / "tests" / "test_b.py").write_text("import pytest\n" + markers)
     report.write_text(case.format(""))
     assert main(["--results", str(report)], root=project) == 1, "A/2 was not run"
-    said = capsys.readouterr().out
-    assert "not run here: test_b.py::test_it_ends (of A/2)" in said
-    assert "NOT SHOWN A/2: no test of it passed in this run" in said
-    assert "1 of 2 requirements" in said
+    output = capsys.readouterr().out
+    assert "not run here: test_b.py::test_it_ends (of A/2)" in output
+    assert "NOT SHOWN A/2: no test of it passed in this run" in output
+    assert "1 of 2 requirements" in output
     (project / "tests" / "test_b.py").write_text("")
     (project / "tests" / "test_a.py").write_text(
         'import pytest\n@pytest.mark.requirement("A/1")\n@pytest.mark.requirement("A/2")\n'

@@ -74,9 +74,9 @@ def test_a_group_is_recorded_and_judged_as_the_page_says(
         write(kafka, topic)
         assert Service(code).run(tmp_path / place) == []
         assert main([str(each) for each in sorted((tmp_path / place).glob("*.jsonl"))]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for number in ("S1", "S4", "S9", "S10", "L3", "L4", "R1"):
-        assert re.search(rf"Judged: .*\b{number}\b", said), f"{number}: {said}"
+        assert re.search(rf"Judged: .*\b{number}\b", output), f"{number}: {output}"
 
     wrong = code.replace("member.done(record)", "pass").replace("my-group", "a-group-that-is-wrong")
     assert any("S4" in each for each in Service(wrong).run(tmp_path / "third"))

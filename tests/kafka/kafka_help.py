@@ -118,7 +118,7 @@ def poll_until(consumer: Consumer, count: int, *, timeout: float = PATIENCE) -> 
 
 
 class Member:
-    """A consumer with what it saw. `turn` polls once; what is in `holding` is delayed whenever it is asked for."""
+    """A consumer with what it saw. `turn` polls once; what is in `holding` is delayed whenever it is requested."""
 
     def __init__(self, name: str, consumer: Consumer, *, commits: bool = True) -> None:
         self.name = name
@@ -137,9 +137,9 @@ class Member:
         self.revocation_requested += sorted(to_be_revoked - set(self.revocation_requested))
         if records and self.commits:
             self.consumer.commit_async()
-        held = to_be_revoked & self.holding
+        owned = to_be_revoked & self.holding
         # It is refused where the deadline has passed since the poll: on a busy machine it may.
-        assert self.consumer.delay_revoke(held) or any((self.consumer.revoke_deadline(tp) or 0) <= 0 for tp in held)
+        assert self.consumer.delay_revoke(owned) or any((self.consumer.revoke_deadline(tp) or 0) <= 0 for tp in owned)
         return records
 
     def take_turn(self) -> None:
@@ -158,9 +158,9 @@ class Member:
         return self.consumer.assignment()
 
     def __repr__(self) -> str:
-        held = sorted(each.partition for each in self.owned)
+        owned = sorted(each.partition for each in self.owned)
         requested = f"revocation requested of {self.revocation_requested}"
-        return f"{self.name}(holds {held}, {requested}, lost {self.lost}, {len(self.records)} records)"
+        return f"{self.name}(holds {owned}, {requested}, lost {self.lost}, {len(self.records)} records)"
 
 
 class Turns(Protocol):

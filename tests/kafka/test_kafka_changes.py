@@ -48,11 +48,11 @@ def test_records_requests_and_losses_come_in_one_value(
     assert sorted(ids(a.records)) == written
     b = join("b", topic)
     drive(a, b, until=lambda: a.lost)
-    asked = [each.to_be_revoked for each in a.seen_changes if each.to_be_revoked]
+    requested = [each.to_be_revoked for each in a.seen_changes if each.to_be_revoked]
     (lost,) = [each.lost for each in a.seen_changes if each.lost]
     assert len(lost) == 1
-    assert set(asked) == {lost}, "asked for once, delayed poll by poll, then lost"
-    assert len(asked) > 1
+    assert set(requested) == {lost}, "asked for once, delayed poll by poll, then lost"
+    assert len(requested) > 1
     assert a.seen_changes[-1].to_be_revoked == frozenset()
     polls = len(a.seen_changes)
     drive(a, b, until=lambda: b.owned == lost and len(a.seen_changes) > polls)

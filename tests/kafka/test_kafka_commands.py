@@ -122,7 +122,7 @@ settings = {
 """
 
 
-def test_workers_share_the_topic_and_a_record_that_kills_its_worker_is_dead_lettered(
+def test_workers_share_a_topic_and_a_killing_record_is_dead_lettered(
     kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     """Each worker that died is replaced, as the same member of the group. All other records are handled."""

@@ -42,7 +42,7 @@ def test_partitions_go_to_and_fro(kafka: LocalKafka, kafka_topic: Topic, join: J
     drive(a, until=lambda: len(a.records) == 40)
     b = join("b", topic, assignors=assignors)
     drive(a, b, until=lambda: len(a.owned) == len(b.owned) == 2)
-    assert set(a.revocation_requested) == set(tps(topic, 0, 1, 2, 3)), "everything is asked for"
+    assert set(a.revocation_requested) == set(tps(topic, 0, 1, 2, 3)), "everything is requested"
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(a, b, until=lambda: len(a.records) + len(b.records) == 80)
     b.consumer.close()

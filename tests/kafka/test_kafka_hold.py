@@ -33,8 +33,8 @@ def test_while_one_partition_is_delayed_for_20_s_the_others_records_go_on_arrivi
     a.holding = set(tps(topic, *range(PARTITIONS)))
     b = join("b", topic)
     drive(a, b, until=lambda: a.revocation_requested)
-    held = a.revocation_requested[0]
-    a.holding = {held}
+    delayed = a.revocation_requested[0]
+    a.holding = {delayed}
     drive(a, b, until=lambda: len(b.owned) == PARTITIONS // 2 - 1)
 
     stop = Event()
@@ -59,12 +59,12 @@ def test_while_one_partition_is_delayed_for_20_s_the_others_records_go_on_arrivi
     during = Counter(partition for partition, _ in a.seen + b.seen) - before
 
     assert len(rounds) >= 20, "the producer was at work all the while"
-    assert during == {partition: 2 * len(rounds) for partition in range(PARTITIONS) if partition != held.partition}
-    assert held in a.owned
-    assert a.consumer.delay_revoke([held]), "it is still on the list"
+    assert during == {partition: 2 * len(rounds) for partition in range(PARTITIONS) if partition != delayed.partition}
+    assert delayed in a.owned
+    assert a.consumer.delay_revoke([delayed]), "it is still on the list"
 
     a.holding.clear()
     drive(a, b, until=lambda: len(a.records) + len(b.records) == len(written))
     each_once(written, a, b)
-    assert held in b.owned
+    assert delayed in b.owned
     assert a.lost == b.lost == []

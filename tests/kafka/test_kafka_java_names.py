@@ -30,9 +30,9 @@ OF_EVERY_OBJECT = {"equals", "hashCode", "toString"}
 def there() -> dict[str, set[str]]:
     """Class -> its methods; "" -> the settings."""
     command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-cp", find_kafka().class_path]
-    said = subprocess.run([*command, str(HERE / "java" / "Names.java")], capture_output=True, text=True, check=True)
+    output = subprocess.run([*command, str(HERE / "java" / "Names.java")], capture_output=True, text=True, check=True)
     found = defaultdict(set)
-    for line in said.stdout.splitlines():
+    for line in output.stdout.splitlines():
         match line.split():
             case ["setting", name]:
                 found[""].add(name)

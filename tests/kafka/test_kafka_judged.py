@@ -133,7 +133,7 @@ def write_past_what_is_in_flight(own: Own, kafka: LocalKafka, topic: str, *membe
 
 
 def shared(own: Own, kafka: LocalKafka, topic: str, *, holding: bool) -> tuple[Member, Member]:
-    """a has read everything, b has come, and a is asked for half of it."""
+    """a has read everything, b has come, and a is requested half of it."""
     write(own, kafka, topic, 10, start=0)
     a = own("a", topic)
     drive(a, until=lambda: len(a.records) == 10 * PARTITIONS)
@@ -146,8 +146,8 @@ def shared(own: Own, kafka: LocalKafka, topic: str, *, holding: bool) -> tuple[M
 def test_one_that_holds_the_others_up_is_found(
     kafka: LocalKafka, kafka_topic: Topic, own: Own, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing_while_any_is_pending(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
-        return replace(capacity(config, held), none=bool(held.pending()))
+    def nothing_while_any_is_pending(config: ConsumerConfig, owned: AssignedPartitions) -> Capacity:
+        return replace(capacity(config, owned), none=bool(owned.pending()))
 
     monkeypatch.setattr(fetcher, "capacity", nothing_while_any_is_pending)
     topic = kafka_topic(PARTITIONS)

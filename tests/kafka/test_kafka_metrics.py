@@ -103,9 +103,9 @@ def test_what_has_javas_name_has_it_in_the_java_client_too(kafka: LocalKafka, ka
     fill(kafka, topic, {0: 10})
     command = [str(find_java().path), "-XX:TieredStopAtLevel=1", "-cp", find_kafka(kafka.version or None).class_path]
     command += [str(Path(__file__).with_name("java") / "Metrics.java"), kafka.bootstrap_servers, group, topic]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     theirs = set()
-    for line in said.splitlines():
+    for line in output.splitlines():
         of, name, tags = line.split(" ")
         theirs.add((of, name, tuple(each for each in tags.split(",") if each != "client-id")))
     assert len(theirs) > 100

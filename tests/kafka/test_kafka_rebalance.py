@@ -355,7 +355,7 @@ def until(loops: dict[str, Loop], done: Callable[[], object]) -> None:
 def test_a_consumer_moves_between_groups_of_topics_with_a_delay(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, group: str
 ) -> None:
-    """Rule 11: partitions of a topic that left the subscription are asked for like any other."""
+    """Rule 11: partitions of a topic that left the subscription are requested like any other."""
     one, other = kafka_topic(), kafka_topic()
     fill(kafka, one, {0: 3})
     fill(kafka, other, {0: 4})

@@ -41,7 +41,7 @@ def test_a_restart_keeps_what_it_had_and_nobody_else_is_asked(
     written += fill(kafka, topic, dict.fromkeys(range(4), 10), start=10)
     drive(a, again, until=lambda: len(a.records) + len(b.records) + len(again.records) == 80)
     each_once(written, a, b, again)
-    assert (a.lost, a.revocation_requested) == ([], []), "the other member was asked for nothing"
+    assert (a.lost, a.revocation_requested) == ([], []), "the other member was requested nothing"
 
 
 @pytest.mark.parametrize("assignors", ASSIGNORS, ids="+".join)

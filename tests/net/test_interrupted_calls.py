@@ -149,7 +149,7 @@ class Scene:
         self.ends: dict[TopicPartition, int] = {}
         self.records: dict[TopicPartition, list[int]] = {}
         self.lost: Counter[TopicPartition] = Counter()
-        self.asked: Counter[TopicPartition] = Counter()
+        self.requested: Counter[TopicPartition] = Counter()
 
     def up(self, *events: BackgroundEvent) -> None:
         self.consumer._driver._mailbox.queue.extend(events)
@@ -171,7 +171,7 @@ class Scene:
             self.records.setdefault(record.topic_partition, []).append(record.offset)
             self.ends[record.topic_partition] = record.offset + 1
         self.lost.update(self.consumer.lost_partitions())
-        self.asked.update(self.consumer.to_be_revoked_partitions())
+        self.requested.update(self.consumer.to_be_revoked_partitions())
 
     def outcome(self) -> dict[str, Any]:
         told = Counter(
@@ -186,7 +186,7 @@ class Scene:
             "records": self.records,
             "told as consumed": told,
             "lost": self.lost,
-            "asked": self.asked,
+            "requested": self.requested,
             "heard": self.listener.heard,
             "told": others,
             "paused": self.still(self.consumer.paused),

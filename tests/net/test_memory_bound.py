@@ -118,6 +118,6 @@ def test_what_is_held_stays_within_the_bound(
         env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"},  # what is freed, goes
     )
     assert done.returncode == 0, done.stderr
-    held, turns, fetched = json.loads(done.stdout)
-    assert held < budget * 1.1 + 40 * MIB, f"{held / MIB:.0f} MiB after {turns} responses"
+    bytes_kept, turns, fetched = json.loads(done.stdout)
+    assert bytes_kept < budget * 1.1 + 40 * MIB, f"{bytes_kept / MIB:.0f} MiB after {turns} responses"
     assert fetched > 0

@@ -177,8 +177,8 @@ def test_a_response_that_stops_in_its_middle_ends_its_connection_despite_a_join(
         with Consumer(bootstrap_servers=f"127.0.0.1:{broker.port}", **settings) as consumer:
             consumer.subscribe(["t"])
             while not consumer.poll(timeout=0.2):
-                assert broker.asked[11] < 3
-        assert broker.asked[11] == 2
+                assert broker.requested[11] < 3
+        assert broker.requested[11] == 2
 
 
 def test_places_that_come_to_nothing_are_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,11 @@ class Provider:
 
     def __init__(self) -> None:
         self.at = 1000.0
-        self.asked: list[float] = []
+        self.requested: list[float] = []
 
     def __call__(self) -> OAuthToken:
-        self.asked.append(self.at)
-        return OAuthToken(value=f"token{len(self.asked)}", expires_in=3600.0)
+        self.requested.append(self.at)
+        return OAuthToken(value=f"token{len(self.requested)}", expires_in=3600.0)
 
 
 class Asks:
@@ -71,18 +71,18 @@ def test_the_function_is_called_with_a_growing_back_off_until_a_token_is_accepte
     for _ in range(900):  # a connection each second, that is refused
         asks.authenticator.refused(asks.mechanism())
         provider.at += 1.0
-    assert provider.asked[:7] == [1000.0, 1001.0, 1003.0, 1007.0, 1015.0, 1031.0, 1063.0]
-    apart = [later - earlier for earlier, later in zip(provider.asked[6:], provider.asked[7:], strict=False)]
+    assert provider.requested[:7] == [1000.0, 1001.0, 1003.0, 1007.0, 1015.0, 1031.0, 1063.0]
+    apart = [later - earlier for earlier, later in zip(provider.requested[6:], provider.requested[7:], strict=False)]
     assert set(apart) == {60.0}, "a minute at most"
     provider.at += 60.0
     good = asks.mechanism()
     asks.authenticator.accepted(good)
-    times = len(provider.asked)
+    times = len(provider.requested)
     provider.at += 2000.0
     assert asks.mechanism().secrets == good.secrets, "it is used for its life"
     asks.authenticator.refused(good)
     assert asks.mechanism().secrets != good.secrets, "it was revoked"
-    assert len(provider.asked) == times + 1
+    assert len(provider.requested) == times + 1
 
 
 def test_a_late_refusal_of_an_older_token_does_not_count(provider: Provider) -> None:
@@ -125,5 +125,5 @@ def test_a_consumer_goes_on_with_the_next_token() -> None:
             try:
                 found = consumer.list_topics(timeout=60)
             except AuthenticationError:
-                assert len(provider.asked) < 5
-    assert len(provider.asked) == 2
+                assert len(provider.requested) < 5
+    assert len(provider.requested) == 2

@@ -100,7 +100,7 @@ def _place(task: Task) -> Place:
     return task.record.topic_partition, task.offset
 
 
-def test_the_first_record_is_started_when_a_commit_says_how_far_and_no_commit_is_needed_later() -> None:
+def test_the_first_record_needs_a_commit_that_says_how_far_later_ones_none() -> None:
     group = Group({P0: "-" * 20}, order="none")
     process = group.process()
     assert process.takes() == []
@@ -162,7 +162,7 @@ def test_a_hand_over_that_is_taken_back_begins_again() -> None:
     assert process.takes() == [0]
 
 
-def test_after_a_death_the_suspects_are_started_one_at_a_time_each_named_by_a_commit() -> None:
+def test_after_a_death_suspects_are_started_one_by_one_named_by_a_commit() -> None:
     group = Group({P0: "-" * 6}, order="none")
     process = group.process()
     process.commit()
@@ -180,7 +180,7 @@ def test_after_a_death_the_suspects_are_started_one_at_a_time_each_named_by_a_co
     assert process.takes() == [4, 5], "these were not at work when it died"
 
 
-def test_the_record_under_which_processes_die_has_its_attempts_counted_and_is_dead_lettered() -> None:
+def test_a_record_under_which_processes_die_is_dead_lettered() -> None:
     group = Group({P0: "----"}, order="none")
     died = []
     for _ in range(20):
@@ -229,7 +229,7 @@ def test_a_record_that_was_at_work_by_chance_keeps_its_attempts() -> None:
     assert job.attempts == 1
 
 
-def test_an_accused_is_at_work_while_nothing_else_of_the_process_is_nor_waits_to_be_committed() -> None:
+def test_an_accused_record_is_at_work_alone_in_its_process() -> None:
     group = Group({tp(0): "--", tp(1): "--", tp(2): "-"}, order="none")
     process = group.process()
     process.commit()

@@ -122,7 +122,7 @@ def test_where_it_begins_is_committed_before_the_first_record_is_started() -> No
     bench.engine.locate(P0, None)
     assert bench.takes() == []
     assert bench.engine.has_starts()
-    assert bench.engine.unlocated() == [], "it is asked for once"
+    assert bench.engine.unlocated() == [], "it is requested once"
     snapshot = bench.engine.committable()
     assert snapshot[P0].offset == 5
     snapshot.settle(P0, snapshot.entries[P0], committed=False)

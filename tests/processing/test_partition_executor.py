@@ -254,11 +254,11 @@ def test_an_interrupt_of_the_drain_ends_it_with_what_is_unfinished() -> None:
         handlers.wait_for(2)
         at_rest = work._queues.at_rest
 
-        def asked() -> bool:
+        def requested() -> bool:
             waits.set()
             return at_rest()
 
-        work._queues.at_rest = asked  # type: ignore[method-assign]
+        work._queues.at_rest = requested  # type: ignore[method-assign]
         with interrupted(waits):
             left = work.drain(timeout=PATIENCE)
         assert offsets(left) == [(0, 0), (0, 1)]

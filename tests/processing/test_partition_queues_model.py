@@ -29,7 +29,7 @@ class Model:
 
     epoch: int = 0
     owned: bool = False
-    asked: bool = False
+    requested: bool = False
     held: bool = False
     committed: int = 0
     states: dict[int, str] = field(default_factory=dict)
@@ -80,8 +80,8 @@ class World:
             if not model.owned:
                 found.append(("assign", partition))
                 continue
-            found += [("lose", partition), ("reassign" if model.asked else "ask", partition)]
-            if not (model.asked or model.held) and self._next_of(model) is not None:
+            found += [("lose", partition), ("reassign" if model.requested else "ask", partition)]
+            if not (model.requested or model.held) and self._next_of(model) is not None:
                 found.append(("submit", partition))
             found += [(how, partition, offset) for offset in model.of("started") for how in ("finish", "fail")]
             found += [(how, partition, offset) for offset in model.of("failed") for how in ("retry", "done")]
@@ -143,10 +143,10 @@ class World:
         self.models[partition].states[offset] = "finished"
 
     def _ask(self, partition: TopicPartition) -> None:
-        self.models[partition].asked = True
+        self.models[partition].requested = True
 
     def _reassign(self, partition: TopicPartition) -> None:
-        self.models[partition].asked = False
+        self.models[partition].requested = False
 
     def _commit(self) -> None:
         for partition, offset in commit(self.queues.ledger.committable()).items():
@@ -164,12 +164,12 @@ class World:
             self.queues.end(task)  # it ends nevertheless
 
     def _hold(self) -> None:
-        asked = {partition for partition, model in self.models.items() if model.asked}
-        waited_for = {partition for partition in asked if self.models[partition].is_waited_for()}
-        assert self.queues.hold(asked) == waited_for
+        requested = {partition for partition, model in self.models.items() if model.requested}
+        waited_for = {partition for partition in requested if self.models[partition].is_waited_for()}
+        assert self.queues.hold(requested) == waited_for
         for partition, model in self.models.items():
-            model.held = partition in asked
-        for partition in asked - waited_for:
+            model.held = partition in requested
+        for partition in requested - waited_for:
             self._moves(partition, self.models[partition])
 
     def _moves(self, partition: TopicPartition, model: Model) -> None:
@@ -195,7 +195,7 @@ class World:
     def state(self) -> object:
         """By which equal worlds are known. Epochs only count."""
         models = [
-            (each.owned, each.asked, each.held, each.committed, tuple(each.states.items()))
+            (each.owned, each.requested, each.held, each.committed, tuple(each.states.items()))
             for each in self.models.values()
         ]
         turns = list(self.queues._turns)

@@ -394,7 +394,7 @@ def test_an_error_that_takes_no_note_ends_the_processor_all_the_same() -> None:
         kit.run()
 
 
-def test_a_record_that_kills_its_process_has_its_attempts_counted_and_is_dead_lettered() -> None:
+def test_a_record_that_kills_its_process_is_dead_lettered() -> None:
     class KillError(BaseException):
         """In place of a signal: it leaves the kit at once."""
 

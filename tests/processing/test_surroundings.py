@@ -343,7 +343,7 @@ def test_a_close_waits_for_no_handler_that_is_stuck() -> None:
     bench.until(lambda: bench.engine.tally.finished == 4)
 
 
-def test_an_attempt_whose_time_is_out_fails_when_it_ends_and_another_thread_takes_its_place() -> None:
+def test_an_attempt_out_of_time_fails_and_another_thread_takes_its_place() -> None:
     both, go = threading.Barrier(3, timeout=PATIENCE), threading.Event()
     cancelled: list[bool] = []
 
@@ -482,31 +482,31 @@ def test_coroutines_produce_and_wait_for_the_acknowledgement() -> None:
 
 
 def test_an_attempt_ends_when_its_outputs_are_acknowledged_and_fails_with_them() -> None:
-    asked: list[tuple[bytes, Future[None]]] = []
+    requested: list[tuple[bytes, Future[None]]] = []
     news = threading.Condition()
 
     def produce(output: OutputRecord) -> Future[None]:
         assert output.value is not None
         future: Future[None] = Future()
         with news:
-            asked.append((output.value, future))
+            requested.append((output.value, future))
             news.notify_all()
         return future
 
     def wait(count: int) -> None:
         with news:
-            assert news.wait_for(lambda: len(asked) == count, PATIENCE)
+            assert news.wait_for(lambda: len(requested) == count, PATIENCE)
 
     bench = Bench(
         lambda record: [OutputRecord(value=b"x"), OutputRecord(value=b"y")], output="o", produce=produce, records=1
     )
     wait(2)
-    asked[0][1].set_result(None)
+    requested[0][1].set_result(None)
     assert bench.engine.started == 1, "the second is not acknowledged"
-    asked[1][1].set_exception(ConnectionError("no leader"))
+    requested[1][1].set_exception(ConnectionError("no leader"))
     wait(4)  # the handler was called again
     assert bench.engine.tally.retried == 1
-    for _, future in asked[2:]:
+    for _, future in requested[2:]:
         future.set_result(None)
     bench.until(lambda: bench.engine.tally.finished == 1)
     assert bench.committed() == 1
@@ -516,16 +516,16 @@ def test_an_attempt_ends_when_its_outputs_are_acknowledged_and_fails_with_them()
 def test_an_awaitable_of_a_plain_handler_is_refused() -> None:
     async def produce(output: OutputRecord) -> None: ...
 
-    asked = []
+    requested = []
 
     def mistaken(output: OutputRecord) -> Any:
-        asked.append(produce(output))
-        return asked[-1]
+        requested.append(produce(output))
+        return requested[-1]
 
     bench = Bench(lambda record: OutputRecord(value=b"x"), output="o", produce=mistaken, records=1)
     bench.until(lambda: bench.engine.failure is not None)
     assert isinstance(bench.engine.failure, ConfigError)
-    for each in asked:
+    for each in requested:
         each.close()
     bench.workers.close(PATIENCE)
 

@@ -1,4 +1,4 @@
-"""How tickets are asked for, with a library of our own in gssapi's place: threads, patience, what is told."""
+"""How tickets are requested, with a library of our own in gssapi's place: threads, patience, what is told."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class GSSError(Exception):
 
 
 class Library:
-    """gssapi, as far as it is used. asked: the names that tickets were asked for, and on which threads."""
+    """gssapi, as far as it is used. asked: the names that tickets were requested, and on which threads."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requested: list[tuple[str, str]] = []
         self.credentials: list[dict[str, Any]] = []
         self.first: Callable[[], bytes] = lambda: b"ticket"
         self.exceptions = SimpleNamespace(GSSError=GSSError)
@@ -44,7 +44,7 @@ class Library:
 
     def SecurityContext(self, *, name: str, creds: Any, mech: str, flags: int, usage: str) -> Any:
         assert (mech, flags, usage) == ("krb5", 14, "initiate")
-        self.asked.append((name, threading.current_thread().name))
+        self.requested.append((name, threading.current_thread().name))
 
         def step(token: bytes | None = None) -> bytes:
             if token == b"bad":
@@ -86,7 +86,7 @@ def prepared(config: ConsumerConfig, *hosts: str) -> list[Gssapi | Authenticatio
 def test_tickets_are_requested_on_one_thread_of_their_own(library: Library) -> None:
     found = prepared(config(), "b-1", "b-2", "b-3")
     assert all(isinstance(each, Gssapi) and each.start() == b"ticket" for each in found)
-    assert library.asked == [(f"host:kafka@b-{number}", "instride-kerberos") for number in (1, 2, 3)]
+    assert library.requested == [(f"host:kafka@b-{number}", "instride-kerberos") for number in (1, 2, 3)]
     assert library.credentials == []
 
 
@@ -100,7 +100,7 @@ def test_a_keytab_has_a_cache_of_its_own(library: Library, tmp_path: Path) -> No
     }
     prepared(config(**keytab), "b")
     prepared(config(**keytab), "b")
-    assert [name for name, _ in library.asked] == ["host:s@b"] * 2
+    assert [name for name, _ in library.requested] == ["host:s@b"] * 2
     stores = [how["store"] for how in library.credentials]
     assert [how["name"] for how in library.credentials] == ["principal:me"] * 2
     assert {store["client_keytab"] for store in stores} == {str(file)}
@@ -120,7 +120,7 @@ def test_a_keytab_that_cannot_be_read_is_refused_when_the_consumer_is_built(libr
 
 def test_a_dot_at_the_end_of_a_name_does_not_matter(library: Library) -> None:
     prepared(config(), "b-1.test.")
-    assert library.asked[0][0] == "host:kafka@b-1.test"
+    assert library.requested[0][0] == "host:kafka@b-1.test"
 
 
 def test_what_the_library_raises_is_told(library: Library) -> None:
@@ -143,7 +143,7 @@ def test_a_kdc_that_is_silent_is_given_up_and_asked_by_one_thread_only(library: 
     found = prepared(config(connection_setup_timeout=0.25), "b-1", "b-2")
     said = "no Kerberos ticket came within 0.2 s (see connection_setup_timeout): is the KDC there?"
     assert [str(each) for each in found] == [said] * 2
-    assert len(library.asked) == 1
+    assert len(library.requested) == 1
     release.set()
 
 

@@ -29,7 +29,7 @@ class Provider:
     """answer: what is sent for each request, as (status, headers, body); by default a token. asked: the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, str], dict[str, list[str]]]] = []
+        self.requested: list[tuple[str, dict[str, str], dict[str, list[str]]]] = []
         self.response: Callable[[], tuple[int, dict[str, str], bytes]] = self.token
         self.drips: threading.Event | None = None
         self.port = 0
@@ -49,7 +49,7 @@ class Provider:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                provider.asked.append((self.path, dict(self.headers.items()), parse_qs(body)))
+                provider.requested.append((self.path, dict(self.headers.items()), parse_qs(body)))
                 if provider.drips is not None:
                     self.drip(provider.drips)
                     return
@@ -110,7 +110,7 @@ def test_a_token_and_how_it_was_requested(provider: Provider, certificates: Cert
     got = grant(provider, certificates, scope="kafka read", audience="a", extensions={"logicalCluster": "x"})()
     assert got.expires_in == 3600
     assert got.extensions == {"logicalCluster": "x"}
-    path, headers, form = provider.asked[0]
+    path, headers, form = provider.requested[0]
     assert path == "/token?tenant=1"
     assert form == {"grant_type": ["client_credentials"], "scope": ["kafka read"], "audience": ["a"]}
     pair = base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode()
@@ -120,7 +120,7 @@ def test_a_token_and_how_it_was_requested(provider: Provider, certificates: Cert
 
 def test_credentials_in_the_body(provider: Provider, certificates: Certificates) -> None:
     grant(provider, certificates, send_in="body")()
-    _, headers, form = provider.asked[0]
+    _, headers, form = provider.requested[0]
     assert "Authorization" not in headers
     assert (form["client_id"], form["client_secret"]) == (["reader:1"], [SECRET])
 
@@ -179,21 +179,21 @@ def test_a_redirect_is_not_followed(provider: Provider, certificates: Certificat
     provider.response = lambda: (307, {"Location": provider.url + "&again=1"}, b"")
     with pytest.raises(AuthenticationError, match="HTTP status 307"):
         grant(provider, certificates)()
-    assert len(provider.asked) == 1
+    assert len(provider.requested) == 1
 
 
 def test_an_authority_that_is_not_trusted(provider: Provider, certificates: Certificates) -> None:
     for ca_file in (certificates.file("other-ca.pem"), None):
         with pytest.raises(TlsError, match="certificate"):
             grant(provider, certificates, ca_file=ca_file)()
-    assert provider.asked == []
+    assert provider.requested == []
 
 
 def test_a_certificate_of_another_name(certificates: Certificates) -> None:
     provider = Provider()
     with provider.serve(certificates.authority.issue_cert("other.test")), pytest.raises(TlsError, match="certificate"):
         grant(provider, certificates)()
-    assert provider.asked == []
+    assert provider.requested == []
 
 
 def test_nobody_there(provider: Provider, certificates: Certificates) -> None:
@@ -280,7 +280,7 @@ def test_a_consumer_reads_with_tokens_that_are_fetched_anew_before_they_end(
     consumer = open_consumer(fetch_max_wait=0.1, **settings)
     consumer.assign([TopicPartition("secured", 0)])
     values: list[bytes | None] = []
-    while len(provider.asked) < 3 or len(values) < 20:
+    while len(provider.requested) < 3 or len(values) < 20:
         values += [record.value for record in consumer.poll(timeout=0.1)]
     assert values == [str(number).encode() for number in range(20)]
 

@@ -45,15 +45,15 @@ def test_the_example_of_scram_over_tls(listeners: Listeners) -> None:
 
 @pytest.mark.requirement("surface/oauth-token")
 def test_the_example_of_a_token_function(listeners: Listeners) -> None:
-    asked = []
+    requested = []
 
     def provider() -> dict[str, Any]:
-        asked.append(1)
+        requested.append(1)
         return {"access_token": token(), "expires_in": 3600.0}
 
     with run(1, listeners, ask_your_identity_provider=provider) as consumer:
         assert consumer.end_offsets([TP], timeout=PATIENCE) == {TP: 20}
-    assert asked
+    assert requested
 
 
 def test_the_example_of_client_credentials(listeners: Listeners) -> None:

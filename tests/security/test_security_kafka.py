@@ -219,10 +219,10 @@ def test_sessions_go_on_over_several_lifetimes(
 ) -> None:
     """No connection is closed and no record missed or repeated in three lifetimes of three seconds."""
     caplog.set_level(logging.DEBUG, "instride")
-    asked: list[float] = []
+    requested: list[float] = []
 
     def fresh() -> str:
-        asked.append(time.monotonic())
+        requested.append(time.monotonic())
         return token()
 
     consumers: dict[Consumer, list[bytes | None]] = {}
@@ -250,7 +250,7 @@ def test_sessions_go_on_over_several_lifetimes(
     for values in consumers.values():
         assert values == [str(number).encode() for number in range(20)]
     assert not re.search("is gone|failed|lost|broke|closed the connection", caplog.text), caplog.text
-    assert len(asked) >= 6
+    assert len(requested) >= 6
 
 
 # -- OAuth tokens
@@ -258,14 +258,14 @@ def test_sessions_go_on_over_several_lifetimes(
 
 @pytest.mark.requirement("surface/oauth-token")
 def test_a_token_that_says_how_long_it_is_good_is_requested_once(listeners: Listeners, open_consumer: Open) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def function() -> OAuthToken:
-        asked.append(threading.current_thread().name)
+        requested.append(threading.current_thread().name)
         return OAuthToken(value=token(), expires_in=3600.0)
 
     consumes_and_commits(open_consumer, listeners.sasl("OAUTHBEARER", sasl_oauth_token=function))
-    assert asked == ["instride-oauth-token"]
+    assert requested == ["instride-oauth-token"]
 
 
 @pytest.mark.requirement("surface/oauth-token")

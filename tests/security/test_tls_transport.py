@@ -228,11 +228,11 @@ class Sink:
     def __init__(self) -> None:
         self.taken = 0
         self.versions: dict[int, Any] = {}
-        self._asked = False
+        self._requested = False
 
     def handshake(self) -> bytes:
-        asked, self._asked = self._asked, True
-        return b"" if asked else b"hello"
+        requested, self._requested = self._requested, True
+        return b"" if requested else b"hello"
 
     def get_buffer(self) -> memoryview:
         return memoryview(bytearray(10))

@@ -290,8 +290,8 @@ class Stage:
     # -- logs
 
     def _list(self, member: _Member, step: _Step) -> str:
-        asked = [word.split("@") for word in step.words]
-        fences = {(self._place.topic, int(p)): _TIMESTAMPS[stamp] for p, stamp in asked}
+        requested = [word.split("@") for word in step.words]
+        fences = {(self._place.topic, int(p)): _TIMESTAMPS[stamp] for p, stamp in requested}
         epochs = dict.fromkeys(fences, int(step.settings["epoch"])) if "epoch" in step.settings else {}
         request = api.ListOffsets(timestamps=fences, leader_epochs=epochs)
         response = self._ask(member, step, request, api.ListOffsetsResponse)
@@ -302,12 +302,12 @@ class Stage:
         )
 
     def _fetch(self, member: _Member, step: _Step) -> str:
-        asked = [word.split("@") for word in step.words if "@" in word]
+        requested = [word.split("@") for word in step.words if "@" in word]
         epoch = int(step.settings.get("epoch", -1))
         request = api.Fetch(
             partitions=tuple(
                 api.FetchPartition(topic=self._place.topic, partition=int(p), offset=int(o), leader_epoch=epoch)
-                for p, o in asked
+                for p, o in requested
             ),
             max_wait=float(step.settings.get("wait", 0.0)),
             min_bytes=int(step.settings.get("min", 1)),
@@ -322,14 +322,14 @@ class Stage:
 
     def _session(self, member: _Member, step: _Step) -> str:
         """A fetch in a session: "new" of what is named, "end", or the next one, of what has moved; forget=1,2."""
-        asked = {(self._place.topic, int(word.split("@")[0])): self._at(word) for word in step.words if "@" in word}
+        requested = {(self._place.topic, int(word.split("@")[0])): self._at(word) for word in step.words if "@" in word}
         forgotten = [(self._place.topic, number) for number in _numbers(step.settings.get("forget", ""))]
         if "new" in step.words or "end" in step.words:
             member.fetch_epoch = -1 if "end" in step.words else 0
             member.known = {}
-        member.known = {tp: each for tp, each in {**member.known, **asked}.items() if tp not in forgotten}
+        member.known = {tp: each for tp, each in {**member.known, **requested}.items() if tp not in forgotten}
         request = api.Fetch(
-            partitions=tuple(asked.values()),
+            partitions=tuple(requested.values()),
             forgotten=tuple(api.FetchPartition(topic=topic, partition=p, offset=0) for topic, p in forgotten),
             known=member.known,
             named="ids" not in step.words,

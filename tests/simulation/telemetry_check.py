@@ -138,10 +138,10 @@ class _Check:
             self.ended.remove((event.partition, event.how))
         if event.since != self.since[event.partition]:
             self.wrong(event, "since when")
-        asked = self.truth.requested.get(key)
+        requested = self.truth.requested.get(key)
         kept = self.reassigned.get(event.partition, -1.0)
-        if asked and asked[-1] > kept and event.requested_at not in (asked[-1], None):
-            self.wrong(event, f"it was requested at {asked}")
+        if requested and requested[-1] > kept and event.requested_at not in (requested[-1], None):
+            self.wrong(event, f"it was requested at {requested}")
         released = self.truth.released.get(key)
         if released is not None and event.at > released + 1e-9:
             self.wrong(event, f"it was released at {released}")
@@ -176,10 +176,10 @@ class _Check:
             self.wrong(event, "its phases are longer than it is")
 
     def _at_risk(self, event: DelayAtRisk) -> None:
-        asked = [at for at in self.truth.requested[event.partition, event.epoch] if at <= event.at]
-        if not asked:
+        requested = [at for at in self.truth.requested[event.partition, event.epoch] if at <= event.at]
+        if not requested:
             self.wrong(event, "nobody asked for it")
-        elif ((event.partition, event.epoch), asked[-1]) in self.at_risk:
+        elif ((event.partition, event.epoch), requested[-1]) in self.at_risk:
             self.wrong(event, "it was told already")
         else:
-            self.at_risk.add(((event.partition, event.epoch), asked[-1]))
+            self.at_risk.add(((event.partition, event.epoch), requested[-1]))

@@ -32,7 +32,7 @@ def test_a_scene_goes_on_to_its_end(name: str) -> None:
 
 def test_a_scene_begins_in_the_state_of_its_name() -> None:
     states = {
-        name: {tp.partition: held.state.name for tp, held in begin(SCENES[name]).members["A"].owned().items()}
+        name: {tp.partition: owned.state.name for tp, owned in begin(SCENES[name]).members["A"].owned().items()}
         for name in ("owned", "revoke next", "revoke thereafter", "completing")
     }
     assert states == {
@@ -66,9 +66,9 @@ def test_a_wait_of_a_call_is_part_of_the_world() -> None:
 
 
 def test_what_a_seek_has_made_void_and_is_returned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def seeking(held: OwnedPartition, *where: int) -> list[Write]:
+    def seeking(owned: OwnedPartition, *where: int) -> list[Write]:
         buffers = ("_place", "_taken", "_told")
-        return [each for each in real(held, *where) if each[0] is setattr and each[2] not in buffers]
+        return [each for each in real(owned, *where) if each[0] is setattr and each[2] not in buffers]
 
     real = OwnedPartition.seeking
     monkeypatch.setattr(OwnedPartition, "seeking", seeking)
@@ -86,15 +86,15 @@ def test_a_revoke_that_does_not_wait_for_its_commits_is_found(monkeypatch: pytes
 def test_the_shortest_sequence_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     assert main(["--scene", "completing", "--depth", "2", "--seconds", "300"]) == 1
-    said = capsys.readouterr().out
-    assert "completing, then A." in said
-    assert "1 scenes wrong" in said
+    output = capsys.readouterr().out
+    assert "completing, then A." in output
+    assert "1 scenes wrong" in output
 
 
 def test_it_says_how_far_it_came(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--scene", "joining", "--scene", "owned", "--depth", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "everywhere to depth 1; 0 scenes wrong" in said
+    output = capsys.readouterr().out
+    assert "everywhere to depth 1; 0 scenes wrong" in output
 
 
 def test_it_ends_when_its_time_is_up() -> None:

@@ -55,15 +55,15 @@ def holding(seen: Seen, hold: float) -> Loop:
         consumer.subscribe(member.topics)
         while not member.stopping:
             records = yield from consumer.poll(timeout=POLL)
-            asked = consumer.to_be_revoked_partitions()
+            requested = consumer.to_be_revoked_partitions()
             if first:
                 for record_set in records.partitions():
                     seen.returned.setdefault(record_set, []).append((clock.now, len(records.records(record_set))))
-                if asked:
+                if requested:
                     seen.requested_at = min(seen.requested_at, clock.now)
-                    seen.kept = consumer.assignment() - asked
-            if asked and clock.now < seen.requested_at + hold:
-                consumer.delay_revoke(asked)
+                    seen.kept = consumer.assignment() - requested
+            if requested and clock.now < seen.requested_at + hold:
+                consumer.delay_revoke(requested)
             consumer.commit_async()
             yield Sleep(0.001)
         yield from consumer.close(timeout=5.0)

@@ -111,7 +111,7 @@ class Reader:
     def _read(self, member: Member, tp: TopicPartition, start: int, end: int) -> UserLoop:
         """As `spark.range_reader` does it."""
         consumer = member.consumer
-        if consumer.held().get(tp) == start:
+        if consumer.owned().get(tp) == start:
             consumer.resume(tp)
         else:
             consumer.assign([])

@@ -27,11 +27,11 @@ def test_it_goes_as_it_is_written(path: Path) -> None:
 
 def by_speaker(transcript: str) -> dict[str, list[str]]:
     """What each says, in its order. Which of two members comes first at one moment is nobody's promise."""
-    said: dict[str, list[str]] = defaultdict(list)
+    output: dict[str, list[str]] = defaultdict(list)
     for line in transcript.splitlines():
         who, what = line.split(maxsplit=1)
-        said[who].append(what)
-    return said
+        output[who].append(what)
+    return output
 
 
 def test_each_is_named_on_the_page() -> None:

@@ -31,7 +31,7 @@ MOST = 1200
 
 
 def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(committing, "_speaks_of", lambda entry, held: True)
+    patch.setattr(committing, "_speaks_of", lambda entry, owned: True)
 
     def get(assignment: MemberAssignment, partition: Any, epoch: int) -> Any:
         return assignment.partitions.get(partition)
@@ -41,8 +41,8 @@ def _commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _records_after_the_request(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnedPartition, "available", lambda held: 0 if held.paused else held.buffered)
-    patch.setattr(OwnedPartition, "dropping", lambda held: [])
+    patch.setattr(OwnedPartition, "available", lambda owned: 0 if owned.paused else owned.buffered)
+    patch.setattr(OwnedPartition, "dropping", lambda owned: [])
 
 
 def _complete_without_waiting_for_commits(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def _complete_without_waiting_for_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_deadline_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemberAssignment, "_is_late", lambda assignment, held, now: False)
+    patch.setattr(MemberAssignment, "_is_late", lambda assignment, owned, now: False)
 
 
 def _epochs_stay(patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def _the_lease_always_holds(patch: pytest.MonkeyPatch) -> None:
 
 def _delayed_ones_are_not_listed_as_owned(patch: pytest.MonkeyPatch) -> None:
     def owned_partitions(assignment: MemberAssignment) -> list[Any]:
-        return sorted(tp for tp, held in assignment.partitions.items() if held.state is Ownership.OWNED)
+        return sorted(tp for tp, owned in assignment.partitions.items() if owned.state is Ownership.OWNED)
 
     patch.setattr(MemberAssignment, "owned_partitions", owned_partitions)
 
@@ -82,19 +82,19 @@ def _illegal_generation_in_a_rebalance_is_final(patch: pytest.MonkeyPatch) -> No
 
 
 def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AssignedPartition, "fence", property(lambda held: (held.epoch, 0)))
+    patch.setattr(AssignedPartition, "fence", property(lambda owned: (owned.epoch, 0)))
     take = Fetcher._take_partitions
 
-    def wherever_it_begins(fetcher: Fetcher, node_id: int, fences: Any, asked: Any, *result: Any) -> None:
+    def wherever_it_begins(fetcher: Fetcher, node_id: int, fences: Any, requested: Any, *result: Any) -> None:
         """Law A2 alone would refuse most of them."""
-        table = fetcher._held()
-        named = asked.known or {(each.topic, each.partition): each for each in asked.partitions}
+        table = fetcher._owned()
+        named = requested.known or {(each.topic, each.partition): each for each in requested.partitions}
         known = {
             tp: replace(each, offset=table[TopicPartition(*tp)].fetch_offset)
             for tp, each in named.items()
             if table.get(TopicPartition(*tp)) is not None
         }
-        take(fetcher, node_id, fences, replace(asked, known=known or asked.known), *result)
+        take(fetcher, node_id, fences, replace(requested, known=known or requested.known), *result)
 
     patch.setattr(Fetcher, "_take_partitions", wherever_it_begins)
 
@@ -102,18 +102,18 @@ def _stale_fetches_are_taken(patch: pytest.MonkeyPatch) -> None:
 def _reassigned_from_the_wrong_position(patch: pytest.MonkeyPatch) -> None:
     restarting = OwnedPartition.restarting
 
-    def back(held: OwnedPartition) -> list[Write]:
-        place = held._settled()
-        if held.buffered and place.position is not None:
-            held._place = place._replace(position=place.position + held.buffered)
-        return restarting(held)
+    def back(owned: OwnedPartition) -> list[Write]:
+        place = owned._settled()
+        if owned.buffered and place.position is not None:
+            owned._place = place._replace(position=place.position + owned.buffered)
+        return restarting(owned)
 
     patch.setattr(OwnedPartition, "restarting", back)
 
 
 def _what_was_sought_back_is_not_returned(patch: pytest.MonkeyPatch) -> None:
     available = OwnedPartition.available
-    patch.setattr(OwnedPartition, "available", lambda held: 0 if held.seek_number > 0 else available(held))
+    patch.setattr(OwnedPartition, "available", lambda owned: 0 if owned.seek_number > 0 else available(owned))
 
 
 def _a_poll_that_raised_steps_again(patch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def _others_wait_for_the_delayed(patch: pytest.MonkeyPatch) -> None:
     collect = Poller._collect
 
     def none(poller: Poller, *arguments: Any) -> None:
-        deferred = any(held.state is Ownership.REVOKE_NEXT for held in poller._state.lists.owned.values())
+        deferred = any(owned.state is Ownership.REVOKE_NEXT for owned in poller._state.lists.owned.values())
         if not deferred:
             collect(poller, *arguments)
 

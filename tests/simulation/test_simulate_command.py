@@ -19,20 +19,20 @@ from instride.testing.simulation import Plan, campaign, plan_for
 
 def test_it_says_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--histories", "3", "--seed", "40"]) == 0
-    said = capsys.readouterr().out
-    assert "3 histories, none wrong" in said
-    assert "in each" in said
-    assert re.search(r"\d+  STABLE \+ JOIN", said)
+    output = capsys.readouterr().out
+    assert "3 histories, none wrong" in output
+    assert "in each" in output
+    assert re.search(r"\d+  STABLE \+ JOIN", output)
 
 
 def test_several_processes_find_what_one_finds(capsys: pytest.CaptureFixture[str]) -> None:
-    said = []
+    output = []
     for jobs in ("1", "2"):
         assert main(["--histories", "24", "--jobs", jobs]) == 0
         said_so_far = re.compile(r"\d+ of 24 histories")  # which of these lines come depends on the time it takes
         first, *rows = [line for line in capsys.readouterr().out.splitlines() if not said_so_far.match(line)]
-        said.append([re.sub(r"in [0-9.]+ s of processor time, \d+", "", first), *rows])
-    assert said[0] == said[1]
+        output.append([re.sub(r"in [0-9.]+ s of processor time, \d+", "", first), *rows])
+    assert output[0] == output[1]
 
 
 def test_a_row_that_is_never_taken_is_a_failure(
@@ -57,9 +57,9 @@ def test_a_wrong_history_ends_it_with_its_transcript_and_seed(
 ) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     assert main(["--histories", "200"]) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"\*\*\*     [SLP]\d+, ", said), "the violation stands in the transcript"
-    assert "again: python -m instride.testing.simulate --seed " in said
+    output = capsys.readouterr().out
+    assert re.search(r"\*\*\*     [SLP]\d+, ", output), "the violation stands in the transcript"
+    assert "again: python -m instride.testing.simulate --seed " in output
 
 
 def test_a_long_run_goes_on_and_names_every_wrong_history(
@@ -67,10 +67,10 @@ def test_a_long_run_goes_on_and_names_every_wrong_history(
 ) -> None:
     monkeypatch.setattr(Commits, "outstanding", lambda commits, partition: False)
     assert main(["--histories", "40", "--go-on"]) == 1
-    said = capsys.readouterr().out
-    named = re.findall(r"^seed \d+: .*", said, re.MULTILINE)
+    output = capsys.readouterr().out
+    named = re.findall(r"^seed \d+: .*", output, re.MULTILINE)
     assert len(named) > 1
-    assert f"40 histories, {len(named)} wrong" in said
+    assert f"40 histories, {len(named)} wrong" in output
 
 
 def test_a_history_that_cannot_be_played_does_not_end_a_long_run(
@@ -82,9 +82,9 @@ def test_a_history_that_cannot_be_played_does_not_end_a_long_run(
 
     monkeypatch.setattr(campaign, "planned", planned)
     assert main(["--histories", "3", "--go-on"]) == 1
-    said = capsys.readouterr().out
-    assert "seed 1: cannot be played: ValueError: a plan has two members called 'A'" in said
-    assert "3 histories, 1 wrong" in said
+    output = capsys.readouterr().out
+    assert "seed 1: cannot be played: ValueError: a plan has two members called 'A'" in output
+    assert "3 histories, 1 wrong" in output
 
 
 def test_a_transcript_on_request(capsys: pytest.CaptureFixture[str]) -> None:

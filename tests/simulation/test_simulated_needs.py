@@ -22,7 +22,7 @@ def found() -> set[str]:
 
 def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     all_the_room = Capacity(nbytes=1 << 40, most_bytes=1 << 20, records=-1, undecoded=1 << 40, none=False)
-    monkeypatch.setattr(fetcher, "capacity", lambda _config, _held: all_the_room)
+    monkeypatch.setattr(fetcher, "capacity", lambda _config, _owned: all_the_room)
     assert "buffers keep their caps" in found()
 
 

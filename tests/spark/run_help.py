@@ -118,7 +118,7 @@ class FakeConsumer:
     def __init__(self) -> None:
         self.reasons: dict[TopicPartition, str] = {}
         self.owned: set[TopicPartition] = set()
-        self.asked: set[TopicPartition] = set()
+        self.requested: set[TopicPartition] = set()
         self.delayed: set[TopicPartition] = set()
         self.position = _Positions()
         self.paused: set[TopicPartition] = set()
@@ -152,15 +152,15 @@ class FakeConsumer:
         self._offered.append((tp(partition), count))
 
     def ask(self, *partitions: int) -> None:
-        self.asked |= {tp(each) for each in partitions}
+        self.requested |= {tp(each) for each in partitions}
 
     def reassign(self, *partitions: int) -> None:
-        self.asked -= {tp(each) for each in partitions}
+        self.requested -= {tp(each) for each in partitions}
         self.delayed -= {tp(each) for each in partitions}
 
     def lose(self, *partitions: int) -> None:
         lost = [tp(each) for each in partitions]
-        for known in (self.owned, self.asked, self.delayed):
+        for known in (self.owned, self.requested, self.delayed):
             known.difference_update(lost)
         self._due.append((OwnershipChange.LOST, lost))
 
@@ -190,19 +190,19 @@ class FakeConsumer:
         assert self._listener is not None
         if self.errors:
             raise self.errors.pop(0)
-        gone = self.asked - self.delayed - self._new_asks()
+        gone = self.requested - self.delayed - self._new_asks()
         for each in gone:
             self.owned.discard(each)
-            self.asked.discard(each)
+            self.requested.discard(each)
         if gone:
             self._listener.on_partitions_revoked(sorted(gone))
         self._tell(OwnershipChange.COMPLETING, gone)
         self._tell(OwnershipChange.REVOKED, gone)
         self.delayed = set()
-        self._tell(OwnershipChange.REASSIGNED, self._known_asks & self.owned - self.asked)
-        self._tell(OwnershipChange.REVOKE_REQUESTED, self.asked - self._known_asks)
-        self._known_asks = set(self.asked)
-        self._told_delayed &= self.asked
+        self._tell(OwnershipChange.REASSIGNED, self._known_asks & self.owned - self.requested)
+        self._tell(OwnershipChange.REVOKE_REQUESTED, self.requested - self._known_asks)
+        self._known_asks = set(self.requested)
+        self._told_delayed &= self.requested
         due, self._due = self._due, []
         for change, partitions in due:
             if change is OwnershipChange.ASSIGNED:
@@ -246,7 +246,7 @@ class FakeConsumer:
 
     def _new_asks(self) -> set[TopicPartition]:
         """Asked for since the last poll: the application has not seen them yet."""
-        return self.asked - self._known_asks
+        return self.requested - self._known_asks
 
     def wakeup(self) -> None:
         self._woken.set()
@@ -255,16 +255,16 @@ class FakeConsumer:
         return frozenset(self.owned)
 
     def to_be_revoked_partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._known_asks & self.asked)
+        return frozenset(self._known_asks & self.requested)
 
     def revoke_deadline(self, partition: TopicPartition) -> float | None:
         assert partition in self.owned
-        return 60.0 if partition in self.asked else None
+        return 60.0 if partition in self.requested else None
 
     def delay_revoke(self, partitions: Iterable[TopicPartition], *, reason: Callable[[TopicPartition], str]) -> bool:
         chosen = set(partitions)
         self.reasons.update({each: reason(each) for each in chosen})
-        assert chosen <= self.asked
+        assert chosen <= self.requested
         self.delayed |= chosen
         self._tell(OwnershipChange.DELAYED, chosen - self._told_delayed)
         self._told_delayed |= chosen

@@ -48,10 +48,10 @@ def leave(query: Query, timeout: float | None = None) -> None:
 
 def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
     """The first progress is of a batch that an earlier run had planned: nobody listens there any more."""
-    left, token, asked = threading.Event(), new_token(), threading.Event()
+    left, token, requested = threading.Event(), new_token(), threading.Event()
 
     def ask() -> threading.Event:
-        asked.set()
+        requested.set()
         return left
 
     door = Door(token, ask)
@@ -60,7 +60,7 @@ def test_a_source_is_found_by_the_token_of_its_run_and_awaited() -> None:
         leave(query, timeout=0.0)
     stopping = threading.Thread(target=leave, args=(query,))
     stopping.start()
-    assert asked.wait(60)
+    assert requested.wait(60)
     assert stopping.is_alive()
     left.set()
     stopping.join(60)

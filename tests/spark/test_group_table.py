@@ -111,7 +111,7 @@ def test_one_batch_is_in_flight_and_the_same_question_has_the_same_answer() -> N
     assert table.replay(NOTHING, first).spans == first.spans
 
 
-def test_a_partition_whose_revocation_is_requested_is_in_no_new_plan_until_that_is_taken_back() -> None:
+def test_a_partition_to_be_revoked_is_in_no_new_plan() -> None:
     table = owning({0: (5, 9), 1: (3, 4)})
     table.requested([tp(0)])
     assert table.free() == {tp(1): Span(3, 4)}
@@ -165,7 +165,7 @@ def test_before_the_first_batch_of_a_run_there_is_nothing_to_confirm() -> None:
 # -- kept and released
 
 
-def test_a_partition_is_kept_until_its_batch_is_confirmed_and_committed_and_no_longer() -> None:
+def test_a_partition_is_kept_until_its_batch_is_committed_and_no_longer() -> None:
     table = owning({0: (5, 9), 1: (3, 3)})
     first = table.plan(NOTHING, lambda free: BatchPlan({tp(0): free[tp(0)]}, {"t": "id"}, MARK))
     assert first is not None

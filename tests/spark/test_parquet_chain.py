@@ -30,17 +30,17 @@ class MemoryStore:
 
     def __init__(self, length: int = 0) -> None:
         self.kept = {key_of("flights", 3, n): encode(manifest(n, 2 * n, 2 * n + 2)) for n in range(1, length + 1)}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def create_if_absent(self, key: str, content: bytes) -> bool:
         return self.kept.setdefault(key, content) is content
 
     def read(self, key: str) -> bytes | None:
-        self.asked.append(key)
+        self.requested.append(key)
         return self.kept.get(key)
 
     def names(self, folder: str) -> list[str]:
-        self.asked.append(folder)
+        self.requested.append(folder)
         prefix = f"{folder}/" if folder else ""
         return list({key[len(prefix) :].split("/")[0] for key in self.kept if key.startswith(prefix)})
 
@@ -126,10 +126,12 @@ def test_of_a_known_chain_one_manifest_only_is_read() -> None:
     chain = Chain(store, "flights", 3)
     last = chain.last()
     assert last is not None
-    assert len(store.asked) == 4, "a listing, the last, the one that is not there, and that the last has not expired"
-    store.asked.clear()
+    assert len(store.requested) == 4, (
+        "a listing, the last, the one that is not there, and that the last has not expired"
+    )
+    store.requested.clear()
     assert chain.last(last) == last
-    assert store.asked == [key_of("flights", 3, 5001), key_of("flights", 3, 5000)]
+    assert store.requested == [key_of("flights", 3, 5001), key_of("flights", 3, 5000)]
 
 
 @given(st.integers(1, 300), st.integers(0, 650))
@@ -138,7 +140,7 @@ def test_an_offset_is_found_in_few_steps(length: int, start: int) -> None:
     found = Chain(store, "flights", 3).reaching(start, manifest(length, 2 * length, 2 * length + 2))
     holds = max(2, start - start % 2)
     assert (found.start if found else None) == (holds if start < 2 * length + 2 else None)
-    assert len(store.asked) <= 12
+    assert len(store.requested) <= 12
 
 
 def test_a_listing_that_misses_a_new_name_is_no_gap() -> None:

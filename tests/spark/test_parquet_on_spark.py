@@ -87,7 +87,7 @@ def test_reading_without_the_manifests_says_what_to_use(spark: SparkSession, tmp
 
 
 def test_the_source_reads_what_was_committed_when_the_query_was_planned(spark: SparkSession, tmp_path: Path) -> None:
-    """Found by its name. Several tasks; the columns that are asked for; a snapshot for each `load`."""
+    """Found by its name. Several tasks; the columns that are requested; a snapshot for each `load`."""
     sink = ParquetSink(tmp_path / "out")
     for start in (0, 5):
         commit(sink, "a", write(sink, span(start, start + 5), "a"))

@@ -293,7 +293,7 @@ def sifted(sink: ParquetSink, letters: Letters, function: Callable[[Any], Any], 
 
 
 def bad(*values: bytes) -> Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """Raises at these only once its result is asked for."""
+    """Raises at these only once its result is requested."""
 
     def function(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for value in batch["value"].to_pylist():

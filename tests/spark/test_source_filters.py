@@ -78,7 +78,7 @@ def test_filters(filters: list[Filter], read: Any, left: int) -> None:
     assert all(any(each is given for given in filters) for each in remaining)
 
 
-def test_a_time_is_asked_for_in_whole_milliseconds_not_after_it() -> None:
+def test_a_time_is_requested_in_whole_milliseconds_not_after_it() -> None:
     assert narrowed([GreaterThan(("timestamp",), TIME.replace(microsecond=1_999))])[0].since == MILLISECONDS + 1
     assert narrowed([GreaterThan(("timestamp",), datetime(1960, 1, 1, tzinfo=UTC))])[0].since == 0
 

@@ -246,8 +246,8 @@ def written_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[s
 
 def test_kafka_home_is_what_runs(written_java: Callable[[str], None], tmp_path: Path) -> None:
     written_java('echo "asked: $@"; exit 1')
-    asked = re.escape(f"-cp {tmp_path}/home/libs/* kafka.tools.StorageTool format")
-    with pytest.raises(BrokerStartError, match=f"(?s)storage was not formatted.*asked: .*{asked}"):
+    requested = re.escape(f"-cp {tmp_path}/home/libs/* kafka.tools.StorageTool format")
+    with pytest.raises(BrokerStartError, match=f"(?s)storage was not formatted.*asked: .*{requested}"):
         LocalKafka().start()
 
 

@@ -100,17 +100,17 @@ def test_offsets_are_not_copied() -> None:
 
 
 class Counted:
-    """A decoder's columns, and which of them were asked for."""
+    """A decoder's columns, and which of them were requested."""
 
     def __init__(self, columns: Any) -> None:
         self._columns = columns
-        self.asked: list[tuple[Any, ...]] = []
+        self.requested: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: self._ask(name, *arguments)
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        self.asked.append((name, *arguments))
+        self.requested.append((name, *arguments))
         return getattr(self._columns, name)(*arguments)
 
 
@@ -120,7 +120,7 @@ def test_of_columns_that_are_not_chosen_nothing_is_made() -> None:
     counted = Counted(chunk.columns)
     table = arrow.to_arrow(cast(Any, counted), chunk.topic_partition, 0, 3, ["value", "partition"])
     assert table.schema.names == ["value", "partition"]
-    assert counted.asked == [("binary", 1, 0, 3)], "neither headers, an object a record, nor any other"
+    assert counted.requested == [("binary", 1, 0, 3)], "neither headers, an object a record, nor any other"
     assert chunk.to_arrow(["offset"]).to_pydict() == {"offset": [0, 1, 2]}
     with pytest.raises(KeyError):
         chunk.to_arrow(["body"])

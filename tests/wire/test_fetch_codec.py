@@ -98,7 +98,7 @@ def test_a_request_says_what_was_asked(version: int) -> None:
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
 def test_a_session_s_request(version: int) -> None:
     partitions = REQUEST.partitions[:1]
-    asked = Fetch(
+    requested = Fetch(
         partitions=partitions,
         max_wait=0,
         min_bytes=1,
@@ -109,7 +109,7 @@ def test_a_session_s_request(version: int) -> None:
             FetchPartition(topic="flights", partition=number, offset=0, topic_id=IDS["flights"]) for number in (8, 9)
         ),
     )
-    message = _written(asked, version)
+    message = _written(requested, version)
     assert (message.session_id, message.session_epoch) == (77, 4)
     (forgotten,) = message.forgotten_topics_data
     assert (forgotten.topic if version < 13 else forgotten.topic_id) == ("flights" if version < 13 else IDS["flights"])
@@ -117,18 +117,18 @@ def test_a_session_s_request(version: int) -> None:
 
 
 def test_a_topic_without_id_cannot_be_named_from_version_13_on() -> None:
-    asked = Fetch(
+    requested = Fetch(
         partitions=(FetchPartition(topic="flights", partition=0, offset=0),), max_wait=0, min_bytes=1, max_bytes=1
     )
-    assert _written(asked, 12).topics[0].topic == "flights"
+    assert _written(requested, 12).topics[0].topic == "flights"
     with pytest.raises(ValueError, match="id; that of 'flights' is not given"):
-        encode_fetch(asked, 13)
+        encode_fetch(requested, 13)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 1e9])
 def test_a_wait_that_does_not_fit_is_cut(seconds: float) -> None:
-    asked = Fetch(partitions=(), max_wait=seconds, min_bytes=1, max_bytes=1)
-    assert encode_fetch(asked, 15)[:4] == (0 if seconds < 0 else (1 << 31) - 1).to_bytes(4, "big")
+    requested = Fetch(partitions=(), max_wait=seconds, min_bytes=1, max_bytes=1)
+    assert encode_fetch(requested, 15)[:4] == (0 if seconds < 0 else (1 << 31) - 1).to_bytes(4, "big")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -219,9 +219,11 @@ def test_what_is_left_out_of_a_full_response_is_an_error() -> None:
 
 
 def test_a_session_s_response_leaves_out_what_has_nothing_new() -> None:
-    asked = Fetch(partitions=REQUEST.partitions, max_wait=0, min_bytes=1, max_bytes=1, session_id=1, session_epoch=2)
+    requested = Fetch(
+        partitions=REQUEST.partitions, max_wait=0, min_bytes=1, max_bytes=1, session_id=1, session_epoch=2
+    )
     body = memoryview(_body(16, {("flights", 0): {}}, session_id=1))
-    assert set(decode_fetch(body, 16, asked).partitions) == {("flights", 0)}
+    assert set(decode_fetch(body, 16, requested).partitions) == {("flights", 0)}
 
 
 @pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 7])
@@ -244,12 +246,12 @@ def test_a_partition_that_is_listed_twice_is_a_protocol_error() -> None:
 def test_a_batch_beyond_the_end_that_the_response_states_is_corrupt(committed: bool) -> None:
     """The checksum does not cover the base offset."""
     ends = {"high_watermark": 13, "last_stable_offset": 12}
-    asked = replace(REQUEST, read_committed=committed)
+    requested = replace(REQUEST, read_committed=committed)
     good = {("flights", 0): {**ends, "records": batch(plain(10)) + batch(plain(12))}}
-    response = decoded(decode_fetch(memoryview(_body(16, good)), 16, asked)).partitions["flights", 0]
+    response = decoded(decode_fetch(memoryview(_body(16, good)), 16, requested)).partitions["flights", 0]
     assert (response.next_offset, response.corrupt is not None) == (11 if committed else 13, committed)
     bad = {("flights", 0): {**ends, "records": batch(plain(10), base_offset=10 | 1 << 40)}}
-    response = decoded(decode_fetch(memoryview(_body(16, bad)), 16, asked)).partitions["flights", 0]
+    response = decoded(decode_fetch(memoryview(_body(16, bad)), 16, requested)).partitions["flights", 0]
     assert (response.chunk, response.next_offset) == (None, 10)
     assert "beyond the end of the log" in str(response.corrupt)
 

@@ -188,7 +188,7 @@ def test_what_is_made_of_a_response_takes_twice_its_longest_form_at_most(
             assert peak(kind, version, body) <= 2 * most + ONE_TEXT, (version, what)
 
 
-def test_a_fetch_with_very_much_that_nobody_asked_for_is_refused() -> None:
+def test_a_fetch_with_very_much_that_nobody_requested_is_refused() -> None:
     """Each would be some objects and ten microseconds."""
     request = api.Fetch(
         partitions=(api.FetchPartition(topic="t", partition=0, offset=0),), max_wait=0.1, min_bytes=1, max_bytes=1

@@ -83,7 +83,7 @@ def test_a_set_without_a_complete_batch_is_corrupt(length: int) -> None:
 def test_a_set_that_ends_before_the_fetch_offset_is_corrupt() -> None:
     """Or it would be fetched again and again."""
     _, error = corrupt(batch(plain(0, 1)), 2)
-    assert "lies before the offset that was asked for, 2" in str(error)
+    assert "lies before the requested offset, 2" in str(error)
 
 
 def test_control_batches_are_never_returned() -> None:

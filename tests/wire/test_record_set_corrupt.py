@@ -181,11 +181,11 @@ def test_a_bomb_stops_at_the_bound(codec: str) -> None:
     assert peak < 4 << 20
 
 
-def pieces(data: bytes, *, target: int, room: int, **options: Any) -> tuple[RecordSet, list[Piece]]:
+def pieces(data: bytes, *, target: int, capacity: int, **options: Any) -> tuple[RecordSet, list[Piece]]:
     """What a record set gives while there is room for a batch."""
     records = RecordSet(memoryview(data), topic="t", partition=3, fetch_offset=0, **options)
     found: list[Piece] = []
-    while not records.done and (piece := records.decode(target, room)) is not None:
+    while not records.done and (piece := records.decode(target, capacity)) is not None:
         found.append(piece)
     return records, found
 
@@ -193,12 +193,12 @@ def pieces(data: bytes, *, target: int, room: int, **options: Any) -> tuple[Reco
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_more_is_decoded_than_there_is_room_for(codec: str) -> None:
     log = b"".join(batch([Rec(offset=n, value=bytes(60_000))], codec=codec) for n in range(10))
-    _, found = pieces(log, target=100_000, room=150_000)
+    _, found = pieces(log, target=100_000, capacity=150_000)
     assert (
         [each.next_offset for each in found] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] if codec == "none" else [2, 4, 6, 8, 10]
     )
     assert all(each.nbytes <= 150_000 for each in found)
-    records, found = pieces(log, target=100_000, room=50_000)
+    records, found = pieces(log, target=100_000, capacity=50_000)
     assert found == []
     assert records.decode(100_000, 50_000) is None
     piece = records.decode(1, 50_000, alone=True)
@@ -255,7 +255,7 @@ def test_an_index_that_takes_more_than_the_bound_is_refused(codec: str) -> None:
 
 def test_too_many_aborted_transactions_are_an_error_where_nothing_else_waits() -> None:
     options: dict[str, Any] = {"read_committed": True, "aborted_count": 1000, "max_decompressed_bytes": 2000}
-    records, found = pieces(GOOD, target=5000, room=5000, **options)
+    records, found = pieces(GOOD, target=5000, capacity=5000, **options)
     assert found == []
     piece = records.decode(1, 1, alone=True)
     assert piece is not None
@@ -265,7 +265,7 @@ def test_too_many_aborted_transactions_are_an_error_where_nothing_else_waits() -
 def test_a_set_never_outgrows_what_its_index_can_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_set, "LARGEST_BASE", 100_000)
     log = b"".join(batch([Rec(offset=n, value=bytes(60_000))], codec="zstd") for n in range(2))
-    _, found = pieces(log, target=1 << 20, room=1 << 20)
+    _, found = pieces(log, target=1 << 20, capacity=1 << 20)
     assert [each.next_offset for each in found] == [1, 2]
 
 

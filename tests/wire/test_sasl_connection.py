@@ -40,7 +40,7 @@ class Script:
         self.connection.handshake()
         self.connection.receive_data(greeting(ranges=ranges))
 
-    def asked(self) -> tuple[int, int, bytes] | None:
+    def sent(self) -> tuple[int, int, bytes] | None:
         """(api key, correlation id, body) of what the connection sends now."""
         frame = self.connection.handshake()
         if not frame:
@@ -54,27 +54,27 @@ class Script:
         return self.connection.receive_data(framed(head + body))
 
     def agree(self, error: int = 0, mechanisms: tuple[str, ...] = ("PLAIN",)) -> None:
-        asked = self.asked()
-        assert asked is not None
-        assert asked[0] == 17
+        sent = self.sent()
+        assert sent is not None
+        assert sent[0] == 17
         names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in mechanisms)
-        self.response(asked[1], struct.pack(">hi", error, len(mechanisms)) + names)
+        self.response(sent[1], struct.pack(">hi", error, len(mechanisms)) + names)
 
     def authenticate(self, error: int = 0, message: str = "", lifetime_ms: int = 0) -> bytes:
         """Answers SaslAuthenticate version 2; returns the client's message."""
-        asked = self.asked()
-        assert asked is not None
-        assert asked[0] == 36
+        sent = self.sent()
+        assert sent is not None
+        assert sent[0] == 36
         text = bytes([len(message) + 1]) + message.encode()
-        self.response(asked[1], struct.pack(">h", error) + text + b"\x01" + struct.pack(">q", lifetime_ms) + b"\x00",
+        self.response(sent[1], struct.pack(">h", error) + text + b"\x01" + struct.pack(">q", lifetime_ms) + b"\x00",
                     flexible=True)  # fmt: skip
-        return asked[2]
+        return sent[2]
 
     def challenge(self, message: bytes) -> None:
-        asked = self.asked()
-        assert asked is not None
+        sent = self.sent()
+        assert sent is not None
         said = bytes([len(message) + 1]) + message
-        self.response(asked[1], struct.pack(">hb", 0, 0) + said + bytes(8) + b"\x00", flexible=True)
+        self.response(sent[1], struct.pack(">hb", 0, 0) + said + bytes(8) + b"\x00", flexible=True)
 
     @property
     def failure(self) -> KafkaError | None:
@@ -95,7 +95,7 @@ def test_nothing_is_ready_before_the_broker_has_taken_the_credentials() -> None:
     assert SECRET.encode() in script.authenticate(lifetime_ms=1500)
     assert is_ready(script)
     assert script.connection.session_lifetime == 1.5
-    assert script.asked() is None
+    assert script.sent() is None
 
 
 def test_a_refusal_is_told_without_the_secret_that_the_broker_repeats() -> None:
@@ -126,7 +126,7 @@ def test_a_listener_without_sasl() -> None:
 
 def test_a_broker_that_cannot_is_told_before_a_secret_is_sent() -> None:
     script = Script(ranges={18: (0, 3), 3: (0, 9)})
-    assert script.asked() is None
+    assert script.sent() is None
     assert isinstance(script.failure, UnsupportedVersionError)
 
 
@@ -188,7 +188,7 @@ def test_any_other_refusal_of_a_mechanism_is_told_by_its_code() -> None:
     script.agree(error=-1)
     assert isinstance(script.failure, AuthenticationError)
     assert "SaslHandshake (PLAIN) with error code -1" in str(script.failure)
-    assert script.asked() is None
+    assert script.sent() is None
 
 
 def test_another_authentication_needs_a_connection_that_is_ready() -> None:
@@ -253,8 +253,8 @@ def test_a_broker_that_stalls_leaves_no_connection_ready_and_says_what_is_awaite
     script.agree(mechanisms=(mechanism.name,))
     for _ in range(messages):
         script.challenge(b"r=n0ncebroker,s=c2FsdA==,i=4096")
-    assert script.asked() is not None, "a message of ours is the last"
-    assert (script.asked(), script.failure, is_ready(script)) == (None, None, False)
+    assert script.sent() is not None, "a message of ours is the last"
+    assert (script.sent(), script.failure, is_ready(script)) == (None, None, False)
     assert script.connection.standing == "SASL authentication has not ended"
 
 

@@ -70,13 +70,13 @@ def test_any_frames_that_are_kept_and_dropped_in_any_order_stay_as_they_came() -
     chance = random.Random(7)
     segments = Segments(1 << 20)
     streams = [FrameBuffer(max_frame_bytes=MOST, segments=segments) for _ in range(3)]
-    held: list[tuple[memoryview, bytes]] = []
+    taken: list[tuple[memoryview, bytes]] = []
     for number in range(300):
         body = bytes([number % 251]) * chance.choice((10, 66_000, 100_000, LONG, LONG + 3000))
-        held.append((received(chance.choice(streams), body)[0], body))
-        if len(held) > 4:
-            held.pop(chance.randrange(len(held)))
-        assert all(frame == body for frame, body in held)
+        taken.append((received(chance.choice(streams), body)[0], body))
+        if len(taken) > 4:
+            taken.pop(chance.randrange(len(taken)))
+        assert all(frame == body for frame, body in taken)
 
 
 def test_no_more_is_kept_than_may_be() -> None:

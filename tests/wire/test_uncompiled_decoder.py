@@ -29,7 +29,7 @@ def outcome(data, committed):
     found = [RecordSet(memoryview(data), topic="t", partition=3, fetch_offset=0).next_offset]
     for piece in decode_record_set(
         memoryview(data), topic="t", partition=3, fetch_offset=0, read_committed=committed, aborted=[(1, 0)],
-        end=1000, max_decompressed_bytes=1 << 16, room=4000):
+        end=1000, max_decompressed_bytes=1 << 16, capacity=4000):
         chunk = piece.chunk
         rows = [] if chunk is None else [repr((r, r.key, r.value, r.headers, r.leader_epoch, r.timestamp_type))
                                          for r in chunk.records(epoch=1, seek_number=2)]

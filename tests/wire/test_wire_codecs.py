@@ -89,7 +89,7 @@ def test_a_huge_array_is_refused_before_it_is_allocated(api_key: int, version: i
         tracemalloc.stop()
 
 
-def test_topics_that_were_not_asked_for_cost_nothing() -> None:
+def test_topics_that_were_not_requested_cost_nothing() -> None:
     """Each would be a dict and an object of some hundred bytes, for ten that came."""
 
     def entry(name: bytes, partitions: bytes) -> bytes:

@@ -223,7 +223,7 @@ def test_offset_commit_response() -> None:
     )
     for version in versions_of(api.OffsetCommit):
         response = answer_to(api.OffsetCommit, version, response_entity(api.OffsetCommit, version, topics=topics))
-        # ("a", 3) was asked for and is not in the response.
+        # ("a", 3) was requested and is not in the response.
         assert response == api.OffsetCommitResponse(errors={("a", 0): 0, ("b", 1): 22, ("a", 3): -1})
 
 

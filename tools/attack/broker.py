@@ -37,7 +37,7 @@ class Broker:
     sasl = False
 
     def __init__(self) -> None:
-        self.asked: Counter[int] = Counter()
+        self.requested: Counter[int] = Counter()
         self.fetched: Counter[int] = Counter()
         # Of the request that this thread answers: its version; of a fetch, how many bytes of a partition it wants.
         self.asking = threading.local()
@@ -72,7 +72,7 @@ class Broker:
     def response(self, frame: bytes) -> bytes:
         """The whole of it, with its length."""
         key, version, correlation, client = struct.unpack_from(">hhih", frame)
-        self.asked[key] += 1
+        self.requested[key] += 1
         body = self.body(key, version, frame[10 + max(client, 0) :])
         return struct.pack(">ii", len(body) + 4, correlation) + body
 
@@ -165,16 +165,16 @@ class Broker:
         return struct.pack(">ihi", 0, error, len(given)) + given
 
     def committed(self, request: Request) -> bytes:
-        def topic(asked: Request) -> bytes:
-            numbers = asked["partition_indexes"]
-            return text(asked["name"]) + array(struct.pack(">iqihh", each, -1, -1, 0, 0) for each in numbers)
+        def topic(requested: Request) -> bytes:
+            numbers = requested["partition_indexes"]
+            return text(requested["name"]) + array(struct.pack(">iqihh", each, -1, -1, 0, 0) for each in numbers)
 
         return bytes(4) + array(map(topic, request["topics"] or ())) + bytes(2)
 
     def commit(self, request: Request) -> bytes:
-        def topic(asked: Request) -> bytes:
-            return text(asked["name"]) + array(
-                struct.pack(">ih", each["partition_index"], 0) for each in asked["partitions"]
+        def topic(requested: Request) -> bytes:
+            return text(requested["name"]) + array(
+                struct.pack(">ih", each["partition_index"], 0) for each in requested["partitions"]
             )
 
         return bytes(4) + array(map(topic, request["topics"]))
@@ -186,15 +186,15 @@ class Broker:
             found = 0 if each["timestamp"] == -2 else self.end
             return struct.pack(">ihqqi", each["partition_index"], 0, -1, found, 0)[:size]
 
-        def topic(asked: Request) -> bytes:
-            return text(asked["name"]) + array(map(offset, asked["partitions"]))
+        def topic(requested: Request) -> bytes:
+            return text(requested["name"]) + array(map(offset, requested["partitions"]))
 
         return bytes(4) + array(map(topic, request["topics"]))
 
     def epoch_ends(self, request: Request) -> bytes:
-        def topic(asked: Request) -> bytes:
-            return text(asked["topic"]) + array(
-                struct.pack(">hiiq", 0, each["partition"], 0, self.end) for each in asked["partitions"]
+        def topic(requested: Request) -> bytes:
+            return text(requested["topic"]) + array(
+                struct.pack(">hiiq", 0, each["partition"], 0, self.end) for each in requested["partitions"]
             )
 
         return bytes(4) + array(map(topic, request["topics"]))

@@ -425,7 +425,7 @@ for _bit in (20, 40, 62):
 @case(
     "batch before the fetch offset",
     "5",
-    "a batch wholly before what was asked for",
+    "a batch wholly before the requested offset",
     flows=(1, 2),
     errors=("CorruptRecordError",),
 )
@@ -488,7 +488,7 @@ class Repeated(Broker):
 
 
 @case(
-    "what was not asked for", "10", "partitions and topics that were not asked for, in each response", flows=(0, 1, 2)
+    "what was not requested", "10", "partitions and topics that were not requested, in each response", flows=(0, 1, 2)
 )
 class Unasked(Broker):
     def fetch(self, request: Request) -> bytes:
@@ -629,7 +629,7 @@ for _api, _code in (("join", 22), ("join", 27), ("join", 25), ("sync", 22), ("sy
 class HalfAJoin(Broker):
     def response(self, frame: bytes) -> bytes:
         made = super().response(frame)
-        return made[:20] if frame[1] == 11 and self.asked[11] == 1 else made
+        return made[:20] if frame[1] == 11 and self.requested[11] == 1 else made
 
 
 @case(

@@ -46,7 +46,7 @@ class Server(Protocol):
     """Where the victim connects to. asked: how often."""
 
     port: int
-    asked: Counter[int]
+    requested: Counter[int]
 
     def close(self) -> None: ...
 
@@ -100,7 +100,7 @@ def judged(case: Case, server: Server, seen: dict[str, Any]) -> Outcome:
     """seen: what the victim printed."""
     if "died" in seen:
         return Outcome(case=case, broken=(seen["died"],), seen=seen)
-    seen["requests"] = sum(server.asked.values())
+    seen["requests"] = sum(server.requested.values())
     bound = float(case.settings.get("fetch_buffer_bytes", 64 * MIB) * 1.1 + 40 * MIB)
     most_lines = 60 + seen["polls"] // 2
     bounds = [

@@ -74,7 +74,7 @@ class Proxy:
         self._address = b"127.0.0.1" + struct.pack(">i", port)
         self._own_address = b"127.0.0.1" + struct.pack(">i", self.port)
         self.damaged = 0
-        self.asked: Counter[int] = Counter()
+        self.requested: Counter[int] = Counter()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Proxy:
             threading.Thread(target=self._pass, args=(far, near, self._damage), daemon=True).start()
 
     def _count(self, data: bytes) -> tuple[bytes, bool]:
-        self.asked[0] += 1
+        self.requested[0] += 1
         return data, False
 
     def _damage(self, data: bytes) -> tuple[bytes, bool]:

@@ -46,7 +46,7 @@ class SilentBroker(Broker):
     port = 9092
 
     def __init__(self) -> None:
-        self.asked, self.fetched = Counter(), Counter()
+        self.requested, self.fetched = Counter(), Counter()
         self.asking = threading.local()
 
     def linger(self) -> None:
@@ -327,7 +327,7 @@ def _tuple(dice: random.Random, value: tuple[Any, ...], name: str) -> tuple[Any,
 
 
 def _dict(dice: random.Random, value: dict[Any, Any], name: str) -> dict[Any, Any]:
-    """Nothing is left out: of what was asked for and is not there the codecs say that it failed."""
+    """Nothing is left out: of what was requested and is not there the codecs say that it failed."""
     if not value:
         return value
     key = dice.choice(sorted(value))

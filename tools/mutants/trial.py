@@ -138,7 +138,7 @@ def _by_histories(copy: Snapshot, seeds: Sequence[str]) -> Found | None:
     return Found(by=result["law"], histories=result["histories"], seed=result["seed"])
 
 
-def _by_tests(copy: Snapshot, *asked: str, collected: bool = False) -> Found | None:
+def _by_tests(copy: Snapshot, *requested: str, collected: bool = False) -> Found | None:
     """collected: only a test that ran and failed counts (law 4)."""
     patience = _PATIENCE_WITH_ONE if collected else _PATIENCE
     try:
@@ -152,7 +152,7 @@ def _by_tests(copy: Snapshot, *asked: str, collected: bool = False) -> Found | N
             "-p",
             "no:cacheprovider",
             *_SLOW_IS_WELL,
-            *asked,
+            *requested,
             patience=patience,
         )
     except subprocess.TimeoutExpired:

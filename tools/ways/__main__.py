@@ -119,10 +119,10 @@ def _delayed_revoke(servers: str, topic: str) -> str:
             nonlocal delays
             with ways.counting("MainThread", "instride-one"):
                 one.poll(timeout=0.1)
-                asked = one.to_be_revoked_partitions()
-                if asked and delays < 3:
+                requested = one.to_be_revoked_partitions()
+                if requested and delays < 3:
                     delays += 1
-                    one.delay_revoke(asked)
+                    one.delay_revoke(requested)
             other.poll(timeout=0.1)
             return len(other.assignment()) == 1
 

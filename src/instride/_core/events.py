@@ -177,7 +177,7 @@ class Resume:
 class Commit:
     """Commit these offsets. Needs the coordinator.
 
-    carry_over: hold it while the group's rebalance refuses it, and send it with the new generation; else the
+    carry_over: keep it while the group's rebalance refuses it, and send it with the new generation; else the
         result is `RebalanceInProgressError` at once.
     by_hand: a user named these offsets: what would take the group back is an error of the whole commit.
     allow_rewind: they may lie behind what the group has.

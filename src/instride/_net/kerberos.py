@@ -5,7 +5,7 @@ Laws
    waits gives up before its connection does.
 2. Tickets and keys stay with the library: nothing here shows or keeps one. With a keytab, tickets are in the memory of
    this process; without, they are those of the user's own cache (kinit).
-3. The broker is asked for by the name that is connected to, as with TLS, and must prove that it has that name's key.
+3. The ticket is for the name that is connected to, as with TLS; the broker must prove that it has that name's key.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class NetworkThread:
         return self._machine.waits_for_capacity or not all(isinstance(each, Consumed) for each in tuple(self.events))
 
     def future(self, call: int) -> Future[CommitResult]:
-        """Resolved, on this thread, when the commit is answered. To be asked for before it is posted."""
+        """Resolved, on this thread, when the commit is answered. To be taken before it is posted."""
         future: Future[CommitResult] = Future()
         future.set_running_or_notify_cancel()  # what was handed over cannot be cancelled
         self._futures[call] = future

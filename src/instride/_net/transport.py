@@ -70,7 +70,7 @@ class Transport:
         self._secure = False
         self._tls_waits_for = selectors.EVENT_WRITE
         self._out: deque[memoryview] = deque()
-        self._held: list[tuple[int, Request]] | None = None
+        self._waiting: list[tuple[int, Request]] | None = None
         self._was_ready = False
         self.line: Line | None = None
         self._offered = False
@@ -115,8 +115,8 @@ class Transport:
 
     def send(self, request_id: int, request: Request) -> None:
         """Queue a request's frame, and send what the socket takes. Raises what `Connection.send` raises."""
-        if self._held is not None:
-            self._held.append((request_id, request))
+        if self._waiting is not None:
+            self._waiting.append((request_id, request))
             return
         self._out.append(memoryview(self._connection.send(request_id, request)))
         if self.line is not None and not self.line.received:
@@ -127,7 +127,7 @@ class Transport:
         """Law 5. Does nothing where the connection has failed."""
         self.authenticate_at = float("inf")
         if self.ready:
-            self._held = []
+            self._waiting = []
             self._connection.authenticate_again(mechanism)
             self._shake_hands()
             self.writable()
@@ -234,7 +234,7 @@ class Transport:
                 self.writable()
             else:  # what is to be sent next, this broker does not know
                 self._fail(self._connection.failure)
-        if self._connection.ready and (not self._was_ready or self._held is not None):
+        if self._connection.ready and (not self._was_ready or self._waiting is not None):
             return self._authenticated()
         return []
 
@@ -246,9 +246,9 @@ class Transport:
             # Before the broker's patience ends, and not on all connections at once (as the Java client does); a broker
             # takes no other authentication within a second.
             self.authenticate_at = now() + max(lifetime * random.uniform(0.85, 0.95), 1.1)  # noqa: S311 - no secret
-        held, self._held = self._held or [], None
+        waiting, self._waiting = self._waiting or [], None
         refused = []
-        for request_id, request in held:
+        for request_id, request in waiting:
             try:
                 self.send(request_id, request)
             except KafkaError as error:

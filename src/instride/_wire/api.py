@@ -276,7 +276,7 @@ class OffsetCommit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitResponse:
     errors: dict[Partition, int] = field(default_factory=dict)
-    """The code of every partition that was asked for (0: committed)."""
+    """The code of every partition that was requested (0: committed)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +340,7 @@ class OffsetForLeaderEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnd:
-    """leader_epoch: the largest that the log has up to the one asked for. end_offset: the offset after its last
+    """leader_epoch: the largest that the log has up to the requested one. end_offset: the offset after its last
     record. Both -1 where the log knows of none.
     """
 

@@ -216,7 +216,7 @@ class BatchReader:
         if batch.base_offset < self._least_offset:
             raise OverlapError(f"{batch.describe()} comes after offset {self._least_offset - 1}")
         if batch.last_offset < self._fetch_offset:
-            raise BatchError(f"{batch.describe()} lies before the offset that was asked for, {self._fetch_offset}")
+            raise BatchError(f"{batch.describe()} lies before the requested offset, {self._fetch_offset}")
         # A broker may note the log's end just before it reads: then what was written in between follows without a gap.
         if self._end >= 0 and batch.last_offset >= self._end and batch.base_offset > batch.position:
             raise BatchError(f"{batch.describe()} reaches beyond the end of the log, {self._end}")

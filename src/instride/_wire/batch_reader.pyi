@@ -47,7 +47,7 @@ class Batch:
 class BatchReader:
     """Walks once over the batches of `data`. at: where the next one begins.
 
-    fetch_offset: what was asked for. end: of the log, or -1 where that is unknown.
+    fetch_offset: what was requested. end: of the log, or -1 where that is unknown.
     """
 
     def __init__(self, data: memoryview, fetch_offset: int, end: int) -> None: ...

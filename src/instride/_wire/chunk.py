@@ -99,10 +99,10 @@ class UndecodedRecords(Protocol):
         """After its last whole batch, by headers that nobody has checked; the fetch offset where none is whole."""
         ...
 
-    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
-        """The next records, about `target` bytes within `room` bytes. None: there is too little room.
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Piece | None:
+        """The next records, about `target` bytes within `capacity` bytes. None: that is too little.
 
-        alone: one batch may take max_decompressed_bytes whatever the room; then there is a piece always.
+        alone: one batch may take max_decompressed_bytes in any case; then there is a piece always.
         """
         ...
 

@@ -168,23 +168,23 @@ class RecordSet:
         """Law 7. Read it before anything is decoded."""
         return end_of_batches(self._data, self._fetch_offset)
 
-    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
-        """The next records: batches up to about `target` bytes, within `room` bytes. None: there is too little room.
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Piece | None:
+        """The next records: batches up to about `target` bytes, within `capacity` bytes. None: that is too little.
 
-        alone: the first batch may take max_decompressed_bytes whatever the room. Raises nothing for any bytes; that the
+        alone: the first batch may take max_decompressed_bytes in any case. Raises nothing for any bytes; that the
         system has no memory left is an error of the piece, which may pass.
         """
         at = self._pending.position if self._pending is not None else None
         try:
-            return self._decode(target, room, alone=alone)
+            return self._decode(target, capacity, alone=alone)
         except MemoryError:
             self.done = True  # some of it may have been gone over already: it is to be fetched again
             at = self._fetch_offset if at is None else at
             why = f"no memory is left to decode what came of partition {self._name} from offset {at} on"
             return Piece(next_offset=at, corrupt=TransportError(why))
 
-    def _decode(self, target: int, room: int, *, alone: bool) -> Piece | None:
-        most = max(room, self._most_bytes) if alone else room
+    def _decode(self, target: int, capacity: int, *, alone: bool) -> Piece | None:
+        most = max(capacity, self._most_bytes) if alone else capacity
         if self._walk is None and self._aborted_bytes > most:
             return self._failed_at(self._fetch_offset, "too many aborted transactions are listed") if alone else None
         walk = self._begin()
@@ -198,7 +198,7 @@ class RecordSet:
             return (
                 self._plain(target, LARGEST_BASE if alone else most)
                 if self._pending.codec == 0
-                else self._compressed(target, room, most)
+                else self._compressed(target, capacity, most)
             )
         except (CompressionError, BatchError) as error:
             return self._failed_at(self._pending.position, f"{error} (in {self._pending.describe()})")
@@ -261,7 +261,7 @@ class RecordSet:
         table = bytearray().join([each.row(each.start - start, each.end - start) for each in batches])
         return self._piece(base, table, batches, kept + count * INDEX_BYTES, releases_of(base))
 
-    def _compressed(self, target: int, room: int, most: int) -> Piece | None:
+    def _compressed(self, target: int, capacity: int, most: int) -> Piece | None:
         first = self._pending
         assert first is not None
         sections = Sections(min(most, self._most_bytes, target, 4 * (len(self._data) - first.start)))
@@ -270,7 +270,7 @@ class RecordSet:
         count = 0
         while (batch := self._pending) is not None:
             index = (count + batch.count) * INDEX_BYTES
-            allowed = (room if batches else most) - index - sections.used
+            allowed = (capacity if batches else most) - index - sections.used
             full = self._most_bytes - batch.count * INDEX_BYTES
             limit = max(0, min(allowed, full, LARGEST_BASE - sections.used))
             try:
@@ -364,9 +364,9 @@ def decode_record_set(
     aborted: Sequence[tuple[int, int]] = (),
     end: int = -1,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
-    room: int = LARGEST_BASE,
+    capacity: int = LARGEST_BASE,
 ) -> Iterator[Piece]:
-    """All pieces of a record set; parameters as of `RecordSet`. room: of a piece. Raises nothing for any bytes."""
+    """All pieces of a record set; parameters as of `RecordSet`. capacity: of a piece. Raises nothing for any bytes."""
     records = RecordSet(
         data,
         topic=topic,
@@ -378,6 +378,6 @@ def decode_record_set(
         max_decompressed_bytes=max_decompressed_bytes,
     )
     while not records.done:
-        piece = records.decode(room, room, alone=True)
+        piece = records.decode(capacity, capacity, alone=True)
         assert piece is not None, "alone it always has room"
         yield piece

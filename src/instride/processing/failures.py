@@ -145,8 +145,8 @@ class Failures:
             return Step.DEAD_LETTER, 0.0
         if isinstance(error, HandlerDiedError) and attempts < _ATTEMPTS_THAT_DIE:
             return Step.RETRY, self.retry.delay(attempts, chance)
-        asked = isinstance(error, RetryRecord | HandlerDiedError)
-        retries = not isinstance(error, DeadLetterRecord) and (asked or self.retry.covers(error))
+        requested = isinstance(error, RetryRecord | HandlerDiedError)
+        retries = not isinstance(error, DeadLetterRecord) and (requested or self.retry.covers(error))
         if retries and not self.retry.is_last(attempts):
             after = error.after if isinstance(error, RetryRecord) else None
             return Step.RETRY, self.retry.delay(attempts, chance) if after is None else after

@@ -70,7 +70,7 @@ class _Double:
         """A new membership."""
         self._positions: dict[TopicPartition, int] = {}
         self._owned: dict[TopicPartition, int] = {}
-        self._asked: set[TopicPartition] = set()
+        self._requested: set[TopicPartition] = set()
         self._next: set[TopicPartition] = set()
         self._delayed: set[TopicPartition] = set()
         self._lost: set[TopicPartition] = set()
@@ -85,7 +85,7 @@ class _Double:
         self._to_assign.append(partition)
 
     def ask_for(self, partition: TopicPartition) -> None:
-        self._asked.add(self._of_ours(partition))
+        self._requested.add(self._of_ours(partition))
 
     def lose(self, partition: TopicPartition) -> None:
         self._to_lose.add(self._of_ours(partition))
@@ -106,8 +106,8 @@ class _Double:
     def poll(self, *, timeout: float) -> _Records:
         for partition in self._next - self._delayed:
             self._let_go(partition)
-        self._next, self._delayed = self._delayed | self._asked, set()
-        self._asked = set()
+        self._next, self._delayed = self._delayed | self._requested, set()
+        self._requested = set()
         self._lost, self._to_lose = self._to_lose & self._owned.keys(), set()
         for partition in self._lost:
             self._let_go(partition)

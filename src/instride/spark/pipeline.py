@@ -142,7 +142,7 @@ class Pipeline:
         stop_timeout: how long a stop waits for the work under way.
         read_timeout: how long a task waits for records that do not come.
         fail_on_data_loss: stop where offsets to be read are not in the log any more; False goes on without them.
-        max_revoke_delay: how long a partition that the group asks for is kept for its job's sake, at most; it is
+        max_revoke_delay: how long a partition that is to be revoked is kept for its job's sake, at most; it is
             Kafka's max.poll.interval.ms, which has no other use here.
         auto_offset_reset: where a partition starts of which neither the sink nor the group knows an offset.
         isolation_level, assignors, session_timeout, heartbeat_interval, range_poll_interval: as the consumer's.

@@ -1,6 +1,6 @@
 """One run of a pipeline: KIP-983's loop, in which the records are ranges and to process one is to run a Spark job.
 
-    poll -> note what is lost and asked for -> take in what jobs and sink told -> commit -> delay -> plan and start
+    poll -> note the lists -> take in what jobs and sink told -> commit -> delay -> plan and start
 
 Laws
 1. All state is this loop's and changes on its thread only. Other threads put messages into a queue and wake the poll.
@@ -157,7 +157,7 @@ class PipelineRun:
         return (self._targets or {}).get(of.topic_partition, 0)
 
     def _waits_for(self, partition: TopicPartition) -> str:
-        """Why a partition that the group asks for is kept."""
+        """Why a partition that is to be revoked is kept."""
         running_job = self._running_jobs.get(partition)
         if running_job is None:
             return "the commit of what its last job finished"
@@ -355,7 +355,7 @@ class PipelineRun:
     # -- letting go
 
     def _give_up_retries(self) -> None:
-        """What failed is not kept for another try while the group asks for it: the next owner tries it."""
+        """What failed is not kept for another try while its revocation is requested: the next owner tries it."""
         for partition in self._membership.blocked:
             if self._planner.is_waiting_to_retry(partition):
                 self._planner.withdraw(partition)

@@ -5,7 +5,7 @@ Laws
    there. This is looked at anew each time, not only after fetching.
 2. A cache folder is whole or absent: it is filled under another name and then renamed.
 3. Two processes that start at once fetch once: a file lock makes the second wait.
-4. ``KAFKA_HOME`` is the user's own choice; it is used as it is, where no version is asked for.
+4. ``KAFKA_HOME`` is the user's own choice; it is used as it is, where no version is requested.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
         _LOGGER,
     ),
 }
-"""The versions that can be asked for, with the Maven coordinates of each."""
+"""The versions that can be requested, with the Maven coordinates of each."""
 
 # For another version: run fetch_jars.py with its coordinates, joined by "+", and an empty folder, and put into
 # kafka-VERSION.sha256 here what `sha256sum *.jar` says in a folder that holds all the jars that came.

@@ -134,15 +134,15 @@ def _simulate(seeds: range, jobs: int, means: frozenset[str], *, go_on: bool) ->
 
 
 def _run(seeds: range, jobs: int, means: frozenset[str], total: _Sum, *, go_on: bool) -> None:
-    said = time.monotonic()
+    text = time.monotonic()
     for batch in batches(seeds, jobs=jobs, means=means):
         total.add(batch)
         for seed, found in batch.wrong.items() if go_on else ():
             _say(f"seed {seed}: {found}")
         if total.wrong and not go_on:
             return
-        if time.monotonic() - said > _EVERY:
-            said = time.monotonic()
+        if time.monotonic() - text > _EVERY:
+            text = time.monotonic()
             _say(f"{total.histories} of {len(seeds)} histories, {_wrong(total)}")
 
 

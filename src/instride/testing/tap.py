@@ -64,7 +64,7 @@ class Tap(Observer):
         self._pending = 0
         self.beats = 0
         self._alive = _FOREVER
-        self._said: float | None = None
+        self._bound: float | None = None
 
     # -- to the application
 
@@ -188,8 +188,8 @@ class Tap(Observer):
         """While a Join or Sync is under way, nobody outside can say what the member may believe: no bound then."""
         self._alive = until if self._alive == _FOREVER else max(until, self._alive)
         bound = None if self._pending or self._alive == _FOREVER else self._alive
-        if bound != self._said:
-            self._said = bound
+        if bound != self._bound:
+            self._bound = bound
             self.beats += bound is not None
             self._say("alive", bound)
 

@@ -201,6 +201,6 @@ def test_another_assign_looks_at_each_partition_a_few_times() -> None:
 
 
 def test_an_assigned_partition_costs_little_memory() -> None:
-    script, held = bytes_of("application", lambda: member(1000))
+    script, bytes_kept = bytes_of("application", lambda: member(1000))
     assert len(script.machine.assignment()) == 1000
-    assert held < 1000 * 1000, held
+    assert bytes_kept < 1000 * 1000, bytes_kept

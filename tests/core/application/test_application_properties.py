@@ -24,7 +24,7 @@ class Network:
 
     script: Script = field(default_factory=Script)
     epochs: dict[int, int] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set)
+    requested: set[int] = field(default_factory=set)
     positions: dict[int, int] = field(default_factory=dict)
     fetch_numbers: dict[int, int] = field(default_factory=dict)
     waits: set[int] = field(default_factory=set)  # reassigned, or sought: nothing is fetched before SetPosition
@@ -48,20 +48,20 @@ class Network:
         self.script.up(Positioned(partition=tp(p), epoch=self.newest, seek_number=0, offset=0))
 
     def fetch(self, p: int) -> None:
-        if p in self.epochs and p not in self.asked and p not in self.waits:
+        if p in self.epochs and p not in self.requested and p not in self.waits:
             start = self.positions[p]
             self.positions[p] = start + 3
             number = self.fetch_numbers[p]
             self.script.fetched(p, start, start + 3, epoch=self.epochs[p], fetch_number=number)
 
     def ask(self, p: int) -> None:
-        if p in self.epochs and p not in self.asked:
-            self.asked.add(p)
+        if p in self.epochs and p not in self.requested:
+            self.requested.add(p)
             self.script.revocation_requested(p, epoch=self.epochs[p])
 
     def reassign(self, p: int) -> None:
-        if p in self.asked:
-            self.asked.discard(p)
+        if p in self.requested:
+            self.requested.discard(p)
             self.waits.add(p)
             self.script.reassigned(p, epoch=self.epochs[p])
 
@@ -93,7 +93,7 @@ class Network:
 
     def _forget(self, p: int) -> None:
         del self.epochs[p]
-        self.asked.discard(p)
+        self.requested.discard(p)
         self.waits.discard(p)
 
     # -- what the user does
@@ -154,7 +154,7 @@ def test_records_come_once_in_order_and_only_when_owned(seed: int, prompt: bool)
         network.poll()
         network.hear()
     assert network.script.assignment() == set(network.epochs)
-    owned = set(network.epochs) - network.asked
+    owned = set(network.epochs) - network.requested
     for p in owned:
         network.script.machine.resume([tp(p)])
         network.seek(p)

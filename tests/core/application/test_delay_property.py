@@ -67,13 +67,13 @@ def test_any_mixture_in_any_order(states: tuple[str, ...]) -> None:
     """The others are delayed, whatever is refused beside them; a call that raises changes nothing."""
     for wanted in ordered_subsets(len(states)):
         script = in_states(states)
-        asked = [states[number] for number in wanted]
-        if OWNED in asked:
+        requested = [states[number] for number in wanted]
+        if OWNED in requested:
             with pytest.raises(ValueError, match="did not ask for"):
                 delay(script, wanted)
         else:
-            assert delay(script, wanted) is REFUSED.isdisjoint(asked), wanted
-        after_the_call(script, states, frozenset() if OWNED in asked else frozenset(wanted))
+            assert delay(script, wanted) is REFUSED.isdisjoint(requested), wanted
+        after_the_call(script, states, frozenset() if OWNED in requested else frozenset(wanted))
 
 
 def after_the_call(script: Script, states: tuple[str, ...], delayed: frozenset[int]) -> None:

@@ -13,7 +13,7 @@ from instride._core.application.partition import Delivery
 from instride._core.events import Consumed, Fetched
 from instride._core.network.ranges import RangeChunk
 
-held: WeakSet[Memory]
+owned: WeakSet[Memory]
 
 
 class Memory:
@@ -22,8 +22,8 @@ class Memory:
 
 @pytest.fixture(autouse=True)
 def nothing_held() -> None:
-    global held  # noqa: PLW0603 - of one test
-    held = WeakSet()
+    global owned  # noqa: PLW0603 - of one test
+    owned = WeakSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class BatchChunk(RangeChunk):
 
 def batch(script: Script, first: int, end: int, *, partition: int = 0, nbytes: int = 0) -> None:
     memory = Memory()
-    held.add(memory)
+    owned.add(memory)
     chunk: Any = BatchChunk(
         topic="t", partition=partition, first_offset=first, next_offset=end, nbytes=nbytes, memory=memory
     )
@@ -68,20 +68,20 @@ def test_a_batch_is_let_go_of_with_its_last_record(owner: Script) -> None:
     batch(owner, 0, 5, partition=1)
     got = deliveries(owner)
     assert shown(got) == [(0, 0, 10), (1, 0, 5)]
-    assert len(held) == 2, "by whoever polled"
+    assert len(owned) == 2, "by whoever polled"
     del got
-    assert len(held) == 0, "no later call is needed"
+    assert len(owned) == 0, "no later call is needed"
 
 
 def test_a_batch_of_which_records_are_left_stays(owner: Script) -> None:
     batch(owner, 0, 10)
     batch(owner, 10, 12)
     assert shown(deliveries(owner, 4)) == [(0, 0, 4)]
-    assert len(held) == 2
+    assert len(owned) == 2
     assert shown(deliveries(owner, 7)) == [(0, 4, 10), (0, 10, 11)]
-    assert len(held) == 1
+    assert len(owned) == 1
     assert shown(deliveries(owner, 7)) == [(0, 11, 12)]
-    assert len(held) == 0
+    assert len(owned) == 0
 
 
 def test_a_poll_that_was_not_completed_took_nothing(owner: Script) -> None:
@@ -89,14 +89,14 @@ def test_a_poll_that_was_not_completed_took_nothing(owner: Script) -> None:
     batch(owner, 10, 12)
     for limit in (10, 11, -1):
         owner.run(owner.machine.poll_aside(owner.now, 0.0, immediate=False, limit=limit))
-        assert len(held) == 2
+        assert len(owned) == 2
         assert owner.machine.positions()[tp(0)][2] == 0
     batch(owner, 12, 13)
     assert shown(deliveries(owner)) == [(0, 0, 10), (0, 10, 12), (0, 12, 13)]
-    assert len(held) == 0
+    assert len(owned) == 0
 
 
-def test_a_small_poll_that_was_not_completed_took_nothing_of_what_the_one_before_left(owner: Script) -> None:
+def test_a_small_poll_that_was_not_completed_took_nothing(owner: Script) -> None:
     batch(owner, 0, 10)
     assert shown(deliveries(owner, 2)) == [(0, 0, 2)]
     assert shown(deliveries(owner, 2)) == [(0, 2, 4)]
@@ -108,7 +108,7 @@ def test_a_small_poll_that_was_not_completed_took_nothing_of_what_the_one_before
     owner.run(owner.machine.poll_aside(owner.now, 0.0, immediate=False, limit=2))
     batch(owner, 12, 13)
     assert shown(deliveries(owner)) == [(0, 6, 10), (0, 10, 12), (0, 12, 13)]
-    assert len(held) == 0
+    assert len(owned) == 0
 
 
 def test_a_small_poll_hears_of_a_pause_and_of_a_request_to_revoke(owner: Script) -> None:
@@ -133,7 +133,7 @@ def test_what_is_called_before_a_poll_is_completed_sees_that_it_took_nothing(own
     result.aside = None
     assert owner.machine.positions()[tp(0)][2] == 10
     assert shown(deliveries(owner)) == [(0, 10, 12)]
-    assert len(held) == 0
+    assert len(owned) == 0
 
 
 def test_a_seek_before_a_poll_is_completed_is_not_undone_by_it(owner: Script) -> None:

@@ -467,9 +467,9 @@ class Hurried(Lease):
 
     def holds(self, now: float) -> bool:
         self.before()
-        held = super().holds(now)
+        owned = super().holds(now)
         self.after()
-        return held
+        return owned
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -194,7 +194,7 @@ class NetworkScript:
 
     # -- the brokers
 
-    def asked(self, kind: type[R]) -> R:
+    def requested(self, kind: type[R]) -> R:
         """The one request of this kind that waits for its answer."""
         found = [each.request for each in self.waiting if isinstance(each.request, kind)]
         assert len(found) == 1, f"{len(found)} of {kind.__name__} wait; there are {self.waits()}"
@@ -235,7 +235,7 @@ class NetworkScript:
         self.do(Subscribe(topics=frozenset(topics or ("t",)), listener=listener))
 
     def join(self, generation: int, *, leader: bool = False, member_id: str = "me", others: Sequence[str] = ()) -> None:
-        request = self.asked(api.JoinGroup)
+        request = self.requested(api.JoinGroup)
         mine = api.GroupMember(member_id=member_id, metadata=request.protocols[0].metadata)
         self.response(
             api.JoinGroup,
@@ -271,7 +271,7 @@ class NetworkScript:
 
     def joining_with(self) -> Subscription:
         """What the pending join says of us."""
-        return read_subscription(self.asked(api.JoinGroup).protocols[0].metadata)
+        return read_subscription(self.requested(api.JoinGroup).protocols[0].metadata)
 
     # -- the application
 
@@ -300,6 +300,6 @@ class NetworkScript:
 
     def committed(self, error: int = 0) -> dict[int, int]:
         """Answer the OffsetCommit that waits; what it said, by partition."""
-        request = self.asked(api.OffsetCommit)
+        request = self.requested(api.OffsetCommit)
         self.response(api.OffsetCommit, api.OffsetCommitResponse(errors=dict.fromkeys(request.offsets, error)))
         return {key[1]: each.offset for key, each in request.offsets.items()}

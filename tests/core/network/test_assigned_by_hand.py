@@ -28,7 +28,7 @@ def commit(call: int, offset: int, *, epoch: int) -> Commit:
 
 
 def fetched(script: NetworkScript) -> set[int]:
-    """Answers the fetches that wait, with nothing; the partitions that are asked for now."""
+    """Answers the fetches that wait, with nothing; the partitions that are requested now."""
     for _ in [each for each in script.waits() if each == "Fetch"]:
         script.response(api.Fetch, api.FetchResponse(partitions={}))
     requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
@@ -44,8 +44,8 @@ def test_what_waits_for_the_first_metadata_does_not_back_off_as_well() -> None:
     script.hold_metadata = True
     script.do(assign(p0=1, p1=2))
     script.pass_time(5.0)
-    script.response(api.Metadata, script.metadata(script.asked(api.Metadata)))
-    assert set(script.asked(api.ListOffsets).timestamps) == {tp(0), tp(1)}
+    script.response(api.Metadata, script.metadata(script.requested(api.Metadata)))
+    assert set(script.requested(api.ListOffsets).timestamps) == {tp(0), tp(1)}
 
 
 def test_another_assign_keeps_what_is_in_both_and_drops_the_rest(script: NetworkScript) -> None:

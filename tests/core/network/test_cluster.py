@@ -56,7 +56,7 @@ class World:
         self.now += 1.0
         self.cluster.refresh()
 
-    def asked(self) -> ConnectionKey | None:
+    def requested(self) -> ConnectionKey | None:
         """Which connection the request under way uses; its connection opens."""
         for action in self.context.out:
             if isinstance(action, OpenConnection):
@@ -67,7 +67,7 @@ class World:
         return None
 
     def request(self) -> Transmit:
-        self.asked()
+        self.requested()
         return [each for each in self.context.out if isinstance(each, Transmit)][-1]
 
     def response(self, response: api.Response) -> None:
@@ -83,7 +83,7 @@ class World:
         return key
 
     def done(self) -> None:
-        """What was asked for is done; what the user is to hear stays."""
+        """What was requested is done; what the user is to hear stays."""
         self.context.out[:] = [each for each in self.context.out if isinstance(each, Deliver)]
 
     def errors(self) -> list[Exception]:
@@ -102,14 +102,14 @@ class World:
 @pytest.mark.requirement("surface/bootstrap")
 def test_bootstrap_servers_are_asked_in_turn() -> None:
     world = World("s0:1,s1:1,s2:1")
-    asked = []
+    requested = []
     for _ in range(4):
         world.poll()
-        asked.append(world.refuse().node_id)
+        requested.append(world.refuse().node_id)
         assert world.poll() == pytest.approx(world.now + 1.0), "after a back-off"
-        assert world.asked() is None
+        assert world.requested() is None
         world.now += 1.0
-    assert asked == [0, 1, 2, 0]
+    assert requested == [0, 1, 2, 0]
 
 
 def test_two_questions_that_one_bootstrap_server_lost_skip_no_other() -> None:
@@ -122,7 +122,7 @@ def test_two_questions_that_one_bootstrap_server_lost_skip_no_other() -> None:
 def test_once_brokers_are_known_they_are_used_and_the_bootstrap_connection_closes() -> None:
     world = World()
     world.poll()
-    key = world.asked()
+    key = world.requested()
     assert key == ConnectionKey(Role.BOOTSTRAP, 0)
     world.response(api.MetadataResponse(brokers=(broker(7),), topics=(topic("t", 7),)))
     assert CloseConnection(key=key) in world.context.out
@@ -145,13 +145,13 @@ def test_a_broker_that_did_not_answer_is_left_out_until_the_metadata_is_fresh() 
 
 def refused_in_turn(world: World, count: int) -> list[str]:
     """Where the next questions go, each of which breaks."""
-    asked = []
+    requested = []
     for _ in range(count):
         world.refresh()
         world.poll()
         key = world.refuse()
-        asked.append(f"{key.role.value} {key.node_id}")
-    return asked
+        requested.append(f"{key.role.value} {key.node_id}")
+    return requested
 
 
 def test_when_neither_known_nor_bootstrap_servers_respond_all_are_tried_again() -> None:
@@ -172,7 +172,7 @@ def test_a_cluster_that_moved_is_found_by_the_bootstrap_servers() -> None:
     refused_in_turn(world, 2)
     world.refresh()
     world.poll()
-    assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
+    assert world.requested() == ConnectionKey(Role.BOOTSTRAP, 0)
     world.response(api.MetadataResponse(brokers=(broker(7),), topics=(topic("t", 7),)))
     assert world.cluster.brokers.keys() == {7}
     assert world.cluster.leader(TP) == (broker(7), -1)
@@ -188,11 +188,11 @@ def test_a_broker_that_says_so_makes_us_begin_with_the_list() -> None:
     assert world.cluster.brokers == {}
     world.now += 1.5
     world.poll()
-    assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 0)
+    assert world.requested() == ConnectionKey(Role.BOOTSTRAP, 0)
     world.response(api.MetadataResponse(error=ErrorCode.REBOOTSTRAP_REQUIRED))
     world.now += 1.5
     world.poll()
-    assert world.asked() == ConnectionKey(Role.BOOTSTRAP, 1), "the next of the list"
+    assert world.requested() == ConnectionKey(Role.BOOTSTRAP, 1), "the next of the list"
     assert world.errors() == []
 
 
@@ -231,10 +231,10 @@ def test_responses_that_help_nobody_are_spaced() -> None:
     world.known(1)
     world.cluster.refresh()
     assert world.poll() == pytest.approx(world.now + 1.0)
-    assert world.asked() is None
+    assert world.requested() is None
     world.now += 1.0
     world.poll()
-    assert world.asked() is not None
+    assert world.requested() is not None
 
 
 def test_without_a_topic_of_interest_nothing_is_asked_once_brokers_are_known() -> None:

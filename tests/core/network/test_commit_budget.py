@@ -20,7 +20,7 @@ def slow_heartbeat(script: NetworkScript, seconds: float, error: int = 0) -> Non
     script.response(api.Heartbeat, api.HeartbeatResponse(error=error))
 
 
-def asked(script: NetworkScript) -> RevocationRequested:
+def requested(script: NetworkScript) -> RevocationRequested:
     """A cooperative rebalance takes t-0 away; Join and Sync, which wait for others, take long."""
     slow_heartbeat(script, 0.0, REBALANCE_IN_PROGRESS)
     script.pass_time(2.0)
@@ -44,7 +44,7 @@ def test_the_budget_is_a_second_or_twice_the_round_trip_seen(
     script: NetworkScript, round_trip: float, budget: float
 ) -> None:
     slow_heartbeat(script, round_trip)
-    event = asked(script)
+    event = requested(script)
     assert max(1.0, round_trip) <= script.now + 60.0 - event.deadline <= budget
 
 
@@ -53,7 +53,7 @@ def test_the_budget_leaves_half_of_the_interval() -> None:
     script = NetworkScript(max_poll_interval=10.0)
     script.member_of(1, 0)
     slow_heartbeat(script, 8.0)
-    assert 10.0 - (asked(script).deadline - script.now) == pytest.approx(5.0)
+    assert 10.0 - (requested(script).deadline - script.now) == pytest.approx(5.0)
 
 
 @pytest.mark.rule("deadline")
@@ -62,13 +62,13 @@ def test_a_slow_response_is_forgotten_by_and_by(script: NetworkScript) -> None:
     for _ in range(6):
         script.do(Polled())
         slow_heartbeat(script, 0.1)
-    assert 60.0 - (asked(script).deadline - script.now) == pytest.approx(1.0)
+    assert 60.0 - (requested(script).deadline - script.now) == pytest.approx(1.0)
 
 
 @pytest.mark.rule("deadline")
 def test_a_commit_that_is_sent_at_the_deadline_has_the_whole_budget_to_be_answered(script: NetworkScript) -> None:
     slow_heartbeat(script, 8.0)
-    event = asked(script)
+    event = requested(script)
     budget = script.now + 60.0 - event.deadline
     assert budget > 3.0
     while script.now < event.deadline - 0.1:

@@ -38,7 +38,7 @@ def test_an_old_generation_that_a_new_one_overtook_is_a_rebalance_and_no_loss(sc
     script.committed(ILLEGAL_GENERATION)
     script.pass_time(1.0)
     assert script.take(Lost) == []
-    assert script.asked(api.OffsetCommit).generation == 2
+    assert script.requested(api.OffsetCommit).generation == 2
     assert script.committed() == {0: 5}
     answers = {each.call: each.committed[tp(0)] for each in script.take(CallCompleted)}
     assert answers[call] is None
@@ -54,7 +54,7 @@ def test_in_a_stable_group_only_an_unknown_member_loses_its_id(
     script.committed(code)
     assert len(script.take(Lost)) == 1
     assert isinstance(outcome(script, call), CommitFailedError)
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     assert request.member_id == member_id
     said = script.joining_with()
     assert (said.generation, said.owned) == (-1, ()), "what is lost is not claimed"
@@ -68,7 +68,7 @@ def test_between_join_and_sync_no_commit_is_sent(script: NetworkScript) -> None:
     script.pass_time(3.0)
     assert "OffsetCommit" not in script.waits()
     script.sync(0)
-    assert script.asked(api.OffsetCommit).generation == 2
+    assert script.requested(api.OffsetCommit).generation == 2
 
 
 @pytest.mark.vector(69)
@@ -92,7 +92,7 @@ def test_after_a_failure_a_commit_waits_for_the_back_off() -> None:
     script.pass_time(2.9)
     assert "OffsetCommit" not in script.waits()
     script.pass_time(2.0)
-    script.asked(api.OffsetCommit)
+    script.requested(api.OffsetCommit)
 
 
 def test_a_moved_coordinator_is_looked_for_before_the_commit_is_sent_again(script: NetworkScript) -> None:

@@ -543,7 +543,7 @@ def test_deadlines_of_what_was_answered_are_forgotten() -> None:
     stuck = script.commit({1: 1}, timeout=400.0)
     for number in range(1, 90):
         script.commit({0: number}, timeout=deadline - script.now)
-        request = script.asked(api.OffsetCommit)
+        request = script.requested(api.OffsetCommit)
         errors = {each: LOADING if each == tp(1) else 0 for each in request.offsets}
         script.response(api.OffsetCommit, api.OffsetCommitResponse(errors=errors))
         script.pass_time(2.0)

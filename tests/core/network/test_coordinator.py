@@ -64,7 +64,7 @@ def test_it_stays_initialized_until_an_event_needs_a_coordinator() -> None:
 @pytest.mark.rule("T")
 def test_a_subscription_starts_the_search_and_the_response_ends_it(script: Searching) -> None:
     script.subscribe()
-    assert script.asked(api.FindCoordinator).group_id == "g"
+    assert script.requested(api.FindCoordinator).group_id == "g"
     assert not script.joins()
     script.found()
     assert not script.searches()
@@ -142,7 +142,7 @@ def test_an_error_that_no_search_will_mend_is_told_once(script: Searching, code:
     assert "JoinGroup" in script.waits(), "the search went on"
 
 
-def test_a_broker_that_cannot_be_asked_for_the_coordinator_is_told_of(script: Searching) -> None:
+def test_a_broker_that_cannot_be_requested_the_coordinator_is_told_of(script: Searching) -> None:
     script.subscribe()
     script.response(api.FindCoordinator, UnsupportedVersionError("no common version of FindCoordinator"))
     assert isinstance(script.take(ErrorRaised)[0].error, UnsupportedVersionError)
@@ -168,7 +168,7 @@ def test_being_lost_is_told_to_nobody_and_searched_once_however_many_say_so() ->
     script.pass_time(script.config.heartbeat_interval)
     script.response(api.Heartbeat, api.HeartbeatResponse(error=NOT_COORDINATOR))
     script.committed(NOT_COORDINATOR)
-    script.asked(api.FindCoordinator)
+    script.requested(api.FindCoordinator)
     script.found(node_id=2)
     script.pass_time(1.0)
     assert {each.key.node_id for each in script.waiting if isinstance(each.request, api.OffsetCommit)} == {2}
@@ -177,14 +177,14 @@ def test_being_lost_is_told_to_nobody_and_searched_once_however_many_say_so() ->
 
 def test_a_search_that_a_close_ends_is_told_to_nobody(script: Searching) -> None:
     script.subscribe()
-    script.asked(api.FindCoordinator)
+    script.requested(api.FindCoordinator)
     script.do(Close(call=1, deadline=script.now + 5.0, leave=True))
     assert [(each.call, each.error) for each in script.take(CallCompleted)] == [(1, None)]
     assert script.stopped
     assert script.take(ErrorRaised) == []
 
 
-def test_a_dead_bootstrap_server_is_not_asked_for_ever() -> None:
+def test_a_dead_bootstrap_server_is_not_requested_ever() -> None:
     """Two requests wait for its connection, metadata and this search; the next server is that after it all the same."""
     script = Searching(bootstrap_servers="s0:1,s1:1")
     script.subscribe()
@@ -207,11 +207,11 @@ def test_a_broker_that_gives_no_response_is_not_asked_again_where_there_is_anoth
 ) -> None:
     script.nodes = (1, 2)
     script.subscribe()
-    asked = []
+    requested = []
     for _ in range(2):
         (node,) = (each.key.node_id for each in script.waiting if isinstance(each.request, api.FindCoordinator))
-        asked.append(node)
+        requested.append(node)
         script.hold_metadata = True  # fresh metadata would clear the first of suspicion
         script.response(api.FindCoordinator, failure)
         script.pass_time(2.0)
-    assert sorted(asked) == [1, 2]
+    assert sorted(requested) == [1, 2]

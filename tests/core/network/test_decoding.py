@@ -45,18 +45,18 @@ class Batches:
     length: int = 0
     # How many records more the headers count than there are.
     more: int = 0
-    asked: list[tuple[int, int, bool]] = field(default_factory=list)
+    requested: list[tuple[int, int, bool]] = field(default_factory=list)
 
     @property
     def next_offset(self) -> int:
         return self.offset + len(self.sizes) + self.tail + self.more
 
-    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
-        self.asked.append((target, room, alone))
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Piece | None:
+        self.requested.append((target, capacity, alone))
         if not self.sizes:
             self.done = True
             return Piece(next_offset=self.offset + self.tail, corrupt=self.corrupt)
-        if self.sizes[0] > room and not alone:
+        if self.sizes[0] > capacity and not alone:
             return None
         start, size = self.offset, self.sizes.pop(0)
         self.offset += 1
@@ -90,7 +90,7 @@ def fetched(script: NetworkScript) -> list[tuple[int, int]]:
     return [(each.partition.partition, each.next_offset) for each in script.take(Fetched)]
 
 
-def asked(script: NetworkScript) -> dict[int, int]:
+def requested(script: NetworkScript) -> dict[int, int]:
     requests = [each.request for each in script.waiting if isinstance(each.request, api.Fetch)]
     return {each.partition: each.offset for request in requests for each in request.partitions}
 
@@ -106,14 +106,14 @@ def test_what_has_no_room_waits_undecoded_and_is_not_requested_again() -> None:
     batches = Batches(0, [60 * KIB] * 3, length=180 * KIB)
     response(script, p0=batches)
     assert fetched(script) == [(0, 1)], "a half is 100 KiB"
-    assert batches.asked[-1] == (40 * KIB, 40 * KIB, False)
+    assert batches.requested[-1] == (40 * KIB, 40 * KIB, False)
     assert batches.detached
-    assert asked(script) == {}
+    assert requested(script) == {}
     consume(script, 0, 1, 60 * KIB)
     assert fetched(script) == [(0, 2)]
     consume(script, 0, 1, 60 * KIB)
     assert fetched(script) == [(0, 3)]
-    assert asked(script) == {0: 3}
+    assert requested(script) == {0: 3}
 
 
 def test_a_piece_keeps_all_its_memory_until_its_last_record_is_consumed() -> None:
@@ -124,7 +124,7 @@ def test_a_piece_keeps_all_its_memory_until_its_last_record_is_consumed() -> Non
     consume(script, 0, 9, 72 * KIB)
     batches = Batches(10, [30 * KIB])
     response(script, p0=batches)
-    assert set(batches.asked) == {(92 * KIB, 20 * KIB, False)}
+    assert set(batches.requested) == {(92 * KIB, 20 * KIB, False)}
     consume(script, 0, 1, 8 * KIB)
     assert fetched(script)[-1] == (0, 11)
 
@@ -133,7 +133,7 @@ def test_one_batch_that_is_larger_than_all_passes_alone() -> None:
     script = member(0, 1, fetch_buffer_bytes=200 * KIB)
     response(script, p0=Batches(0, [500 * KIB, 20 * KIB]), p1=Batches(0, [500 * KIB, 500 * KIB]))
     ((first, _),) = fetched(script)
-    assert asked(script) == {1 - first: 0}, "what came of the other was given up: it is fetched again"
+    assert requested(script) == {1 - first: 0}, "what came of the other was given up: it is fetched again"
     consume(script, first, 1, 500 * KIB)
     assert len(fetched(script)) == 1
 
@@ -203,7 +203,7 @@ def test_those_that_large_batches_made_wait_have_their_turn_between_these() -> N
     at = dict.fromkeys(range(6), 0)
     passed: list[int] = []
     while passed.count(5) < 3:
-        wanted = asked(script)
+        wanted = requested(script)
         if wanted:
             sizes = {number: 500 * KIB if number < 5 else 20 * KIB for number in wanted}
             response(script, **{f"p{n}": Batches(offset, [sizes[n]] * 3) for n, offset in wanted.items()})
@@ -238,9 +238,9 @@ def test_what_nobody_can_deserialize_does_not_count_where_records_are_bounded() 
     response(script, p0=Batches(0, [5, 5]))
     assert fetched(script) == [(0, 1), (0, 2)]
     consume(script, 1, 0, 0)
-    assert 1 not in asked(script)
+    assert 1 not in requested(script)
     script.do(UnreadablePartitions(partitions={tp(0): script.epoch(0)}))
-    assert 1 in asked(script)
+    assert 1 in requested(script)
 
 
 def test_one_that_waits_for_capacity_and_is_lost_is_forgotten() -> None:
@@ -315,7 +315,10 @@ def test_a_corrupt_batch_is_fetched_once_more_after_what_was_good() -> None:
     script = member(0)
     error = CorruptRecordError("bad checksum")
     for _ in range(2):
-        response(script, p0=Batches(0 if not asked(script).get(0) else 1, [5] * (asked(script)[0] == 0), corrupt=error))
+        response(
+            script,
+            p0=Batches(0 if not requested(script).get(0) else 1, [5] * (requested(script)[0] == 0), corrupt=error),
+        )
         script.pass_time(1)
     assert fetched(script) == [(0, 1)]
     (failed,) = script.take(PartitionFailed)
@@ -327,7 +330,7 @@ def test_only_the_position_moves_where_no_record_is_to_be_returned() -> None:
     response(script, p0=Batches(0, [], tail=9))
     (event,) = script.take(Fetched)
     assert (event.chunk, event.next_offset) == (None, 9)
-    assert asked(script) == {0: 9}
+    assert requested(script) == {0: 9}
 
 
 def test_the_meters_tell_of_a_response_when_all_of_it_is_decoded() -> None:
@@ -381,8 +384,8 @@ def test_the_next_fetch_leaves_before_what_came_is_decoded() -> None:
     script = member(0)
     batches = large(0)
     assert arrives(script, p0=batches) == ["fetch"]
-    assert asked(script) == {0: 4}
-    assert not batches.asked
+    assert requested(script) == {0: 4}
+    assert not batches.requested
     assert not batches.detached
     assert turn(script) == ["records"] * 4
     assert fetched(script) == [(0, 1), (0, 2), (0, 3), (0, 4)]
@@ -398,7 +401,7 @@ def test_while_there_is_room_hardly_anything_is_decoded_without_a_fetch_outstand
         before = arrives(script, p0=large(4 * number)).count("records")  # a fetch leaves when the turn is over
         pieces, without = pieces + before, without + before
         for _ in range(3):
-            outstanding, done = 0 in asked(script), turn(script).count("records")
+            outstanding, done = 0 in requested(script), turn(script).count("records")
             pieces, without = pieces + done, without + done * (not outstanding)
         consume(script, 0, 4, MIB)
     assert pieces == 400
@@ -458,10 +461,10 @@ def test_what_comes_ahead_of_a_paused_partition_is_kept() -> None:
     arrives(script, p0=large(0))
     script.do(Pause(partition=tp(0), epoch=script.epoch(0)))
     assert arrives(script, p0=large(4)) == []
-    assert asked(script) == {}
+    assert requested(script) == {}
     script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
     assert [end for _, end in fetched(script)] == list(range(1, 9))
-    assert asked(script) == {0: 8}
+    assert requested(script) == {0: 8}
 
 
 BAD = CorruptRecordError("bad checksum")
@@ -478,10 +481,10 @@ def test_a_bad_batch_voids_what_was_fetched_ahead(order: str) -> None:
     arrives(script, p0=large(13))
     script.settle()
     assert len(fetched(script)) == (4 if order == "came first" else 0)
-    if asked(script):
+    if requested(script):
         script.response(api.Fetch, api.FetchResponse())
     script.pass_time(1)
-    assert asked(script) == {0: 4}, "it is fetched once more, from where it was good"
+    assert requested(script) == {0: 4}, "it is fetched once more, from where it was good"
     response(script, p0=Batches(4, [5]))
     assert fetched(script) == [(0, 5)]
 
@@ -490,12 +493,12 @@ def test_what_does_not_continue_what_was_decoded_is_void() -> None:
     """The headers said more than the batches held."""
     script = member(0)
     arrives(script, p0=large(0, more=3))
-    assert asked(script) == {0: 7}
+    assert requested(script) == {0: 7}
     arrives(script, p0=large(7))
     script.settle()
     assert [end for _, end in fetched(script)] == [1, 2, 3, 4]
     script.response(api.Fetch, api.FetchResponse())
-    assert asked(script) == {0: 4}
+    assert requested(script) == {0: 4}
 
 
 def test_behind_what_leads_no_further_nothing_is_fetched() -> None:
@@ -503,7 +506,7 @@ def test_behind_what_leads_no_further_nothing_is_fetched() -> None:
     nothing_whole = large(0, 0, corrupt=BAD)
     assert arrives(script, p0=nothing_whole) == []
     script.pass_time(1)
-    assert asked(script) == {0: 0}
+    assert requested(script) == {0: 0}
 
 
 @pytest.mark.parametrize(
@@ -519,13 +522,13 @@ def test_behind_what_leads_no_further_nothing_is_fetched() -> None:
 def test_what_a_fetch_ahead_met_is_not_judged_before_all_is_decoded(met: api.FetchedPartition) -> None:
     script = member(0, fetch_buffer_bytes=8 * MIB)
     arrives(script, p0=Batches(0, [3 * MIB, 3 * MIB], length=10 * KIB))
-    assert asked(script) == {0: 2}
+    assert requested(script) == {0: 2}
     script.response(api.Fetch, api.FetchResponse(partitions={tp(0): met}))
     script.pass_time(1)
-    assert (asked(script), script.take(PartitionFailed)) == ({}, [])
+    assert (requested(script), script.take(PartitionFailed)) == ({}, [])
     consume(script, 0, 1, 3 * MIB)
     assert fetched(script) == [(0, 1), (0, 2)]
-    assert asked(script) == {0: 2}, "now it is asked for again, and judged"
+    assert requested(script) == {0: 2}, "now it is requested again, and judged"
 
 
 def test_no_news_ahead_says_nothing() -> None:
@@ -533,7 +536,7 @@ def test_no_news_ahead_says_nothing() -> None:
     arrives(script, p0=Batches(0, [3 * MIB, 3 * MIB], length=10 * KIB))
     script.response(api.Fetch, api.FetchResponse(partitions={tp(0): api.FetchedPartition(next_offset=2)}))
     assert fetched(script) == [(0, 1)]
-    assert asked(script) == {0: 2}
+    assert requested(script) == {0: 2}
 
 
 @pytest.mark.rule("14")
@@ -546,7 +549,7 @@ def test_a_seek_voids_what_was_fetched_ahead() -> None:
     arrives(script, p0=large(4))
     script.settle()
     assert fetched(script) == []
-    assert asked(script) == {0: 70}
+    assert requested(script) == {0: 70}
 
 
 def test_another_leader_voids_what_is_not_decoded() -> None:
@@ -558,7 +561,7 @@ def test_another_leader_voids_what_is_not_decoded() -> None:
     consume(script, 0, 1, 3 * MIB)
     script.response(api.Fetch, api.FetchResponse())
     assert fetched(script) == [(0, 1)]
-    assert asked(script) == {0: 1}
+    assert requested(script) == {0: 1}
 
 
 def test_one_that_passes_alone_drops_what_came_behind_it() -> None:
@@ -572,7 +575,7 @@ def test_one_that_passes_alone_drops_what_came_behind_it() -> None:
     script.settle()
     assert [end for _, end in fetched(script)] == [2]
     consume(script, 0, 1, 50 * MIB)
-    assert asked(script) == {0: 2}
+    assert requested(script) == {0: 2}
 
 
 @pytest.mark.requirement("KIP-41/12")
@@ -586,13 +589,13 @@ def test_a_fetch_ahead_has_room_beside_what_came() -> None:
     """A share is 4 MiB; a fetch is of 1 MiB at most, and two responses are 2 MiB."""
     script = member(0, fetch_buffer_bytes=8 * MIB)
     arrives(script, p0=Batches(0, [5 * MIB, 5 * MIB], length=MIB))
-    assert asked(script) == {0: 2}
+    assert requested(script) == {0: 2}
     arrives(script, p0=Batches(2, [5 * MIB], length=MIB))
     script.settle()
-    assert asked(script) == {}, "two responses wait"
+    assert requested(script) == {}, "two responses wait"
 
 
-def test_the_word_of_what_was_consumed_is_waited_for_only_where_it_may_change_something() -> None:
+def test_what_was_consumed_wakes_only_where_it_may_change_something() -> None:
     """Elsewhere nobody wakes the network side for it: it hears of it with the next response."""
 
     def waits(sizes: list[int], consumed: int, **settings: object) -> bool:

@@ -76,7 +76,7 @@ def test_who_holds_nothing_is_asked_and_not_waited_for(script: NetworkScript) ->
     script.heartbeat(REBALANCE_IN_PROGRESS)
     (event,) = script.take(RevocationRequested)
     assert event.partitions == {}
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 def test_a_first_join_asks_for_nothing(script: NetworkScript) -> None:
@@ -105,7 +105,7 @@ def test_the_commits_and_the_listener_come_before_the_join(script: NetworkScript
     script.member_of(1, 0, 1, listener=True)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.commit({0: 5, 1: 7})
-    assert script.asked(api.OffsetCommit).generation == 1, "the broker takes commits while it waits for joins"
+    assert script.requested(api.OffsetCommit).generation == 1, "the broker takes commits while it waits for joins"
     let_go(script, 0, 1)
     assert script.take(CommitsSettled) == []
     script.committed()
@@ -113,7 +113,7 @@ def test_the_commits_and_the_listener_come_before_the_join(script: NetworkScript
     assert set(settled.partitions) == {tp(0), tp(1)}
     assert "JoinGroup" not in script.waits()
     script.do(PartitionsRevoked(partitions=settled.partitions))
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 @pytest.mark.rule("deadline")
@@ -135,7 +135,7 @@ def test_the_deadline_counts_from_the_last_heartbeat_that_was_answered_well(scri
     assert script.take(Lost) == []
     script.pass_time(0.02)
     assert list(script.take(Lost)[0].partitions) == [tp(0)]
-    assert script.asked(api.JoinGroup).member_id == "me", "the membership is kept, the partitions are not"
+    assert script.requested(api.JoinGroup).member_id == "me", "the membership is kept, the partitions are not"
     assert script.joining_with().owned == ()
     assert script.now < bound
 
@@ -174,7 +174,7 @@ def test_a_commit_without_a_response_leaves_the_join_time_to_arrive() -> None:
     assert "JoinGroup" not in script.waits()
     script.pass_time(0.2)
     assert len(script.take(Lost)) == 1
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     assert script.now < event.deadline + script.config.commit_budget
 
 
@@ -199,7 +199,7 @@ def test_a_barrier_that_was_missed_loses_what_is_held(script: NetworkScript, cod
     let_go(script, 0)
     script.heartbeat(code)
     assert list(script.take(Lost)[0].partitions) == [tp(1)], "what was revoked is not lost as well"
-    assert script.asked(api.JoinGroup).member_id == ("" if code == UNKNOWN_MEMBER_ID else "me")
+    assert script.requested(api.JoinGroup).member_id == ("" if code == UNKNOWN_MEMBER_ID else "me")
 
 
 @pytest.mark.vector(32)
@@ -219,7 +219,7 @@ def test_dropped_out_in_the_middle_of_a_rebalance(assignor: str, lost: int, code
     if code == ILLEGAL_GENERATION:
         script.response(api.JoinGroup, api.JoinGroupResponse(error=UNKNOWN_MEMBER_ID))
     assert len(script.take(Lost)) == lost
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     script.rebalance(3, 0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
 
@@ -231,7 +231,7 @@ def test_a_list_with_an_eager_assignor_is_eager_and_offers_all_of_them() -> None
     script.heartbeat(REBALANCE_IN_PROGRESS)
     assert "JoinGroup" not in script.waits()
     let_go(script, 0)
-    protocols = script.asked(api.JoinGroup).protocols
+    protocols = script.requested(api.JoinGroup).protocols
     assert [each.name for each in protocols] == ["range", "cooperative-sticky"]
     assert [read_subscription(each.metadata).owned for each in protocols] == [(), ()]
 
@@ -254,8 +254,8 @@ def test_a_leader_deals_out_with_the_assignor_that_the_group_chose() -> None:
     script = eager(metadata_max_age=5.0)
     script.subscribe()
     script.join(1, leader=True)
-    assert script.asked(api.SyncGroup).protocol == "range"
-    assert script.asked(api.SyncGroup).assignments.keys() == {"me"}
+    assert script.requested(api.SyncGroup).protocol == "range"
+    assert script.requested(api.SyncGroup).assignments.keys() == {"me"}
     script.sync(0, 1, 2, 3)
     script.topics["t"] = 6
     script.pass_time(script.config.metadata_max_age + 1)
@@ -322,7 +322,7 @@ def test_a_listener_that_nobody_comes_to_run_ends_at_the_deadline(assignor: str)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
     assert [set(each.partitions) for each in script.take(Lost)] == [set(event.partitions)]
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 def test_a_protocol_that_was_not_offered_is_the_leaders_affair(script: NetworkScript) -> None:
@@ -338,7 +338,7 @@ def test_each_assignor_of_the_eager_protocol_deals_and_is_told(assignor: str) ->
     script = NetworkScript(assignors=[assignor])
     script.subscribe()
     script.join(1, leader=True)
-    (mine,) = script.asked(api.SyncGroup).assignments.values()
+    (mine,) = script.requested(api.SyncGroup).assignments.values()
     assert [each.partition for each in read_assignment(mine).partitions] == [0, 1, 2, 3]
     script.sync(0, 1, 2, 3)
     (assigned,) = script.take(Assigned)

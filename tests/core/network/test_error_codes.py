@@ -244,9 +244,9 @@ def outcome_of(script: Watched, pending: str, searches: int) -> str:
     again = api.JoinGroup if kind is api.SyncGroup else kind
     if script.searches > searches:
         return AGAIN if pending == "search" else ANEW
-    asked = any(isinstance(each.request, again) for each in script.waiting)
-    assert asked or kind is api.LeaveGroup, script.waits()
-    return SILENT if pending == "heartbeat" or not asked else AGAIN
+    requested = any(isinstance(each.request, again) for each in script.waiting)
+    assert requested or kind is api.LeaveGroup, script.waits()
+    return SILENT if pending == "heartbeat" or not requested else AGAIN
 
 
 @pytest.mark.parametrize(("pending", "code", "expected"), list(rows()))
@@ -292,7 +292,7 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
     else:
         script.committed_offset = None
         script.member_of(1, 0)
-    asked: Any = api.OffsetCommit if pending == "commit" else api.OffsetFetch
+    requested: Any = api.OffsetCommit if pending == "commit" else api.OffsetFetch
     if pending == "the application's":
         script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(offset=4)}))
         if not followed:
@@ -301,12 +301,12 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
         script.do(FetchCommitted(call=2, deadline=script.now + 60.0, partitions=(tp(0),)))
     script.topic_ids = {"t": UUID(int=2)}
     of_offset: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset(error=E.UNKNOWN_TOPIC_ID)}
-    while asked.__name__ in script.waits() and script.asked(asked).topic_ids == {"t": UUID(int=1)}:
-        commit = asked is api.OffsetCommit
+    while requested.__name__ in script.waits() and script.requested(requested).topic_ids == {"t": UUID(int=1)}:
+        commit = requested is api.OffsetCommit
         refused = (
             api.OffsetCommitResponse(errors={tp(0): 100}) if commit else api.OffsetFetchResponse(offsets=of_offset)
         )
-        script.response(asked, refused)
+        script.response(requested, refused)
         script.pass_time(1.0)
         assert script.now < 120.0, "and not only when the metadata is too old anyway"
     if pending == "commit":
@@ -315,7 +315,7 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
         assert isinstance(answered.committed[tp(0)], CommitFailedError)
     else:
         ids = {} if pending == "the application's" and not followed else {"t": UUID(int=2)}
-        assert script.asked(asked).topic_ids == ids, "where no metadata is kept, it is asked for by name"
+        assert script.requested(requested).topic_ids == ids, "where no metadata is kept, it is requested by name"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Broker(NetworkScript):
         super().__init__()
         self.bad: dict[int, api.FetchedPartition] = {}
         self.unreadable: set[int] = set()
-        self.asked_at: dict[int, list[float]] = {}
+        self.requested_at: dict[int, list[float]] = {}
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds
@@ -69,7 +69,7 @@ class Broker(NetworkScript):
         offsets = {key[1]: each.offset for key, each in request.known.items()}
         offsets |= {each.partition: each.offset for each in request.partitions}
         for each in known:
-            self.asked_at.setdefault(each, []).append(self.now)
+            self.requested_at.setdefault(each, []).append(self.now)
         if known & self.unreadable:
             self.response(api.Fetch, ProtocolError("bad bytes"))
             return
@@ -101,7 +101,7 @@ def test_it_is_tried_again_ever_more_seldom_and_told_each_time(broker: Broker, b
     told = broker.take(PartitionFailed)
     assert {(each.partition, each.tried_again, each.fetch_number) for each in told} == {(tp(0), True, 0)}
     assert 6 <= len(told) <= 10, "1, 2, 4, ... seconds apart, then a minute"
-    gaps = [later - earlier for earlier, later in itertools.pairwise(broker.asked_at[0][-6:])]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(broker.requested_at[0][-6:])]
     assert gaps == sorted(gaps)
     assert gaps[-1] <= 90.0
     assert broker.take(PartitionRecovered) == []

@@ -12,7 +12,7 @@ from instride._wire import api
 
 
 def fetches(script: NetworkScript) -> dict[Role, list[int]]:
-    """Which partitions are asked for, on which connection."""
+    """Which partitions are requested, on which connection."""
     return {
         each.key.role: sorted(part.partition for part in each.request.partitions)
         for each in script.waiting

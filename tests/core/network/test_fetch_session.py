@@ -28,7 +28,7 @@ def numbers(partitions: tuple[api.FetchPartition, ...]) -> list[tuple[int, int]]
 
 
 class Session(FetchSession):
-    """Remembers what it was asked for last."""
+    """Remembers what it was requested last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,40 +47,40 @@ class Session(FetchSession):
 
 def begun(*wanted: api.FetchPartition, session_id: int = 7) -> Session:
     session = Session()
-    said = session.of(wanted)
-    assert (said.session_id, said.session_epoch, said.partitions) == (0, 0, wanted)
+    state = session.of(wanted)
+    assert (state.session_id, state.session_epoch, state.partitions) == (0, 0, wanted)
     session.response_received(api.FetchResponse(session_id=session_id))
     return session
 
 
 def test_only_what_is_new_or_has_moved_is_named_and_the_rest_is_known() -> None:
     session = begun(part(0), part(1), part(2))
-    said = session.of([part(0, 5), part(1), part(3)])
-    assert (said.session_id, said.session_epoch) == (7, 1)
-    assert numbers(said.partitions) == [(0, 5), (3, 0)]
-    assert numbers(said.forgotten) == [(2, 0)]
-    assert {key[1] for key in said.known} == {0, 1, 3}
+    state = session.of([part(0, 5), part(1), part(3)])
+    assert (state.session_id, state.session_epoch) == (7, 1)
+    assert numbers(state.partitions) == [(0, 5), (3, 0)]
+    assert numbers(state.forgotten) == [(2, 0)]
+    assert {key[1] for key in state.known} == {0, 1, 3}
     session.response_received(api.FetchResponse(session_id=7))
-    said = session.of([part(0, 5), part(1), part(3)])
-    assert (said.session_epoch, said.partitions, said.forgotten) == (2, (), ())
+    state = session.of([part(0, 5), part(1), part(3)])
+    assert (state.session_epoch, state.partitions, state.forgotten) == (2, (), ())
 
 
 def test_everything_is_named_again_when_that_is_requested() -> None:
     session = begun(part(0), part(1))
-    said = session.ask(renew=True)
-    assert (said.session_id, said.session_epoch, said.names_everything) == (7, 0, True)
-    assert numbers(said.partitions) == [(0, 0), (1, 0)]
+    state = session.ask(renew=True)
+    assert (state.session_id, state.session_epoch, state.names_everything) == (7, 0, True)
+    assert numbers(state.partitions) == [(0, 0), (1, 0)]
     session.response_received(api.FetchResponse(session_id=8))
-    said = session.ask()
-    assert (said.session_id, said.session_epoch, said.names_everything) == (8, 1, False)
+    state = session.ask()
+    assert (state.session_id, state.session_epoch, state.names_everything) == (8, 1, False)
 
 
 def test_a_broker_that_makes_no_session_is_told_everything() -> None:
     session = begun(part(0), part(1), session_id=0)
     for _ in range(2):
-        said = session.of([part(0), part(1)])
-        assert (said.session_id, said.session_epoch) == (0, 0)
-        assert numbers(said.partitions) == [(0, 0), (1, 0)]
+        state = session.of([part(0), part(1)])
+        assert (state.session_id, state.session_epoch) == (0, 0)
+        assert numbers(state.partitions) == [(0, 0), (1, 0)]
         session.response_received(api.FetchResponse(session_id=0))
     assert not session.established
 
@@ -100,9 +100,9 @@ def test_after_an_error_everything_is_named_and_the_old_session_given_up(code: i
     session.of([part(0, 5), part(1)])
     at_once = session.failed(code)
     assert at_once == (code in SESSION_ERRORS)
-    said = session.of([part(0, 5), part(1)])
-    assert (said.session_id, said.session_epoch) == (session_id, 0)
-    assert numbers(said.partitions) == [(0, 5), (1, 0)]
+    state = session.of([part(0, 5), part(1)])
+    assert (state.session_id, state.session_epoch) == (session_id, 0)
+    assert numbers(state.partitions) == [(0, 5), (1, 0)]
     assert not session.failed(70), "a fetch that names everything is not sent again at once"
 
 
@@ -110,30 +110,30 @@ def test_a_broker_that_ends_the_session_in_its_response_is_told_everything() -> 
     session = begun(part(0))
     session.of([part(0, 1)])
     session.response_received(api.FetchResponse(session_id=0))
-    said = session.of([part(0, 1)])
-    assert (said.session_id, said.session_epoch, len(said.partitions)) == (0, 0, 1)
+    state = session.of([part(0, 1)])
+    assert (state.session_id, state.session_epoch, len(state.partitions)) == (0, 0, 1)
 
 
 def test_a_session_names_topics_in_one_way_only() -> None:
     session = begun(part(0), part(1))
-    said = session.of([part(0), part(1, topic_id=api.NO_TOPIC_ID)])
-    assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (7, 0, 2, True)
+    state = session.of([part(0), part(1, topic_id=api.NO_TOPIC_ID)])
+    assert (state.session_id, state.session_epoch, len(state.partitions), state.named) == (7, 0, 2, True)
     session.response_received(api.FetchResponse(session_id=8))
-    said = session.of([part(0), part(1)])
-    assert (said.session_id, said.session_epoch, len(said.partitions), said.named) == (8, 0, 2, False)
+    state = session.of([part(0), part(1)])
+    assert (state.session_id, state.session_epoch, len(state.partitions), state.named) == (8, 0, 2, False)
 
 
 def test_a_session_that_began_with_names_says_so_where_nothing_is_named() -> None:
     session = begun(part(0, topic_id=api.NO_TOPIC_ID))
-    said = session.of([part(0, topic_id=api.NO_TOPIC_ID)])
-    assert (said.partitions, said.named, said.session_epoch) == ((), True, 1)
+    state = session.of([part(0, topic_id=api.NO_TOPIC_ID)])
+    assert (state.partitions, state.named, state.session_epoch) == ((), True, 1)
 
 
 def test_a_topic_that_was_made_anew_begins_a_session() -> None:
     session = begun(part(0, 9), part(1))
-    said = session.of([part(0, 0, B), part(1, 0, B)])
-    assert (said.session_id, said.session_epoch) == (7, 0)
-    assert numbers(said.partitions) == [(0, 0), (1, 0)]
+    state = session.of([part(0, 0, B), part(1, 0, B)])
+    assert (state.session_id, state.session_epoch) == (7, 0)
+    assert numbers(state.partitions) == [(0, 0), (1, 0)]
 
 
 def test_epochs_go_round() -> None:
@@ -142,8 +142,8 @@ def test_epochs_go_round() -> None:
 
 def test_the_end_names_the_session_and_nothing_else() -> None:
     session = begun(part(0))
-    said = session.end()
-    assert (said.session_id, said.session_epoch, said.partitions, said.forgotten) == (7, -1, (), ())
+    state = session.end()
+    assert (state.session_id, state.session_epoch, state.partitions, state.forgotten) == (7, -1, (), ())
     assert not session.established
 
 
@@ -159,25 +159,25 @@ def test_a_broker_always_knows_what_is_wanted(rounds: list[tuple[dict[int, int],
         if event == "restart":
             broker.forget_all()
         for _ in range(3):
-            said = session.of([part(number, offset) for number, offset in wanted.items()])
+            state = session.of([part(number, offset) for number, offset in wanted.items()])
             request = api.Fetch(
-                partitions=said.partitions,
-                forgotten=said.forgotten,
-                known=said.known,
-                named=said.named,
-                session_id=said.session_id,
-                session_epoch=said.session_epoch,
+                partitions=state.partitions,
+                forgotten=state.forgotten,
+                known=state.known,
+                named=state.named,
+                session_id=state.session_id,
+                session_epoch=state.session_epoch,
                 max_wait=0.0,
                 min_bytes=1,
                 max_bytes=1,
             )
-            asked = broker.ask(request, 0.0)
-            if asked.error:
-                assert session.failed(asked.error)
+            requested = broker.ask(request, 0.0)
+            if requested.error:
+                assert session.failed(requested.error)
                 continue
-            assert {key[1]: each.offset for key, each in asked.partitions.items()} == wanted
-            assert dict(said.known) == asked.partitions
-            response = broker.response(asked, {}, 0.0)
+            assert {key[1]: each.offset for key, each in requested.partitions.items()} == wanted
+            assert dict(state.known) == requested.partitions
+            response = broker.response(requested, {}, 0.0)
             if event == "lost answer":
                 session.failed()
             else:

@@ -110,7 +110,7 @@ def test_a_pause_voids_no_fetch_that_is_in_flight(script: NetworkScript, resumed
     assert found == [(tp(0), 0, 0, 5), (tp(1), 0, 0, 2)]
     assert fetches(script) == ({0: 5, 1: 2} if resumed else {1: 2})
     script.do(Resume(partition=tp(0), epoch=epoch))
-    assert script.asked(api.Fetch).partitions[0].partition in (0, 1)
+    assert script.requested(api.Fetch).partitions[0].partition in (0, 1)
 
 
 @pytest.mark.rule("14")
@@ -118,14 +118,14 @@ def test_pausing_and_resuming_again_and_again_fetches_every_byte_once() -> None:
     """The README's back-pressure: it took 224 MB for 25 MB of records."""
     script = NetworkScript()
     script.member_of(1, 0)
-    epoch, brought, asked = script.epoch(0), 0, []
+    epoch, brought, requested = script.epoch(0), 0, []
     for _ in range(50):
         script.do(Pause(partition=tp(0), epoch=epoch), Resume(partition=tp(0), epoch=epoch))
-        asked.append(fetches(script)[0])
+        requested.append(fetches(script)[0])
         response(script, p0=data(0, brought, brought + 5))
         brought += 5
-    assert asked == list(range(0, 250, 5))
-    assert [event.start for event in script.take(Fetched)] == asked
+    assert requested == list(range(0, 250, 5))
+    assert [event.start for event in script.take(Fetched)] == requested
 
 
 @pytest.mark.rule("14")
@@ -419,11 +419,11 @@ def test_what_a_paused_partition_retains_stops_no_other(prefetch: str) -> None:
 def test_a_fetch_brings_no_more_of_a_partition_than_its_share() -> None:
     script = NetworkScript(fetch_buffer_bytes=2000, max_partition_fetch_bytes=600)
     script.member_of(1, 0)
-    assert script.asked(api.Fetch).partitions[0].max_bytes == 600
+    assert script.requested(api.Fetch).partitions[0].max_bytes == 600
     script = NetworkScript(fetch_buffer_bytes=2000, max_partition_fetch_bytes=600)
     script.member_of(1, 0, 1)
-    assert script.asked(api.Fetch).partitions[0].max_bytes == 500
-    assert script.asked(api.Fetch).max_bytes == 250, "an eighth: it may be there twice while it is taken apart"
+    assert script.requested(api.Fetch).partitions[0].max_bytes == 500
+    assert script.requested(api.Fetch).max_bytes == 250, "an eighth: it may be there twice while it is taken apart"
 
 
 @pytest.mark.requirement("surface/settings-while-running")
@@ -436,7 +436,7 @@ def test_settings_that_change_hold_from_the_next_fetch_on() -> None:
     assert fetches(script) == {}
     changed = {"max_poll_records": 100, "fetch_max_wait": 0.25, "fetch_min_bytes": 7, "fetch_max_bytes": 70}
     script.do(ChangeSettings(config=replace(script.config, max_partition_fetch_bytes=6, **changed)))  # type: ignore[arg-type]
-    request = script.asked(api.Fetch)
+    request = script.requested(api.Fetch)
     assert {each.partition for each in request.partitions} == {0, 1}
     assert (request.max_wait, request.min_bytes, request.max_bytes) == (0.25, 7, 70)
     assert request.partitions[0].max_bytes == 6

@@ -50,7 +50,7 @@ def script() -> Racks:
 
 @pytest.mark.requirement("surface/follower-fetch")
 def test_the_leader_is_told_our_rack_and_the_replica_it_names_is_read_from(script: Racks) -> None:
-    assert script.asked(api.Fetch).rack == "r2"
+    assert script.requested(api.Fetch).rack == "r2"
     script.fetch(to=1, preferred_read_replica=2)
     script.fetch(to=2, **script.records(5))
     assert [each.next_offset for each in script.take(Fetched)] == [5]
@@ -72,7 +72,7 @@ def test_a_metric_tells_which_follower_has_answered(script: Racks) -> None:
 def test_without_a_rack_none_is_told() -> None:
     script = NetworkScript()
     script.member_of(1, 0)
-    assert script.asked(api.Fetch).rack == ""
+    assert script.requested(api.Fetch).rack == ""
 
 
 @pytest.mark.vector(75)
@@ -153,16 +153,16 @@ def test_a_replica_that_nobody_knows_yet_is_looked_for(script: Racks) -> None:
 
 @pytest.mark.parametrize("replica", [2, 9])
 def test_a_leader_that_names_a_useless_replica_again_and_again_makes_nobody_spin(script: Racks, replica: int) -> None:
-    asked, end = 0, script.now + 2.0
+    requested, end = 0, script.now + 2.0
     while script.now < end:
         if "Fetch" not in script.waits():
             script.pass_time(0.01)
         elif script.asked_node() == 1:
-            asked += 1
+            requested += 1
             script.fetch(to=1, preferred_read_replica=replica)
         else:
             script.fetch(to=2, error=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert asked <= 2.0 / (script.config.retry_backoff * 0.8) + 1
+    assert requested <= 2.0 / (script.config.retry_backoff * 0.8) + 1
 
 
 def test_a_new_leader_decides_anew(script: Racks) -> None:

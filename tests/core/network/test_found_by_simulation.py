@@ -25,7 +25,7 @@ def test_after_the_poll_interval_the_thread_sleeps_until_the_application_polls()
             script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.machine.deadline() > script.now
     script.do(Polled())
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 @pytest.mark.rule("fence yourself")
@@ -76,7 +76,7 @@ def test_a_commit_that_waits_for_its_connection_is_not_sent_without_a_lease() ->
     script.settle()
     assert "OffsetCommit" not in script.waits()
     script.heartbeat()
-    assert script.asked(api.OffsetCommit).offsets[tp(0)].offset == 5, "it is held, not dropped"
+    assert script.requested(api.OffsetCommit).offsets[tp(0)].offset == 5, "it is held, not dropped"
     script.committed()
     assert [event.call for event in script.take(CallCompleted)] == [call]
 
@@ -99,7 +99,7 @@ def test_a_commit_that_waits_for_its_connection_leaves_out_what_is_lost_meanwhil
     assert [set(event.partitions) for event in script.take(Lost)] == [{tp(1)}]
     script.machine.opened(key, script.now)
     script.settle()
-    assert set(script.asked(api.OffsetCommit).offsets) == {tp(0)}, "the others of it are not held up"
+    assert set(script.requested(api.OffsetCommit).offsets) == {tp(0)}, "the others of it are not held up"
     script.committed()
     (response,) = [event for event in script.take(CallCompleted) if event.call == call]
     assert response.committed[tp(0)] is None
@@ -149,7 +149,7 @@ def test_a_join_that_is_on_no_connection_yet_renews_no_lease() -> None:
     script = SlowToConnect(session_timeout=6.0, heartbeat_interval=1.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     known = script.lease.expires
     script.slow = True
     script.machine.closed(ConnectionKey(Role.JOIN, 1), TransportError("cut"), script.now)
@@ -164,7 +164,7 @@ def test_a_refused_heartbeat_tells_of_no_membership_though_a_join_is_pending() -
     script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     heard = script.now
     for _ in range(7):
         script.heartbeat(NOT_COORDINATOR)

@@ -76,9 +76,9 @@ def rebalancing(what: str, **settings: Any) -> NetworkScript:
 
 def test_the_broker_gives_the_member_id_and_the_join_is_sent_again_with_it(script: NetworkScript) -> None:
     script.subscribe()
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     refuse(script, "join", MEMBER_ID_REQUIRED)
-    assert script.asked(api.JoinGroup).member_id == "given"
+    assert script.requested(api.JoinGroup).member_id == "given"
 
 
 @pytest.mark.parametrize("what", ["join", "sync"])
@@ -88,7 +88,7 @@ def test_a_coordinator_in_trouble_is_asked_again_and_nothing_is_lost(what: str, 
     refuse(script, what, code)
     assert "JoinGroup" not in script.waits(), "after a back-off"
     script.pass_time(2.0)
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup).member_id == "me"
     assert script.joining_with().owned == (tp(0),)
     assert script.take(Lost) == []
 
@@ -100,7 +100,7 @@ def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) 
     script = rebalancing(what)
     script.response(api.JoinGroup if what == "join" else api.SyncGroup, error)
     script.pass_time(2.0)
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup).member_id == "me"
     assert script.joining_with().owned == (tp(0),)
     assert script.take(Lost) == []
 
@@ -112,7 +112,7 @@ def test_a_connection_that_breaks_restarts_at_join(what: str, error: Exception) 
 def test_a_sync_refused_by_a_newer_rebalance_joins_again_and_keeps_all(code: int) -> None:
     script = rebalancing("sync")
     refuse(script, "sync", code)
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup).member_id == "me"
     assert script.joining_with().generation == 2, "the joined generation"
     assert script.take(Lost) == []
 
@@ -123,7 +123,7 @@ def test_an_unknown_member_has_lost_all(what: str) -> None:
     script = rebalancing(what)
     refuse(script, what, UNKNOWN_MEMBER_ID)
     assert [list(event.partitions) for event in script.take(Lost)] == [[tp(0)]]
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     assert script.joining_with().owned == ()
 
 
@@ -135,7 +135,7 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
     if (what, code) == ("join", INCONSISTENT):
         assert script.take(ErrorRaised) == []
         script.pass_time(0.01)
-        assert "JoinGroup" not in script.waits(), "not while the group is asked for what it uses"
+        assert "JoinGroup" not in script.waits(), "not while the group is requested what it uses"
         script.response(api.DescribeGroup, api.DescribeGroupResponse())
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)
@@ -173,7 +173,7 @@ def test_a_group_without_an_assignor_in_common_is_told_with_what_it_uses(
 ) -> None:
     script.subscribe()
     refuse(script, "join", INCONSISTENT)
-    assert script.asked(api.DescribeGroup).group_id == "g"
+    assert script.requested(api.DescribeGroup).group_id == "g"
     script.response(api.DescribeGroup, found)
     (raised,) = script.take(ErrorRaised)
     assert isinstance(raised.error, InconsistentGroupProtocolError)
@@ -198,15 +198,15 @@ def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:
 def test_a_join_that_is_never_answered_is_given_up_after_the_rebalance_timeout() -> None:
     script = NetworkScript(max_poll_interval=20.0, request_timeout=5.0, session_timeout=10.0)
     script.subscribe()
-    first = script.asked(api.JoinGroup)
+    first = script.requested(api.JoinGroup)
     for _ in range(24):
         script.do(Polled())
         script.pass_time(1.0)
-    assert script.asked(api.JoinGroup) is first
+    assert script.requested(api.JoinGroup) is first
     for _ in range(4):
         script.do(Polled())
         script.pass_time(1.0)
-    assert script.asked(api.JoinGroup) is not first
+    assert script.requested(api.JoinGroup) is not first
 
 
 @pytest.mark.parametrize(("generation", "member_id"), [(-1, "me"), (1, "")])
@@ -315,7 +315,7 @@ def test_heartbeats_go_on_while_a_join_and_a_sync_are_pending() -> None:
     script.join(2)
     script.heartbeat()
     script.heartbeat()
-    assert script.asked(api.SyncGroup).generation == 2
+    assert script.requested(api.SyncGroup).generation == 2
 
 
 @pytest.mark.rule("deadline")
@@ -390,7 +390,7 @@ def test_an_unknown_member_that_commits_has_lost_all(script: NetworkScript) -> N
     script.committed(UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
     assert isinstance(script.take(CallCompleted)[0].committed[tp(0)], CommitFailedError)
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 @pytest.mark.vector(69)
@@ -398,7 +398,7 @@ def test_a_commit_tells_of_a_rebalance_before_a_heartbeat_does(script: NetworkSc
     script.member_of(1, 0)
     script.commit({0: 5})
     script.committed(REBALANCE_IN_PROGRESS)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     script.rebalance(2, 0)
     script.pass_time(1.0)
     assert script.committed() == {0: 5}
@@ -477,7 +477,7 @@ def test_a_commit_that_may_not_wait_is_refused_when_the_broker_refuses_it(script
 
 def leads(script: NetworkScript, *others: bytes, generation: int = 1) -> None:
     """The pending join is answered: we lead, with these members beside us."""
-    mine = api.GroupMember(member_id="me", metadata=script.asked(api.JoinGroup).protocols[0].metadata)
+    mine = api.GroupMember(member_id="me", metadata=script.requested(api.JoinGroup).protocols[0].metadata)
     members = (mine, *(api.GroupMember(member_id=f"m{i}", metadata=each) for i, each in enumerate(others)))
     response = api.JoinGroupResponse(
         generation=generation, protocol="cooperative-sticky", leader="me", member_id="me", members=members
@@ -486,7 +486,7 @@ def leads(script: NetworkScript, *others: bytes, generation: int = 1) -> None:
 
 
 def dealt(script: NetworkScript) -> dict[str, list[str]]:
-    made = script.asked(api.SyncGroup).assignments
+    made = script.requested(api.SyncGroup).assignments
     return {member: sorted(str(each) for each in read_assignment(part).partitions) for member, part in made.items()}
 
 
@@ -514,7 +514,7 @@ def test_a_leader_deals_out_every_partition_once(script: NetworkScript) -> None:
 def test_a_follower_deals_out_nothing(script: NetworkScript) -> None:
     script.subscribe()
     script.join(1)
-    assert script.asked(api.SyncGroup).assignments == {}
+    assert script.requested(api.SyncGroup).assignments == {}
 
 
 def test_a_leader_waits_for_the_metadata_of_the_others_topics() -> None:
@@ -573,7 +573,7 @@ def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: Netw
     script.sync(0, 1, 2, 3)
     script.do(PartitionsAssigned(generation=1))
     grow(script, 6)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     leads(script, generation=2)
     assert dealt(script)["me"] == [f"t-{p}" for p in range(6)]
 
@@ -581,10 +581,10 @@ def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: Netw
 def test_a_change_between_the_deal_and_the_sync_is_seen_when_the_sync_is_answered(script: NetworkScript) -> None:
     script.subscribe()
     leads(script)
-    script.asked(api.SyncGroup)
+    script.requested(api.SyncGroup)
     grow(script, 6)
     script.sync(0, 1, 2, 3)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 def test_an_assignor_of_the_users_that_fails_is_told_with_its_own_error() -> None:
@@ -597,7 +597,7 @@ def test_an_assignor_of_the_users_that_fails_is_told_with_its_own_error() -> Non
     leads(script)
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, LookupError)
-    script.asked(api.LeaveGroup)
+    script.requested(api.LeaveGroup)
 
 
 def test_an_assignment_that_does_not_fit_the_subscription_is_not_taken(script: NetworkScript) -> None:
@@ -608,7 +608,7 @@ def test_an_assignment_that_does_not_fit_the_subscription_is_not_taken(script: N
     assert script.take(Assigned) == []
     assert "JoinGroup" not in script.waits(), "a leader that errs each time makes nobody spin"
     script.pass_time(1.0)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 def test_of_an_assignment_that_never_fits_what_fits_is_taken_and_it_is_told_once(script: NetworkScript) -> None:

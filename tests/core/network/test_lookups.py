@@ -29,8 +29,8 @@ def script() -> NetworkScript:
 
 
 def ask_committed(script: NetworkScript, *partitions: int, timeout: float = 10.0) -> None:
-    asked = tuple(tp(p) for p in partitions or (0,))
-    script.do(FetchCommitted(call=1, deadline=script.now + timeout, partitions=asked))
+    requested = tuple(tp(p) for p in partitions or (0,))
+    script.do(FetchCommitted(call=1, deadline=script.now + timeout, partitions=requested))
     script.pass_time(0.5)
 
 
@@ -93,7 +93,7 @@ def test_a_broken_connection_is_asked_again(script: NetworkScript) -> None:
     ask_committed(script)
     script.response(api.OffsetFetch, TransportError("gone"))
     script.pass_time(3.0)
-    script.asked(api.OffsetFetch)
+    script.requested(api.OffsetFetch)
 
 
 def test_a_final_error_is_answered_at_once(script: NetworkScript) -> None:
@@ -110,7 +110,7 @@ def test_a_final_error_is_answered_at_once(script: NetworkScript) -> None:
 
 def test_offsets_come_from_the_leaders(script: NetworkScript) -> None:
     ask_offsets(script, tp(0), tp(1))
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): EARLIEST, tp(1): EARLIEST}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): EARLIEST, tp(1): EARLIEST}
     listed: dict[tuple[str, int], api.ListedOffset] = {
         tp(0): api.ListedOffset(offset=3),
         tp(1): api.ListedOffset(offset=4),
@@ -128,7 +128,7 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
     }
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
     script.pass_time(3.0)
-    assert script.asked(api.ListOffsets).timestamps == {tp(1): EARLIEST}
+    assert script.requested(api.ListOffsets).timestamps == {tp(1): EARLIEST}
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=4)}))
     assert offsets_of(the_answer(script)) == {tp(0): 3, tp(1): 4}
 
@@ -147,13 +147,13 @@ def test_a_leader_that_does_not_answer_is_asked_again(script: NetworkScript) -> 
     ask_offsets(script, tp(0))
     script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(3.0)
-    script.asked(api.ListOffsets)
+    script.requested(api.ListOffsets)
 
 
 def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> None:
     script.do(FetchOffsets(call=2, deadline=script.now + 10, timestamps={tp(0): 1_700_000_000_000}))
     script.pass_time(0.5)
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): 1_700_000_000_000}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): 1_700_000_000_000}
     listed = api.ListedOffset(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
     found = OffsetAndTimestamp(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
@@ -216,7 +216,7 @@ def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: Network
     script.pass_time(0.5)
     script.hold_metadata = True
     ask_topics(script, "nowhere")
-    request = script.asked(api.Metadata)
+    request = script.requested(api.Metadata)
     assert request == api.Metadata(topics=("nowhere",), allow_auto_topic_creation=False)
     script.response(api.Metadata, script.metadata(request))
     assert the_answer(script).result == {}

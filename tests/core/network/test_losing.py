@@ -14,7 +14,7 @@ UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, LOADING = 25, 27, 14
 
 @pytest.fixture
 def script() -> NetworkScript:
-    """A member whose t-1 was asked for."""
+    """A member whose t-1 was requested."""
     made = NetworkScript()
     made.member_of(1, 0, 1)
     made.heartbeat(REBALANCE_IN_PROGRESS)
@@ -45,7 +45,7 @@ def test_lost_while_completing_sends_no_new_commit_and_waits_for_the_one_in_flig
     assert script.committed() == {1: 5}
     assert script.take(CallCompleted)[0].call == in_flight
     assert "OffsetCommit" not in script.waits()
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 @pytest.mark.rule("completing")
@@ -56,7 +56,7 @@ def test_the_commit_budget_bounds_the_wait_for_a_commit_in_flight(script: Networ
     script.pass_time(script.config.commit_budget * 0.9)
     assert "JoinGroup" not in script.waits()
     script.pass_time(script.config.commit_budget * 0.2)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 @pytest.mark.rule("full-speed")
@@ -88,7 +88,7 @@ def test_responses_of_an_old_membership_are_ignored(script: NetworkScript) -> No
     assert len(script.take(Lost)) == 1
     script.response(api.Heartbeat, api.HeartbeatResponse(error=UNKNOWN_MEMBER_ID))
     assert script.take(Lost) == []
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 def test_what_was_handed_over_before_another_assign_is_sent_all_the_same() -> None:

@@ -95,7 +95,7 @@ def test_the_first_fetch_of_an_assignment_is_told_once() -> None:
     assert began == FetchBegan(at=script.now, partition=tp(0), epoch=script.epoch(0), assigned_at=assigned_at)
     assert script.machine.meter.first_fetch_at == {tp(0): script.wall_clock}
     script.fetched(0, 10, high_watermark=10)
-    script.asked(api.Fetch)
+    script.requested(api.Fetch)
     assert script.noticed(FetchBegan) == []
 
 
@@ -154,8 +154,8 @@ def test_the_connections_measure_what_is_asked() -> None:
 
 
 @pytest.fixture
-def asked() -> MonitorScript:
-    """A member that was asked for partition 0, for 100 s."""
+def requested() -> MonitorScript:
+    """A member that was requested partition 0, for 100 s."""
     script = MonitorScript(max_poll_interval=101.0, commit_budget=1.0)
     script.member_of(1, 0, 1)
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -165,36 +165,38 @@ def asked() -> MonitorScript:
     return script
 
 
-def test_a_delay_is_warned_of_at_half_its_time_once(asked: MonitorScript) -> None:
-    asked.do(DelayExplained(partitions={tp(0): 1}, blockers={tp(0): Blocker(text="the record at offset 5", offset=5)}))
-    asked.live_for(48)
-    assert asked.noticed(DelayAtRisk) == []
-    asked.live_for(4)
-    (risk,) = asked.noticed(DelayAtRisk)
+def test_a_delay_is_warned_of_at_half_its_time_once(requested: MonitorScript) -> None:
+    requested.do(
+        DelayExplained(partitions={tp(0): 1}, blockers={tp(0): Blocker(text="the record at offset 5", offset=5)})
+    )
+    requested.live_for(48)
+    assert requested.noticed(DelayAtRisk) == []
+    requested.live_for(4)
+    (risk,) = requested.noticed(DelayAtRisk)
     assert (risk.partition, risk.epoch, str(risk.blocker)) == (tp(0), 1, "the record at offset 5")
     assert 46.0 < risk.seconds_left <= 50.0
-    (line,) = [each for each in asked.logs if "half of its time" in each]
+    (line,) = [each for each in requested.logs if "half of its time" in each]
     assert "t-0" in line
     assert "the record at offset 5" in line
-    asked.live_for(10)
-    assert asked.noticed(DelayAtRisk) == []
+    requested.live_for(10)
+    assert requested.noticed(DelayAtRisk) == []
 
 
-def test_a_blocker_of_an_older_epoch_is_none(asked: MonitorScript) -> None:
-    asked.do(
+def test_a_blocker_of_an_older_epoch_is_none(requested: MonitorScript) -> None:
+    requested.do(
         DelayExplained(partitions={tp(0): 0, tp(3): 1}, blockers={tp(0): Blocker(text="old"), tp(3): Blocker(text="x")})
     )
-    asked.live_for(52)
-    (risk,) = asked.noticed(DelayAtRisk)
+    requested.live_for(52)
+    (risk,) = requested.noticed(DelayAtRisk)
     assert risk.blocker is None
 
 
-def test_what_came_back_is_at_no_risk(asked: MonitorScript) -> None:
-    asked.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    asked.rebalance(3, 0, 1)
-    asked.do(PartitionsAssigned(generation=3))
-    asked.live_for(60)
-    assert asked.noticed(DelayAtRisk) == []
+def test_what_came_back_is_at_no_risk(requested: MonitorScript) -> None:
+    requested.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    requested.rebalance(3, 0, 1)
+    requested.do(PartitionsAssigned(generation=3))
+    requested.live_for(60)
+    assert requested.noticed(DelayAtRisk) == []
 
 
 # -- partitions that stand still

@@ -67,7 +67,7 @@ def test_with_no_time_at_all_the_group_is_told_still(script: NetworkScript) -> N
 def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script, timeout=5.0)
-    script.asked(api.LeaveGroup)
+    script.requested(api.LeaveGroup)
     script.pass_time(4.9)
     assert answers(script) == []
     script.pass_time(0.2)
@@ -168,7 +168,7 @@ def test_after_the_session_nobody_need_be_told(late: bool) -> None:
     script = NetworkScript(max_poll_interval=5.0, session_timeout=10.0, request_timeout=100.0)
     script.member_of(1, 0)
     script.pass_time(5.5)
-    script.asked(api.LeaveGroup)
+    script.requested(api.LeaveGroup)
     script.pass_time(10.5)
     if late:
         script.response(api.LeaveGroup, TransportError("gone"))
@@ -184,7 +184,7 @@ def test_after_unsubscribe_a_new_subscription_starts_afresh(script: NetworkScrip
     assert answers(script) == [None]
     assert not script.stopped
     script.do(Subscribe(topics=frozenset({"t"})))
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     assert script.joining_with().owned == ()
 
 
@@ -197,10 +197,10 @@ def test_a_new_subscription_before_the_end_of_the_old_one_is_not_forgotten(scrip
     script.machine.handle(Unsubscribe(call=1, deadline=script.now + 30), script.now)
     if stage == "leaving":
         script.settle()
-        script.asked(api.LeaveGroup)
+        script.requested(api.LeaveGroup)
     script.do(Subscribe(topics=frozenset({"t"})))
     assert len(answers(script)) == 1
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     script.pass_time(31.0)
     assert script.joining_with().topics == ("t",)
 
@@ -209,7 +209,7 @@ def test_a_new_subscription_before_the_end_of_the_old_one_is_not_forgotten(scrip
 def test_leaving_while_a_join_is_pending_does_not_wait_for_it(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     close(script)
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert answers(script) == [None]

@@ -153,9 +153,9 @@ def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:
 
 
 def test_an_idle_partition_costs_little_memory() -> None:
-    script, held = bytes_of("network", lambda: idle(1000))
+    script, bytes_kept = bytes_of("network", lambda: idle(1000))
     assert script.epoch(999) == 1000
-    assert held < 2000 * 1000, held
+    assert bytes_kept < 2000 * 1000, bytes_kept
 
 
 def test_what_is_complete_at_one_time_is_told_at_one_time() -> None:

@@ -56,7 +56,7 @@ def test_what_a_stopped_partition_has_buffered_stops_no_other(how: str) -> None:
         script.heartbeat(REBALANCE_IN_PROGRESS)
         script.rebalance(2, 1)
         assert len(script.take(RevocationRequested)) == 1
-    assert {each.partition for each in script.asked(api.Fetch).partitions} == {1}
+    assert {each.partition for each in script.requested(api.Fetch).partitions} == {1}
 
 
 def test_questions_about_nothing_are_answered_at_once(script: NetworkScript) -> None:
@@ -82,7 +82,7 @@ def test_a_refused_group_is_told_once_and_commits_end_at_once(script: NetworkScr
     assert isinstance(response.committed[tp(0)], GroupAuthorizationFailedError)
     script.coordinator_error = 0
     script.pass_time(5.0)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
 
 
 @pytest.mark.rule("12")
@@ -120,12 +120,12 @@ def test_an_unreadable_response_ends_the_requests_behind_it_as_a_broken_connecti
 def test_a_join_does_not_wait_behind_one_of_a_coordinator_that_is_gone(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    old = script.asked(api.JoinGroup)
+    old = script.requested(api.JoinGroup)
     script.coordinator = 2
     script.heartbeat(ErrorCode.NOT_COORDINATOR)  # NOT_COORDINATOR
     script.pass_time(1.0)
-    assert script.asked(api.JoinGroup) is not old
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup) is not old
+    assert script.requested(api.JoinGroup).member_id == "me"
     assert script.take(Lost) == []
 
 
@@ -133,7 +133,7 @@ def test_a_new_membership_does_not_join_behind_the_old_ones_join(script: Network
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.heartbeat(UNKNOWN_MEMBER_ID)
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 def test_a_commit_refused_by_a_rebalance_that_is_over_asks_for_no_join(script: NetworkScript) -> None:
@@ -152,14 +152,14 @@ def test_a_leader_whose_assignor_fails_leaves_so_that_nobody_waits_for_it(script
     response = api.JoinGroupResponse(generation=1, protocol="never-offered", leader="me", member_id="me")
     script.response(api.JoinGroup, response)
     assert len(script.take(ErrorRaised)) == 1
-    assert script.asked(api.LeaveGroup).member_id == "me"
+    assert script.requested(api.LeaveGroup).member_id == "me"
 
 
 def test_a_stuck_heartbeat_ends_in_time_for_another() -> None:
     script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0, request_timeout=30.0)
     script.member_of(1, 0)
     script.pass_time(1.0)
-    script.asked(api.Heartbeat)
+    script.requested(api.Heartbeat)
     script.pass_time(4.0)
     script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.lease.holds(script.now + 3)
@@ -191,7 +191,7 @@ def test_out_of_range_is_for_the_application_to_seek(script: NetworkScript) -> N
     assert "ListOffsets" not in script.waits()
     epoch = script.epoch(0)
     script.do(SetPosition(partition=tp(0), epoch=epoch, seek_number=1, fetch_number=1, offset=LATEST))
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): LATEST}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): LATEST}
 
 
 # --- help --------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class Lying(NetworkScript):
     def __init__(self, lies: dict[type[Any], Lie], **settings: Any) -> None:
         super().__init__(random=random.Random(7).random, **settings)
         self.lies = lies
-        self.asked_at: dict[type[Any], list[float]] = {}
+        self.requested_at: dict[type[Any], list[float]] = {}
         self.lines: list[tuple[float, int, str]] = []
 
     def run(self, seconds: float) -> None:
@@ -49,12 +49,12 @@ class Lying(NetworkScript):
     def _lie(self, action: Transmit) -> None:
         if action in self.waiting:
             self.waiting.remove(action)
-            self.asked_at.setdefault(type(action.request), []).append(self.now)
+            self.requested_at.setdefault(type(action.request), []).append(self.now)
             response = self.lies[type(action.request)](self, action.request)
             self.machine.response_received(action.request_id, response, self.now)
 
     def of(self, kind: type[Any]) -> list[float]:
-        return self.asked_at.get(kind, [])
+        return self.requested_at.get(kind, [])
 
     def most_in_a_second(self, kind: type[Any], *, since: float) -> int:
         return max(Counter(int(at) for at in self.of(kind) if at >= since).values(), default=0)

@@ -40,7 +40,7 @@ def test_a_partition_that_looks_for_its_position_stops_no_other() -> None:
     found: dict[tuple[str, int], api.CommittedOffset]
     found = {tp(0): api.CommittedOffset(offset=7), tp(1): api.CommittedOffset(offset=-1)}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
-    assert script.asked(api.ListOffsets).timestamps.keys() == {tp(1)}
+    assert script.requested(api.ListOffsets).timestamps.keys() == {tp(1)}
     assert waiting_fetches(script) == {0: 7}
     response(script, p0=records(0, 7, 9))
     assert fetched(script) == [(0, 9)]

@@ -165,7 +165,7 @@ def lead(owned: dict[str, tuple[int, ...]]) -> dict[str, GroupNotice | None]:
     """What a leader of ours tells each member; owned: what each joins with."""
     script = NetworkScript()
     script.subscribe()
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     members = tuple(api.GroupMember(member_id=name, metadata=metadata(parts)) for name, parts in owned.items())
     script.response(
         api.JoinGroup,
@@ -173,7 +173,7 @@ def lead(owned: dict[str, tuple[int, ...]]) -> dict[str, GroupNotice | None]:
             generation=2, protocol=request.protocols[0].name, leader="a", member_id="a", members=members
         ),
     )
-    made = script.asked(api.SyncGroup).assignments
+    made = script.requested(api.SyncGroup).assignments
     return {name: read_notice(read_assignment(data).userdata) for name, data in made.items()}
 
 

@@ -63,7 +63,7 @@ def matched(script: NetworkScript) -> list[set[str]]:
 def asked_metadata(script: NetworkScript) -> api.Metadata:
     script.hold_metadata = True
     script.pass_time(10.5)
-    request = script.asked(api.Metadata)
+    request = script.requested(api.Metadata)
     script.hold_metadata = False
     script.response(api.Metadata, script.metadata(request))
     return request
@@ -100,12 +100,12 @@ def test_nothing_is_joined_before_the_topics_are_known() -> None:
 
 
 def test_a_response_about_some_topics_does_not_decide() -> None:
-    """One that was asked for before there was a pattern."""
+    """One that was requested before there was a pattern."""
     script = NetworkScript(topics={"flights-1": 1, "flights-2": 1})
     script.hold_metadata = True
     script.do(Subscribe(topics=frozenset({"flights-1"})))
     script.do(Subscribe(topics=frozenset(), pattern=FLIGHTS))
-    request = script.asked(api.Metadata)
+    request = script.requested(api.Metadata)
     assert request.topics == ("flights-1",)
     script.hold_metadata = False
     script.response(api.Metadata, script.metadata(request))
@@ -132,7 +132,7 @@ def test_a_rebalance_may_be_wanted_while_nothing_matches(assignor: str) -> None:
     script.rebalance(1)
     script.do(PartitionsAssigned(generation=1))
     script.do(EnforceRebalance(reason="is there nothing yet"))
-    assert script.asked(api.JoinGroup).reason == "is there nothing yet"
+    assert script.requested(api.JoinGroup).reason == "is there nothing yet"
     assert script.joining_with().topics == ()
     script.rebalance(2)
     assert script.take(Assigned)[-1].partitions == {}
@@ -146,14 +146,14 @@ def test_a_topic_that_is_deleted_is_requested_and_the_others_go_on() -> None:
     (assigned,) = script.take(Assigned)
     del script.topics["flights-2"]
     script.pass_time(10.5)
-    (asked,) = script.take(RevocationRequested)
-    assert asked.partitions == {tp(0, "flights-2"): assigned.partitions[tp(0, "flights-2")]}
+    (requested,) = script.take(RevocationRequested)
+    assert requested.partitions == {tp(0, "flights-2"): assigned.partitions[tp(0, "flights-2")]}
     said = script.joining_with()
     assert said.topics == ("flights-1",)
     assert said.owned == (tp(0, "flights-1"), tp(0, "flights-2")), "pending ones are still listed"
     script.pass_time(20.0)
     assert script.take(ErrorRaised) == [], "nobody subscribed to it by its name"
-    script.do(CompleteRevoke(partitions=asked.partitions))
+    script.do(CompleteRevoke(partitions=requested.partitions))
     script.join(2)
     sync(script, tp(0, "flights-1"))
     script.pass_time(35.0)
@@ -167,15 +167,15 @@ def test_a_commit_of_a_topic_that_was_deleted_does_not_hold_up_its_revoke() -> N
     (assigned,) = script.take(Assigned)
     del script.topics["flights-2"]
     script.pass_time(10.5)
-    (asked,) = script.take(RevocationRequested)
+    (requested,) = script.take(RevocationRequested)
     entry = CommitEntry(offset=5, epoch=assigned.partitions[gone], seek_number=0)
     script.do(Commit(call=1, deadline=script.now + 60, entries={gone: entry}))
-    script.do(CompleteRevoke(partitions=asked.partitions))
+    script.do(CompleteRevoke(partitions=requested.partitions))
     while not (answers := script.take(CallCompleted)):
         script.response(api.OffsetCommit, api.OffsetCommitResponse(errors={gone: 3}))
         script.pass_time(2.0)
     assert isinstance(answers[0].committed[gone], UnknownTopicOrPartitionError)
-    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
 
 
 def test_the_application_hears_of_the_topics_before_their_partitions() -> None:
@@ -203,7 +203,7 @@ def test_a_refresh_is_no_sign_of_life_of_the_application() -> None:
 def test_a_leader_knows_that_a_topic_of_another_member_does_not_exist() -> None:
     """Every topic is known: one that the answer lacks is missing, and not waited for."""
     script = scripted({"flights-1": 2})
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     other = request.protocols[0].metadata.replace(b"flights-1", b"nowhere-1")
     script.response(
         api.JoinGroup,
@@ -219,7 +219,7 @@ def test_a_leader_knows_that_a_topic_of_another_member_does_not_exist() -> None:
         ),
     )
     script.pass_time(1.0)
-    assert set(script.asked(api.SyncGroup).assignments) == {"me", "other"}
+    assert set(script.requested(api.SyncGroup).assignments) == {"me", "other"}
 
 
 @pytest.mark.parametrize(
@@ -259,4 +259,4 @@ def test_the_partitions_that_a_topic_gains_make_its_leader_join_again() -> None:
     script.do(PartitionsAssigned(generation=1))
     script.topics["flights-1"] = 3
     script.pass_time(10.5)
-    assert script.asked(api.JoinGroup).reason == "the partitions of the group's topics changed"
+    assert script.requested(api.JoinGroup).reason == "the partitions of the group's topics changed"

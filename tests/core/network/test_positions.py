@@ -50,7 +50,7 @@ def test_the_committed_offset_is_where_it_begins(script: Finding) -> None:
     script.found(7, leader_epoch=3)
     (event,) = script.take(Positioned)
     assert (event.partition, event.offset, event.leader_epoch, event.seek_number) == (tp(0), 7, 3, 0)
-    assert script.asked(api.Fetch).partitions[0].offset == 7
+    assert script.requested(api.Fetch).partitions[0].offset == 7
     assert "ListOffsets" not in script.waits()
 
 
@@ -60,10 +60,10 @@ def test_without_a_committed_offset_the_reset_policy_says(policy: str, timestamp
     script = Finding(auto_offset_reset=policy)
     script.member_of(1, 0)
     script.found(-1)
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): timestamp}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): timestamp}
     script.listed(40)
     assert script.take(Positioned)[0].offset == 40
-    assert script.asked(api.Fetch).partitions[0].offset == 40
+    assert script.requested(api.Fetch).partitions[0].offset == 40
 
 
 @pytest.mark.requirement("surface/reset")
@@ -78,7 +78,7 @@ def test_the_policy_none_parks_with_an_error_that_names_it() -> None:
     script.pass_time(10.0)
     assert script.take(PartitionFailed) == []
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=5))
-    assert script.asked(api.Fetch).partitions[0].offset == 5
+    assert script.requested(api.Fetch).partitions[0].offset == 5
 
 
 @pytest.mark.requirement("surface/no-reset-by-error")
@@ -141,7 +141,7 @@ def test_a_response_that_a_seek_overtook_is_dropped(script: Finding) -> None:
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=50))
     script.found(7)
     assert script.take(Positioned) == []
-    assert script.asked(api.Fetch).partitions[0].offset == 50
+    assert script.requested(api.Fetch).partitions[0].offset == 50
 
 
 @pytest.mark.vector(73)
@@ -150,7 +150,7 @@ def test_a_response_of_an_older_epoch_is_dropped(script: Finding) -> None:
     script.heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert len(script.take(Lost)) == 1
     script.rebalance(2, 0)
-    assert script.asked(api.OffsetFetch).partitions == (tp(0),), "the old one, which is under way"
+    assert script.requested(api.OffsetFetch).partitions == (tp(0),), "the old one, which is under way"
     script.found(7)
     assert script.take(Positioned) == [], "that was the old epoch's"
     script.found(8)
@@ -214,7 +214,7 @@ def test_without_a_group_nothing_is_asked_of_a_coordinator() -> None:
     script.do(Assign(partitions={tp(0): 1}))
     script.pass_time(1.0)
     assert "OffsetFetch" not in script.waits()
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): EARLIEST}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): EARLIEST}
 
 
 def test_the_committed_offset_can_be_requested_again(script: Finding) -> None:
@@ -227,7 +227,7 @@ def test_the_committed_offset_can_be_requested_again(script: Finding) -> None:
 def test_partitions_are_requested_together() -> None:
     script = Finding()
     script.member_of(1, 0, 1, 2)
-    assert script.asked(api.OffsetFetch).partitions == (tp(0), tp(1), tp(2))
+    assert script.requested(api.OffsetFetch).partitions == (tp(0), tp(1), tp(2))
 
 
 @pytest.mark.parametrize(
@@ -239,11 +239,11 @@ def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> No
     script = Finding(random=lambda: next(jitter))
     script.member_of(1, 0, 1, 2, 3)
     for _ in range(5):
-        asked = script.asked(api.OffsetFetch)
-        assert asked.partitions == (tp(0), tp(1), tp(2), tp(3))
+        requested = script.requested(api.OffsetFetch)
+        assert requested.partitions == (tp(0), tp(1), tp(2), tp(3))
         script.response(api.OffsetFetch, api.OffsetFetchResponse(error=code))
         script.pass_time(2.0)
-    found = {each: api.CommittedOffset(offset=3) for each in script.asked(api.OffsetFetch).partitions}
+    found = {each: api.CommittedOffset(offset=3) for each in script.requested(api.OffsetFetch).partitions}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
     assert len(script.take(Positioned)) == 4
 
@@ -251,9 +251,9 @@ def test_one_question_to_the_coordinator_is_under_way_at_a_time(code: int) -> No
 def test_partitions_that_come_while_a_question_is_under_way_are_requested_next(script: Finding) -> None:
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0, 1)
-    assert script.asked(api.OffsetFetch).partitions == (tp(0),)
+    assert script.requested(api.OffsetFetch).partitions == (tp(0),)
     script.found(7)
-    assert script.asked(api.OffsetFetch).partitions == (tp(1),)
+    assert script.requested(api.OffsetFetch).partitions == (tp(1),)
 
 
 def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
@@ -263,11 +263,11 @@ def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     nothing: dict[api.Partition, api.CommittedOffset] = {tp(number): api.CommittedOffset() for number in range(4)}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=nothing))
     for _ in range(5):
-        asked = script.asked(api.ListOffsets)
-        refused = {each: api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in asked.timestamps}
+        requested = script.requested(api.ListOffsets)
+        refused = {each: api.ListedOffset(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in requested.timestamps}
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=refused))
         script.pass_time(2.0)
-    assert len(script.asked(api.ListOffsets).timestamps) >= 1
+    assert len(script.requested(api.ListOffsets).timestamps) >= 1
 
 
 @pytest.mark.requirement("surface/reset")
@@ -277,7 +277,7 @@ def test_a_reset_by_duration_asks_for_what_was_written_since(policy: Any) -> Non
     script.member_of(1, 0)
     script.wall_clock = 1_700_000_000.5
     script.found(-1)
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): 1_699_996_400_500}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): 1_699_996_400_500}
     script.listed(40)
     assert script.take(Positioned)[0].offset == 40
 
@@ -288,7 +288,7 @@ def test_a_reset_by_duration_goes_to_the_end_where_nothing_was_written_since() -
     script.found(-1)
     script.listed(-1)
     assert script.take(Positioned) == []
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): LATEST}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): LATEST}
     script.listed(90)
     assert script.take(Positioned)[0].offset == 90
 
@@ -297,7 +297,7 @@ def test_a_duration_longer_than_time_itself_asks_for_all() -> None:
     script = Finding(auto_offset_reset=1e12)
     script.member_of(1, 0)
     script.found(-1)
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): 0}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): 0}
 
 
 def test_a_leader_is_asked_in_its_epoch() -> None:
@@ -305,7 +305,7 @@ def test_a_leader_is_asked_in_its_epoch() -> None:
     script.leader_epochs = {0: 5}
     script.member_of(1, 0)
     script.found(-1)
-    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 5}
+    assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 5}
 
 
 @pytest.mark.vector(73)
@@ -354,4 +354,4 @@ def test_a_log_begins_nowhere_below_zero(script: Finding, offset: int) -> None:
     assert script.take(Positioned) == []
     script.pass_time(2.0)
     script.listed(3)
-    assert script.asked(api.Fetch).partitions[0].offset == 3
+    assert script.requested(api.Fetch).partitions[0].offset == 3

@@ -80,11 +80,11 @@ def test_an_offset_that_the_log_has_is_fetched_again_and_nothing_is_reset(policy
     """30 of 50 records were lost so with "latest"."""
     script = Doubting(auto_offset_reset=policy)
     script.called_out_of_range()
-    request = script.asked(api.ListOffsets)
+    request = script.requested(api.ListOffsets)
     assert (request.timestamps, request.read_committed) == ({tp(0): EARLIEST}, False)
     script.log_reaches(start, end)
     assert script.take(PartitionFailed) == []
-    assert script.asked(api.Fetch).partitions[0].offset == 20
+    assert script.requested(api.Fetch).partitions[0].offset == 20
     script.fetched(20, 50)
     assert [(each.start, each.next_offset) for each in script.take(Fetched)] == [(20, 50)]
     (line,) = script.warnings()
@@ -97,7 +97,7 @@ def test_the_end_of_the_log_is_requested_as_any_reader_sees_it(isolation: str) -
     script = Doubting(isolation_level=isolation)
     script.called_out_of_range()
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=0)}))
-    request = script.asked(api.ListOffsets)
+    request = script.requested(api.ListOffsets)
     assert (request.timestamps, request.read_committed) == ({tp(0): LATEST}, False)
 
 
@@ -160,7 +160,7 @@ def play(script: Doubting, seconds: float, ends: list[tuple[int, int]]) -> tuple
             script.called_out_of_range()
         elif "ListOffsets" in waits:
             questions += 1
-            place = 0 if script.asked(api.ListOffsets).timestamps[tp(0)] == EARLIEST else 1
+            place = 0 if script.requested(api.ListOffsets).timestamps[tp(0)] == EARLIEST else 1
             listed = api.ListedOffset(offset=ends[0][place])
             script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
             ends = ends[1:] if place and len(ends) > 1 else ends
@@ -244,7 +244,7 @@ def test_a_seek_overtakes_the_look() -> None:
     script.called_out_of_range()
     script.do(SetPosition(partition=tp(0), epoch=script.epoch(0), seek_number=1, fetch_number=1, offset=45))
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=30)}))
-    assert script.asked(api.Fetch).partitions[0].offset == 45
+    assert script.requested(api.Fetch).partitions[0].offset == 45
     assert "ListOffsets" not in script.waits()
     assert script.take(PartitionFailed) == []
     assert script.resets() == [], "a seek of the user's is no reset"
@@ -257,7 +257,7 @@ def test_a_pause_does_not_void_the_look() -> None:
     script.log_reaches(0, 50)
     assert "Fetch" not in script.waits()
     script.do(Resume(partition=tp(0), epoch=script.epoch(0)))
-    assert script.asked(api.Fetch).partitions[0].offset == 20
+    assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
 def test_a_revoke_ends_the_look() -> None:
@@ -278,7 +278,7 @@ def test_a_leader_that_does_not_answer_is_asked_again() -> None:
     assert "ListOffsets" not in script.waits()
     script.pass_time(2.0)
     script.log_reaches(0, 50)
-    assert script.asked(api.Fetch).partitions[0].offset == 20
+    assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
 def test_a_response_that_leaves_the_partition_out_says_nothing() -> None:
@@ -287,7 +287,7 @@ def test_a_response_that_leaves_the_partition_out_says_nothing() -> None:
     script.response(api.ListOffsets, api.ListOffsetsResponse())
     script.pass_time(2.0)
     script.log_reaches(0, 50)
-    assert script.asked(api.Fetch).partitions[0].offset == 20
+    assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
 def test_an_end_below_zero_is_none() -> None:
@@ -296,7 +296,7 @@ def test_an_end_below_zero_is_none() -> None:
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=-5)}))
     script.pass_time(2.0)
     script.log_reaches(0, 50)
-    assert script.asked(api.Fetch).partitions[0].offset == 20
+    assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
 def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
@@ -312,17 +312,17 @@ def test_a_leader_that_goes_meanwhile_is_waited_for() -> None:
     script.nodes = (1,)
     script.pass_time(5.0)
     script.log_reaches(0, 50)
-    assert script.asked(api.Fetch).partitions[0].offset == 20
+    assert script.requested(api.Fetch).partitions[0].offset == 20
 
 
 def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     script = NetworkScript()
     script.member_of(1, 0, 1, 2)
     script.response(api.Fetch, refused(0, 1))
-    assert set(script.asked(api.ListOffsets).timestamps) == {tp(0), tp(1)}
+    assert set(script.requested(api.ListOffsets).timestamps) == {tp(0), tp(1)}
     script.response(api.Fetch, refused(2))
     both: dict[api.Partition, api.ListedOffset] = {tp(each): api.ListedOffset(offset=0) for each in (0, 1)}
     for _ in range(2):
-        assert set(script.asked(api.ListOffsets).timestamps) == {tp(0), tp(1)}
+        assert set(script.requested(api.ListOffsets).timestamps) == {tp(0), tp(1)}
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=both))
-    assert set(script.asked(api.ListOffsets).timestamps) == {tp(2)}
+    assert set(script.requested(api.ListOffsets).timestamps) == {tp(2)}

@@ -91,7 +91,7 @@ def test_a_new_leader_is_asked_whether_the_position_is_one_of_its_log() -> None:
     script = Validating()
     assert "OffsetForLeaderEpoch" not in script.waits(), "all was read under this leader"
     script.new_leader(5)
-    request = script.asked(api.OffsetForLeaderEpoch)
+    request = script.requested(api.OffsetForLeaderEpoch)
     assert (request.epochs, request.leader_epochs) == ({tp(0): 3}, {tp(0): 5})
     assert 0 not in script.fetched_from(), "nothing is fetched before the answer"
     script.ended(12)
@@ -147,7 +147,7 @@ def test_a_position_behind_a_marker_is_validated_with_the_markers_epoch() -> Non
     (event,) = script.take(Fetched)
     assert (event.chunk, event.next_offset, event.leader_epoch) == (None, 11, 4)
     script.new_leader(7)
-    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 4}
+    assert script.requested(api.OffsetForLeaderEpoch).epochs == {tp(0): 4}
 
 
 @pytest.mark.parametrize(("policy", "reset"), [("earliest", EARLIEST), ("latest", LATEST), ("none", None)])
@@ -200,7 +200,7 @@ def test_an_error_is_asked_again_with_fresh_metadata(code: int) -> None:
     script.ended(-1, -1, error=code)
     assert script.take(PartitionFailed) == []
     script.pass_time(2.0)
-    assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 6}
+    assert script.requested(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 6}
     script.ended(10)
     script.pass_time(1.0)
     assert script.fetched_from()[0] == 10
@@ -254,7 +254,7 @@ def test_a_response_that_breaks_the_protocol_is_no_response() -> None:
     script.pass_time(1.0)
     assert script.take(PartitionFailed) == []
     assert 0 not in script.fetched_from()
-    script.asked(api.OffsetForLeaderEpoch)
+    script.requested(api.OffsetForLeaderEpoch)
 
 
 def test_a_refusal_that_is_final_parks() -> None:
@@ -271,7 +271,7 @@ def test_a_committed_offset_of_an_older_epoch_is_validated_before_it_is_fetched(
     script.member_of(1, 0)
     found = api.CommittedOffset(offset=8, leader_epoch=2)
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets={tp(0): found}))
-    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 2}
+    assert script.requested(api.OffsetForLeaderEpoch).epochs == {tp(0): 2}
     assert "Fetch" not in script.waits()
 
 
@@ -281,7 +281,7 @@ def test_one_question_to_a_leader_is_under_way_at_a_time() -> None:
     script.seek(9, leader_epoch=3)
     assert script.waits().count("OffsetForLeaderEpoch") == 1
     script.ended(12)
-    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
+    assert script.requested(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
 
 
 def test_an_older_leader_that_a_broker_still_tells_of_is_not_believed() -> None:
@@ -319,10 +319,10 @@ def test_a_validation_that_names_such_an_epoch_is_made_with_the_right_one() -> N
     script.new_leader(1 << 20)
     script.leader_epochs[0] = 3
     for _ in range(3):
-        assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 1 << 20}
+        assert script.requested(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 1 << 20}
         script.ended(-1, -1, error=75)
         script.pass_time(2.0)
-    assert script.asked(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 3}
+    assert script.requested(api.OffsetForLeaderEpoch).leader_epochs == {tp(0): 3}
 
 
 def test_the_beginning_of_a_log_is_found_though_such_an_epoch_was_told() -> None:
@@ -332,11 +332,11 @@ def test_the_beginning_of_a_log_is_found_though_such_an_epoch_was_told() -> None
     script.leader_epochs[0] = 3
     script.seek(EARLIEST)
     for _ in range(3):
-        assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
+        assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
         unknown = api.ListedOffset(error=ErrorCode.UNKNOWN_LEADER_EPOCH)
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): unknown}))
         script.pass_time(2.0)
-    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}
+    assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 3}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])
@@ -353,12 +353,12 @@ def test_a_look_whether_an_offset_is_out_of_range_doubts_such_an_epoch_too(code:
     script.response(api.Fetch, api.FetchResponse(partitions={tp(0): fetched}))
     for _ in range(3):
         script.pass_time(2.0)
-        assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
+        assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
         refused = api.ListedOffset(error=code)
         script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): refused}))
     script.pass_time(2.0)
     doubted = code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3 if doubted else 1 << 20}
+    assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 3 if doubted else 1 << 20}
 
 
 def test_a_leader_that_is_no_broker_is_not_believed_for_ever_whatever_its_epoch() -> None:
@@ -387,15 +387,17 @@ class WrongLeader(Validating):
 
     def denied(self, seconds: float, *, code: int = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> set[int]:
         """For so long whoever is taken for the leader says that it does not lead. Who was asked last."""
-        until, asked = self.now + seconds, set[int]()
+        until, requested = self.now + seconds, set[int]()
         while self.now < until:
-            asked = {each.key.node_id for each in self.waiting if isinstance(each.request, api.OffsetForLeaderEpoch)}
-            if asked == {1}:
+            requested = {
+                each.key.node_id for each in self.waiting if isinstance(each.request, api.OffsetForLeaderEpoch)
+            }
+            if requested == {1}:
                 break
-            if asked:
+            if requested:
                 self.ended(-1, -1, error=code)
             self.pass_time(1.0)
-        return asked
+        return requested
 
 
 def test_a_leader_that_denies_for_long_is_not_believed_for_ever_whatever_its_epoch() -> None:
@@ -452,7 +454,7 @@ def test_an_offset_of_a_topic_that_was_made_anew_is_reset_by_policy(policy: str,
     )
     assert script.take(Positioned)[-1].offset == 0
     assert script.fetched_from() == {0: 0}
-    assert script.asked(api.Fetch).partitions[0].topic_id == NEW
+    assert script.requested(api.Fetch).partitions[0].topic_id == NEW
 
 
 def test_without_a_policy_it_is_an_error_with_both_ids() -> None:
@@ -505,7 +507,7 @@ def test_a_position_that_is_still_searched_is_searched_in_the_new_one() -> None:
     script.member_of(1, 0)
     nothing: dict[api.Partition, api.CommittedOffset] = {tp(0): api.CommittedOffset()}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=nothing))
-    script.asked(api.ListOffsets)
+    script.requested(api.ListOffsets)
     script.topic_ids = {"t": NEW}
     script.fresh_metadata()
     listed = api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=7)})

@@ -47,7 +47,7 @@ def script() -> Ranging:
 
 
 def test_ranges_follow_each_other_without_a_gap_and_nothing_is_fetched(script: Ranging) -> None:
-    assert script.asked(api.ListOffsets).timestamps == {tp(0): LATEST, tp(1): LATEST}
+    assert script.requested(api.ListOffsets).timestamps == {tp(0): LATEST, tp(1): LATEST}
     script.ends(p0=10, p1=0)
     assert script.ranges() == [(0, 0, 10)], "what is empty is no range"
     script.pass_time(1.0)
@@ -61,13 +61,13 @@ def test_the_ends_are_requested_each_interval(script: Ranging) -> None:
     script.pass_time(0.9)
     assert "ListOffsets" not in script.waits()
     script.pass_time(0.1)
-    script.asked(api.ListOffsets)
+    script.requested(api.ListOffsets)
 
 
 def test_read_committed_asks_for_the_last_stable_offset() -> None:
     script = Ranging(isolation_level="read_committed")
     script.member_of(1, 0)
-    assert script.asked(api.ListOffsets).read_committed
+    assert script.requested(api.ListOffsets).read_committed
 
 
 def test_a_response_from_before_a_seek_is_dropped(script: Ranging) -> None:
@@ -86,7 +86,7 @@ def test_a_response_that_was_under_way_when_it_was_paused_is_taken(script: Rangi
     script.ends(p0=10, p1=10)
     assert script.ranges() == [(0, 0, 10), (1, 0, 10)]
     script.pass_time(1.0)
-    assert set(script.asked(api.ListOffsets).timestamps) == {tp(1)}
+    assert set(script.requested(api.ListOffsets).timestamps) == {tp(1)}
     script.ends(p1=10)
     script.do(Resume(partition=tp(0), epoch=epoch))
     script.pass_time(1.0)
@@ -180,12 +180,12 @@ def test_leaders_get_requests_in_their_epoch_and_a_new_one_validates_the_positio
     script = Ranging(range_poll_interval=1.0)
     script.leader_epochs = {0: 3}
     script.member_of(1, 0)
-    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}
+    assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 3}
     listed = api.ListedOffset(offset=10, leader_epoch=3)
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
     script.leader_epochs = {0: 4}
     script.fresh_metadata()
-    assert script.asked(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
+    assert script.requested(api.OffsetForLeaderEpoch).epochs == {tp(0): 3}
 
 
 def test_an_epoch_that_the_leader_never_knew_keeps_no_range_from_coming() -> None:
@@ -196,7 +196,7 @@ def test_an_epoch_that_the_leader_never_knew_keeps_no_range_from_coming() -> Non
     script.member_of(1, 0)
     script.leader_epochs = {0: 3}
     for _ in range(3):
-        assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
+        assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 1 << 20}
         script.ends(error=ErrorCode.UNKNOWN_LEADER_EPOCH, p0=-1)
         script.pass_time(2.0)
-    assert script.asked(api.ListOffsets).leader_epochs == {tp(0): 3}
+    assert script.requested(api.ListOffsets).leader_epochs == {tp(0): 3}

@@ -68,7 +68,7 @@ def test_a_delayed_partition_is_listed_as_owned_in_every_later_join(script: Netw
         script.heartbeat(REBALANCE_IN_PROGRESS)
         assert script.joining_with().owned == (tp(0), tp(1))
         script.rebalance(generation, 0)
-        assert script.take(RevocationRequested) == [], "it is asked for once"
+        assert script.take(RevocationRequested) == [], "it is requested once"
     script.complete(1)
     assert script.joining_with().owned == (tp(0),), "told at once, without a heartbeat"
 
@@ -82,7 +82,7 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
     script.rebalance(2, 0)
     (event,) = script.take(RevocationRequested)
     assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
-    asked_at = script.now
+    requested_at = script.now
     for generation in range(3, 60):
         script.do(Polled())
         script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -98,7 +98,7 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
     (lost,) = script.take(Lost)
     assert list(lost.partitions) == [tp(1)]
     assert script.joining_with().owned == (tp(0),)
-    assert script.now - asked_at == pytest.approx(script.config.max_poll_interval - script.config.commit_budget)
+    assert script.now - requested_at == pytest.approx(script.config.max_poll_interval - script.config.commit_budget)
 
 
 @pytest.mark.rule("8")
@@ -242,19 +242,19 @@ def test_a_commits_response_just_after_the_deadline_makes_it_a_revoke_and_no_los
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (asked,) = script.take(RevocationRequested)
-    while script.now < asked.deadline - 0.5:
+    (requested,) = script.take(RevocationRequested)
+    while script.now < requested.deadline - 0.5:
         script.do(Polled())
-        script.pass_time(min(2.0, asked.deadline - 0.5 - script.now))
+        script.pass_time(min(2.0, requested.deadline - 0.5 - script.now))
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
     script.commit({1: 5})
     script.complete(1)
     script.pass_time(0.6)
-    assert script.now > asked.deadline
+    assert script.now > requested.deadline
     assert (script.take(Lost), script.take(Revoked)) == ([], [])
     script.committed()
-    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
     assert script.take(Lost) == []
 
 
@@ -263,7 +263,7 @@ def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> Revocatio
     script.member_of(1, 0, 1)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0)
-    (asked,) = script.take(RevocationRequested)
+    (requested,) = script.take(RevocationRequested)
     call = script.commit({1: 5}, timeout=2.0)
     script.complete(1)
     for _ in range(4):
@@ -272,29 +272,29 @@ def asked_back_in_a_commit_outage(script: NetworkScript, code: int) -> Revocatio
         script.response(api.Heartbeat, api.HeartbeatResponse()) if "Heartbeat" in script.waits() else None
     (told,) = (each for each in script.take(CallCompleted) if each.call == call)
     assert isinstance(told.error, KafkaTimeoutError)
-    return asked
+    return requested
 
 
 @pytest.mark.rule("completing")
 @pytest.mark.parametrize("code", [LOADING, REBALANCE_IN_PROGRESS])
 def test_the_last_commit_is_tried_until_the_deadline_not_until_its_caller_gives_up(code: int) -> None:
     script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
-    asked = asked_back_in_a_commit_outage(script, LOADING)
+    requested = asked_back_in_a_commit_outage(script, LOADING)
     assert script.take(Revoked) == [], "the next owner would repeat what was finished"
     if code == REBALANCE_IN_PROGRESS:
         script.committed(code)
         script.rebalance(3, 0)
         script.pass_time(0.2)
     assert script.committed() == {1: 5}
-    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
 
 
 @pytest.mark.rule("completing")
 def test_the_last_commit_is_refused_for_good_and_the_revoke_completes() -> None:
     script = NetworkScript(retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0)
-    asked = asked_back_in_a_commit_outage(script, LOADING)
+    requested = asked_back_in_a_commit_outage(script, LOADING)
     script.committed(NOT_AUTHORIZED)
-    assert [each.partitions for each in script.take(Revoked)] == [asked.partitions]
+    assert [each.partitions for each in script.take(Revoked)] == [requested.partitions]
     assert any("offset 5 of t-1 was not committed" in line for line in script.logs)
 
 
@@ -303,15 +303,15 @@ def test_what_no_broker_took_until_the_deadline_is_lost_though_nobody_waits_for_
     script = NetworkScript(
         retry_backoff=0.1, retry_backoff_max=0.1, heartbeat_interval=1.0, session_timeout=5.0, max_poll_interval=8.0
     )
-    asked = asked_back_in_a_commit_outage(script, LOADING)
-    while script.now < asked.deadline + script.config.commit_budget:
+    requested = asked_back_in_a_commit_outage(script, LOADING)
+    while script.now < requested.deadline + script.config.commit_budget:
         script.do(Polled())
         if "OffsetCommit" in script.waits():
             script.committed(LOADING)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
         script.pass_time(0.5)
-    assert [each.partitions for each in script.take(Lost)] == [asked.partitions]
+    assert [each.partitions for each in script.take(Lost)] == [requested.partitions]
     assert script.take(Revoked) == []
 
 
@@ -326,7 +326,7 @@ def test_a_membership_lost_in_a_stable_group_loses_everything(script: NetworkScr
     script.heartbeat(code)
     (lost,) = script.take(Lost)
     assert set(lost.partitions) == {tp(0), tp(1)}
-    assert script.asked(api.JoinGroup).member_id == member_id
+    assert script.requested(api.JoinGroup).member_id == member_id
     assert script.joining_with().owned == ()
     assert script.joining_with().generation == -1
 
@@ -351,11 +351,11 @@ def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() 
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
     assert len(script.take(Lost)) == 1
-    script.asked(api.LeaveGroup)
+    script.requested(api.LeaveGroup)
     assert "JoinGroup" not in script.waits()
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
     script.do(Polled())
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 @pytest.mark.rule("membership")
@@ -427,7 +427,7 @@ def test_the_member_id_is_kept_when_the_coordinator_moves(script: NetworkScript,
     else:
         script.response(api.JoinGroup, api.JoinGroupResponse(error=NOT_COORDINATOR))
     script.pass_time(1.0)
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup).member_id == "me"
     assert script.joining_with().owned == (tp(0),)
     assert script.take(Lost) == []
 
@@ -437,7 +437,7 @@ def test_unknown_member_id_on_sync_starts_with_a_new_id(script: NetworkScript) -
     script.subscribe()
     script.join(1)
     script.response(api.SyncGroup, api.SyncGroupResponse(error=UNKNOWN_MEMBER_ID))
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 @pytest.mark.vector(25)
@@ -474,7 +474,7 @@ def test_while_joining_the_broker_accepts_the_present_generation(script: Network
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     call = script.commit({0: 5})
-    assert script.asked(api.OffsetCommit).generation == 1
+    assert script.requested(api.OffsetCommit).generation == 1
     script.committed()
     assert script.take(CallCompleted)[-1].call == call
 
@@ -490,7 +490,7 @@ def test_between_join_and_sync_a_commit_is_held_and_sent_with_the_new_generation
     script.commit({0: 5})
     assert "OffsetCommit" not in script.waits()
     script.sync(0)
-    assert script.asked(api.OffsetCommit).generation == 2
+    assert script.requested(api.OffsetCommit).generation == 2
     assert script.committed() == {0: 5}
 
 
@@ -521,7 +521,7 @@ def test_a_refusal_that_arrives_after_the_sync_is_sent_again_at_once(script: Net
     script.committed(ILLEGAL_GENERATION)
     script.pass_time(1.0)
     assert script.take(Lost) == []
-    assert script.asked(api.OffsetCommit).generation == 2
+    assert script.requested(api.OffsetCommit).generation == 2
 
 
 @pytest.mark.vector(68)
@@ -637,7 +637,7 @@ def test_a_pending_sync_is_awaited_for_a_held_commit(script: NetworkScript) -> N
     assert "LeaveGroup" not in script.waits()
     script.sync(0)
     assert script.committed() == {0: 3}
-    script.asked(api.LeaveGroup)
+    script.requested(api.LeaveGroup)
 
 
 @pytest.mark.rule("13")
@@ -653,7 +653,7 @@ def test_one_that_leaves_joins_for_its_commits_and_is_assigned_nothing(script: N
     script.sync(0, 1)
     assert [each.partitions for each in script.take(Assigned)] == [{}]
     assert script.committed() == {0: 3}
-    script.asked(api.LeaveGroup)
+    script.requested(api.LeaveGroup)
 
 
 @pytest.mark.vector(72)

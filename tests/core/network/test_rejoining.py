@@ -29,14 +29,14 @@ def script() -> NetworkScript:
 @pytest.mark.vector(37)
 def test_a_join_says_why(script: NetworkScript) -> None:
     script.subscribe()
-    assert script.asked(api.JoinGroup).reason == ""
+    assert script.requested(api.JoinGroup).reason == ""
     script.response(api.JoinGroup, api.JoinGroupResponse(error=MEMBER_ID_REQUIRED, member_id="me"))
-    assert script.asked(api.JoinGroup).reason == ""
+    assert script.requested(api.JoinGroup).reason == ""
     script.rebalance(1, 0)
     script.do(EnforceRebalance(reason="a test"))
-    assert script.asked(api.JoinGroup).reason == "a test"
+    assert script.requested(api.JoinGroup).reason == "a test"
     script.response(api.JoinGroup, api.JoinGroupResponse(error=UNKNOWN_MEMBER_ID))
-    assert "UNKNOWN_MEMBER_ID" in (script.asked(api.JoinGroup).reason or "")
+    assert "UNKNOWN_MEMBER_ID" in (script.requested(api.JoinGroup).reason or "")
 
 
 def test_a_rebalance_that_the_user_wants_asks_for_everything_in_an_eager_group() -> None:
@@ -46,13 +46,13 @@ def test_a_rebalance_that_the_user_wants_asks_for_everything_in_an_eager_group()
     assert script.take(RevocationRequested)[-1].partitions.keys() == {tp(0)}
     before = script.epoch(0)
     script.complete(0)
-    first = script.asked(api.JoinGroup)
+    first = script.requested(api.JoinGroup)
     assert first.reason == "why not"
     script.rebalance(2, 0)
     assert script.epoch(0) > before
     script.do(EnforceRebalance(reason="again"))
     script.complete(0)
-    assert script.asked(api.JoinGroup).protocols != first.protocols, "equal bytes would start no rebalance"
+    assert script.requested(api.JoinGroup).protocols != first.protocols, "equal bytes would start no rebalance"
 
 
 def test_without_a_subscription_nothing_is_enforced(script: NetworkScript) -> None:
@@ -76,7 +76,7 @@ def test_ids_that_change_over_and_over_do_not_spin(script: NetworkScript, code: 
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.response(api.JoinGroup, api.JoinGroupResponse(error=code, member_id="yet another"))
-    script.asked(api.JoinGroup)  # forgotten with the sync that went well
+    script.requested(api.JoinGroup)  # forgotten with the sync that went well
 
 
 def test_an_id_that_no_join_was_sent_with_is_not_given_back(script: NetworkScript) -> None:
@@ -94,9 +94,9 @@ def test_an_id_that_no_join_was_sent_with_is_not_given_back(script: NetworkScrip
 def test_an_id_that_a_join_is_pending_with_is_given_back(script: NetworkScript) -> None:
     script.subscribe()
     script.response(api.JoinGroup, api.JoinGroupResponse(error=MEMBER_ID_REQUIRED, member_id="fresh"))
-    assert script.asked(api.JoinGroup).member_id == "fresh"
+    assert script.requested(api.JoinGroup).member_id == "fresh"
     script.do(Close(call=1, deadline=script.now + 5))
-    assert script.asked(api.LeaveGroup).member_id == "fresh"
+    assert script.requested(api.LeaveGroup).member_id == "fresh"
 
 
 @pytest.mark.vector(30)
@@ -111,7 +111,7 @@ def test_a_change_that_reverts_while_the_coordinator_moves_still_ends_in_a_join(
     script.topics["t"] = 4
     script.response(api.JoinGroup, api.JoinGroupResponse(error=NOT_COORDINATOR))
     script.pass_time(5.5)
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup).member_id == "me"
     script.rebalance(2, 0, 1, 2, 3)
     assert script.take(Lost) == []
 
@@ -123,7 +123,7 @@ def test_a_membership_that_ends_before_the_sync_is_answered(script: NetworkScrip
     script.join(2)
     script.heartbeat(UNKNOWN_MEMBER_ID)
     assert [list(each.partitions) for each in script.take(Lost)] == [[tp(0)]]
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     assert "SyncGroup" not in script.waits(), "its answer would concern nobody"
     script.rebalance(3, 0)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0)}
@@ -133,12 +133,12 @@ def test_a_membership_that_ends_before_the_sync_is_answered(script: NetworkScrip
 def test_a_heartbeat_that_tells_of_the_rebalance_that_is_joined_changes_nothing(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    before = script.asked(api.JoinGroup)
+    before = script.requested(api.JoinGroup)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    assert script.asked(api.JoinGroup) is before
+    assert script.requested(api.JoinGroup) is before
     script.join(2)
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    assert script.asked(api.SyncGroup).generation == 2
+    assert script.requested(api.SyncGroup).generation == 2
     script.sync(0)
     assert "JoinGroup" not in script.waits()
     assert script.take(Lost) == []
@@ -148,11 +148,11 @@ def test_a_heartbeat_that_tells_of_the_rebalance_that_is_joined_changes_nothing(
 def test_a_join_is_awaited_for_the_request_timeout_at_least() -> None:
     script = NetworkScript(max_poll_interval=5.0, request_timeout=30.0, session_timeout=10.0)
     script.subscribe()
-    first = script.asked(api.JoinGroup)
+    first = script.requested(api.JoinGroup)
     for _ in range(29):
         script.do(Polled())
         script.pass_time(1.0)
-    assert script.asked(api.JoinGroup) is first
+    assert script.requested(api.JoinGroup) is first
     script.do(Polled())
     script.pass_time(3.0)
-    assert script.asked(api.JoinGroup) is not first
+    assert script.requested(api.JoinGroup) is not first

@@ -83,7 +83,7 @@ class Timed(NetworkScript):
         call, deadline = self._number, self.now + timeout
         self.asked_until[call] = deadline
         entry = CommitEntry(offset=self._number, epoch=1, seek_number=0)
-        asked: dict[str, ApplicationEvent] = {
+        requested: dict[str, ApplicationEvent] = {
             "commit": Commit(call=call, deadline=deadline, entries={tp(0): entry}),
             "stale commit": Commit(call=call, deadline=deadline, entries={tp(0): entry, tp(3): entry}),
             "no commit": Commit(call=call, deadline=deadline, entries={}),
@@ -94,7 +94,7 @@ class Timed(NetworkScript):
             "unsubscribe": Unsubscribe(call=call, deadline=deadline),
             "close": Close(call=call, deadline=deadline),
         }
-        self.do(asked[kind])
+        self.do(requested[kind])
 
     def reply(self, number: int, code: int) -> None:
         """Answer one of the requests that wait: with an error code, or (below zero) with a broken connection."""

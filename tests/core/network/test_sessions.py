@@ -48,7 +48,7 @@ class Fetching(NetworkScript):
         return api.FetchedPartition(chunk=chunk if count else None, next_offset=end, high_watermark=end)  # type: ignore[arg-type]
 
     def request(self) -> api.Fetch:
-        return self.asked(api.Fetch)
+        return self.requested(api.Fetch)
 
 
 @pytest.mark.requirement("surface/fetch-sessions")

@@ -169,7 +169,7 @@ def test_what_is_no_assignment_is_a_clear_error_and_kills_nothing(made: Any, sai
 
 def leading(script: NetworkScript, *topics: str) -> None:
     """We lead, and another member subscribes to these."""
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     mine = api.GroupMember(member_id="me", metadata=request.protocols[0].metadata)
     other = api.GroupMember(member_id="other", metadata=write_subscription(Subscription(topics=topics)))
     script.response(
@@ -200,7 +200,7 @@ def test_partitions_that_do_not_exist_are_one_line_and_a_thousand_are_taken_on()
     (assigned,) = script.take(Assigned)
     assert len(assigned.partitions) == 4 + 1000
     script.do(PartitionsAssigned(generation=1))
-    fetch = script.asked(api.Fetch)
+    fetch = script.requested(api.Fetch)
     assert {each.partition for each in fetch.partitions} == {0, 1, 2, 3}, "what exists is read"
     script.run(20.0)
     (line,) = [each for each in script.logs if "not known to exist" in each]
@@ -241,7 +241,7 @@ def test_a_join_does_not_wait_on_a_dead_connection_of_a_coordinator_that_restart
     script = Refusing(0)
     script.member_of(1, 0)
     script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     pending = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
     if how == "its connection broke":
         coordinator = ConnectionKey(Role.COORDINATOR, 1)
@@ -274,9 +274,9 @@ def test_a_response_says_nothing_of_a_topic_that_its_request_did_not_name() -> N
     script = NetworkScript(topics={"t": 4, "u": 1})
     script.hold_metadata = True
     script.do(Subscribe(topics=frozenset({"t"})))
-    named = script.asked(api.Metadata)
+    named = script.requested(api.Metadata)
     script.do(Subscribe(topics=frozenset({"t", "u"})))
     script.response(api.Metadata, script.metadata(named))
     script.pass_time(5.0)
     assert [each.error for each in script.take(ErrorRaised)] == []
-    assert set(script.asked(api.Metadata).topics or ()) == {"t", "u"}
+    assert set(script.requested(api.Metadata).topics or ()) == {"t", "u"}

@@ -33,14 +33,14 @@ def cooperative() -> NetworkScript:
 @pytest.mark.requirement("surface/static-membership")
 def test_every_request_of_the_group_names_the_instance(script: NetworkScript) -> None:
     script.subscribe()
-    assert script.asked(api.JoinGroup).group_instance_id == "one"
+    assert script.requested(api.JoinGroup).group_instance_id == "one"
     script.join(1)
-    assert script.asked(api.SyncGroup).group_instance_id == "one"
+    assert script.requested(api.SyncGroup).group_instance_id == "one"
     script.sync(0)
     script.commit({0: 3})
-    assert script.asked(api.OffsetCommit).group_instance_id == "one"
+    assert script.requested(api.OffsetCommit).group_instance_id == "one"
     script.pass_time(script.config.heartbeat_interval)
-    assert script.asked(api.Heartbeat).group_instance_id == "one"
+    assert script.requested(api.Heartbeat).group_instance_id == "one"
 
 
 @pytest.mark.requirement("surface/close-leaves")
@@ -53,7 +53,7 @@ def test_closing_tells_the_group_only_where_that_is_requested(
     script.do(Close(call=1, deadline=script.now + 30, leave=leave))
     assert ("LeaveGroup" in script.waits()) == tells
     if tells:
-        request = script.asked(api.LeaveGroup)
+        request = script.requested(api.LeaveGroup)
         assert (request.member_id, request.group_instance_id) == ("me", "one")
         script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert script.stopped
@@ -71,7 +71,7 @@ def test_unsubscribe_and_a_poll_that_does_not_come_tell_nobody(script: NetworkSc
     assert "LeaveGroup" not in script.waits()
     assert len(script.take(Lost)) == 1
     script.do(Polled())
-    assert script.asked(api.JoinGroup).member_id == "", "the broker gives it a new one, and what it had"
+    assert script.requested(api.JoinGroup).member_id == "", "the broker gives it a new one, and what it had"
 
 
 @pytest.mark.requirement("surface/static-membership")
@@ -107,10 +107,10 @@ def test_a_fenced_instance_is_fatal_and_typed(script: NetworkScript, where: type
 def joining_again(script: NetworkScript) -> None:
     """Its first Join, which names no member id, is given up before its response: it may arrive after the second."""
     script.subscribe()
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
     script.subscribe()
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 def fence(script: NetworkScript, where: type[api.Request]) -> None:
@@ -140,8 +140,8 @@ def test_a_member_that_its_own_late_join_fences_joins_again(where: type[api.Requ
     fence(script, where)
     assert script.take(ErrorRaised) == []
     assert all(not isinstance(each, FencedInstanceIdError) for each in commit_errors(script))
-    assert script.asked(api.JoinGroup).member_id == "", "the last one to join without a member id takes the place"
-    assert script.asked(api.JoinGroup).group_instance_id == "one"
+    assert script.requested(api.JoinGroup).member_id == "", "the last one to join without a member id takes the place"
+    assert script.requested(api.JoinGroup).group_instance_id == "one"
 
     script.response(api.JoinGroup, api.JoinGroupResponse(error=FENCED_INSTANCE_ID))
     (raised,) = script.take(ErrorRaised)
@@ -155,12 +155,12 @@ def commit_errors(script: NetworkScript) -> list[Exception | None]:
 
 def test_a_join_whose_connection_broke_may_fence_the_next_one_as_well(script: NetworkScript) -> None:
     script.subscribe()
-    script.asked(api.JoinGroup)
+    script.requested(api.JoinGroup)
     script.response(api.JoinGroup, TransportError("the connection broke"))
     script.pass_time(script.config.retry_backoff * 2)
     fence(script, api.JoinGroup)
     assert script.take(ErrorRaised) == []
-    assert script.asked(api.JoinGroup).member_id == ""
+    assert script.requested(api.JoinGroup).member_id == ""
 
 
 def test_a_join_that_cannot_arrive_any_more_excuses_no_fence(script: NetworkScript) -> None:
@@ -173,7 +173,7 @@ def test_a_join_that_cannot_arrive_any_more_excuses_no_fence(script: NetworkScri
 def test_a_join_that_named_its_member_id_fences_nobody(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(ILLEGAL_GENERATION)
-    assert script.asked(api.JoinGroup).member_id == "me"
+    assert script.requested(api.JoinGroup).member_id == "me"
     script.response(api.JoinGroup, TransportError("the connection broke"))
     script.pass_time(script.config.retry_backoff * 2)
     script.response(api.JoinGroup, api.JoinGroupResponse(error=FENCED_INSTANCE_ID))
@@ -197,14 +197,14 @@ def test_a_barrier_that_was_missed_keeps_the_id(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(ILLEGAL_GENERATION)
     assert len(script.take(Lost)) == 1
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     assert (request.member_id, request.group_instance_id) == ("me", "one")
 
 
 def test_a_session_that_ended_joins_as_the_same_instance(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(UNKNOWN_MEMBER_ID)
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     assert (request.member_id, request.group_instance_id) == ("", "one")
 
 
@@ -214,10 +214,10 @@ def test_a_cooperative_member_that_came_back_joins_once_more_with_changed_metada
     """What its predecessor delayed is with nobody, and the broker started no rebalance: an idle partition for ever."""
     script = cooperative()
     script.subscribe()
-    first = script.asked(api.JoinGroup)
+    first = script.requested(api.JoinGroup)
     script.rebalance(7, 0, 1)
     assert script.take(Assigned)[-1].partitions.keys() == {tp(0), tp(1)}
-    second = script.asked(api.JoinGroup)
+    second = script.requested(api.JoinGroup)
     assert second.protocols != first.protocols
     assert script.joining_with().owned == (tp(0), tp(1))
     script.rebalance(8, 0, 1, 2)
@@ -235,15 +235,15 @@ def test_a_leader_that_came_back_makes_no_assignment(script: NetworkScript) -> N
     """KIP-814: the broker says so, and the group goes on with the one there is."""
     script = NetworkScript(group_instance_id="one", assignors=["range"], metadata_max_age=5.0)
     script.subscribe()
-    request = script.asked(api.JoinGroup)
+    request = script.requested(api.JoinGroup)
     mine = api.GroupMember(member_id="new", metadata=request.protocols[0].metadata, group_instance_id="one")
     response = api.JoinGroupResponse(
         generation=7, protocol="range", leader="new", member_id="new", members=(mine,), skip_assignment=True
     )
     script.response(api.JoinGroup, response)
-    assert script.asked(api.SyncGroup).assignments == {}
+    assert script.requested(api.SyncGroup).assignments == {}
     script.sync(0, 1)
     script.topics["t"] = 6
     script.pass_time(5.5)
     script.complete(0, 1)
-    script.asked(api.JoinGroup)  # it leads still: it saw that there are more partitions
+    script.requested(api.JoinGroup)  # it leads still: it saw that there are more partitions

@@ -30,9 +30,9 @@ LOADING, NOT_AVAILABLE, NOT_COORDINATOR, REBALANCE_IN_PROGRESS = 14, 15, 16, 27
 class Timed(NetworkScript):
     """Notes what was sent, and when. held: kinds of requests that the test answers itself."""
 
-    def __init__(self, *held: type[api.Request], **settings: Any) -> None:
+    def __init__(self, *unanswered: type[api.Request], **settings: Any) -> None:
         self.sent: list[tuple[float, type]] = []
-        self.held = held
+        self.unanswered = unanswered
         super().__init__(**settings)
 
     def _act(self, action: Action) -> None:
@@ -41,7 +41,7 @@ class Timed(NetworkScript):
             self.sent.append((self.now, type(action.request)))
 
     def _answer_at_once(self, action: Transmit) -> None:
-        if not isinstance(action.request, self.held):
+        if not isinstance(action.request, self.unanswered):
             super()._answer_at_once(action)
 
     def times(self, kind: type[api.Request]) -> list[float]:

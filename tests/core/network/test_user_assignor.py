@@ -60,7 +60,7 @@ def member(protocol: RebalanceProtocol) -> tuple[NetworkScript, Recording]:
 def test_userdata_at_the_join_on_assignment_at_the_sync_no_assign_for_a_follower() -> None:
     script, assignor = member(RebalanceProtocol.COOPERATIVE)
     assert assignor.take() == [("userdata", ["t"], [])]
-    assert read_subscription(script.asked(api.JoinGroup).protocols[0].metadata).userdata == b"mine"
+    assert read_subscription(script.requested(api.JoinGroup).protocols[0].metadata).userdata == b"mine"
     script.join(1)
     assert assignor.take() == []
     assert script.take(Assigned) == []
@@ -80,7 +80,7 @@ def test_a_leaders_assign_sees_what_each_member_owns() -> None:
     assignor.take()
     script.join(2, leader=True)
     assert assignor.take() == [("assign", {"me": [0, 1]})]
-    assert script.asked(api.SyncGroup).assignments.keys() == {"me"}
+    assert script.requested(api.SyncGroup).assignments.keys() == {"me"}
 
 
 @pytest.mark.requirement("KIP-429/2")
@@ -92,8 +92,8 @@ def test_eager_everything_is_revoked_before_the_userdata_is_requested() -> None:
     script.do(PartitionsAssigned(generation=1))
     assignor.take()
     script.heartbeat(REBALANCE_IN_PROGRESS)
-    (asked,) = script.take(RevocationRequested)
-    assert set(asked.partitions) == {tp(0), tp(1)}
+    (requested,) = script.take(RevocationRequested)
+    assert set(requested.partitions) == {tp(0), tp(1)}
     assert assignor.take() == [], "no join yet"
     script.complete(0, 1)
     assert assignor.take() == [("userdata", ["t"], [])], "it joins with nothing"

@@ -104,17 +104,17 @@ class Brokers(NetworkScript):
                 found[each.topic, each.partition] = self._records(each)
         self.response(api.Fetch, api.FetchResponse(partitions=found))
 
-    def _records(self, asked: api.FetchPartition) -> api.FetchedPartition:
+    def _records(self, requested: api.FetchPartition) -> api.FetchedPartition:
         """A run of records without a gap; the position goes on behind the gap that follows it."""
-        first = self.next_record(asked.offset)
+        first = self.next_record(requested.offset)
         end = first
         while end < min(first + FETCH, self.end) and end not in GAPS:
             end += 1
         after = min(self.next_record(end), self.end)
-        chunk = RangeChunk(topic="t", partition=asked.partition, first_offset=first, next_offset=end)
+        chunk = RangeChunk(topic="t", partition=requested.partition, first_offset=first, next_offset=end)
         return api.FetchedPartition(
             chunk=chunk if end > first else None,  # type: ignore[arg-type]  # a chunk without record objects will do
-            next_offset=max(after, asked.offset),
+            next_offset=max(after, requested.offset),
             high_watermark=self.end,
         )
 
@@ -205,7 +205,7 @@ class Pair:
 
     # -- verbs
 
-    def held(self) -> list[TopicPartition]:
+    def owned(self) -> list[TopicPartition]:
         return sorted(self.machine.assignment())
 
     def poll(self, limit: int = 4) -> None:
@@ -219,13 +219,13 @@ class Pair:
                 self._judge(each.partition, each.epoch, each.chunk.first_offset, each.chunk.next_offset)
 
     def pause(self) -> None:
-        self.machine.pause(self.held())
+        self.machine.pause(self.owned())
 
     def resume(self) -> None:
-        self.machine.resume(self.held())
+        self.machine.resume(self.owned())
 
     def seek(self, offset: int = 9) -> None:
-        for each in self.held():
+        for each in self.owned():
             self.machine.seek(each, offset)
             self.stands[each] = (self._epoch(each), offset)
 
@@ -239,7 +239,7 @@ class Pair:
         self._seek_to(LATEST)
 
     def _seek_to(self, end: int) -> None:
-        for each in self.held():
+        for each in self.owned():
             self.machine.seek(each, end)
             self.stands[each] = (self._epoch(each), None)
             self.brokers.told.pop(each, None)
@@ -255,7 +255,7 @@ class Pair:
         self.machine.delay_revoke(self.machine.to_be_revoked())
 
     def position(self) -> None:
-        for each in self.held():
+        for each in self.owned():
             try:
                 next(self.machine.position(self.brokers.now, each, 0.0))
             except KafkaTimeoutError:
@@ -314,4 +314,4 @@ class Pair:
 
     def _at_end(self, partition: TopicPartition) -> bool:
         epoch, stands = self.stands.get(partition, (-1, None))
-        return partition in self.held() and epoch == self._epoch(partition) and stands == self.brokers.end
+        return partition in self.owned() and epoch == self._epoch(partition) and stands == self.brokers.end

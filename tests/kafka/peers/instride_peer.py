@@ -35,8 +35,10 @@ def main(servers: str, group: str, topic: str, name: str, settings: str) -> None
                     consumer.commit()
             case ["poll-and-hold"]:
                 records = list(consumer.poll(timeout=0.02))
-                if held := consumer.to_be_revoked_partitions():
-                    print("held back:", sorted(held), consumer.delay_revoke(held), file=sys.stderr, flush=True)
+                if requested := consumer.to_be_revoked_partitions():
+                    print(
+                        "held back:", sorted(requested), consumer.delay_revoke(requested), file=sys.stderr, flush=True
+                    )
             case ["close"]:
                 consumer.close()
                 return

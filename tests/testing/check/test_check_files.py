@@ -53,7 +53,7 @@ GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "output"),
     [
         ("nonsense", "not JSON"),
         ("[1, 2]", "not a JSON object"),
@@ -85,11 +85,11 @@ GOOD = encode(Event(0.5, "A", "done", (P, 3, 1)))
     ],
 )
 def test_garbage_is_refused_with_its_line(
-    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: str, output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(f"{GOOD}\n{line}\n{GOOD}\n")
-    with pytest.raises(HistoryError, match=re.escape(said)) as raised:
+    with pytest.raises(HistoryError, match=re.escape(output)) as raised:
         list(read_histories([path]))
     assert str(raised.value).startswith(f"{path}, line 2: ")
     assert main([str(path)]) == 2
@@ -129,7 +129,7 @@ def test_a_whole_line_without_its_end_is_read_like_any_other(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "line", "why"),
+    ("output", "line", "why"),
     [
         ([*OWNS, ("A", "started", True, "told", True)], 8, "two members are called 'A': each needs a name of its own"),
         ([("broker", "started", True, "told", True)], 2, "two members are called 'broker'"),
@@ -141,9 +141,9 @@ def test_a_whole_line_without_its_end_is_read_like_any_other(tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_have_been_is_refused_with_its_line(
-    said: list[Say | float], line: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    output: list[Say | float], line: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = saved(tmp_path / "history.jsonl", tell(*said))
+    path = saved(tmp_path / "history.jsonl", tell(*output))
     assert main([str(path)]) == 2
     assert f"{path}, line {line}: {why}" in capsys.readouterr().err
 
@@ -159,8 +159,8 @@ def test_a_file_with_nothing_in_it_is_no_history(
 
 
 def test_a_run_that_was_cut_off_is_judged_as_far_as_it_goes() -> None:
-    said = [*READS, ("A", "revoked", ((P, 1),)), ("B", "assigned", 2, ((P, 1),)), ("B", "looked up", P, None, 0)]
-    history = tell(*said, ("B", "positioned", P, 1, 0), poll("B", 0, 4))
+    output = [*READS, ("A", "revoked", ((P, 1),)), ("B", "assigned", 2, ((P, 1),)), ("B", "looked up", P, None, 0)]
+    history = tell(*output, ("B", "positioned", P, 1, 0), poll("B", 0, 4))
     assert [each.number for each in check(history)] == ["S1"] * 5
 
 
@@ -180,11 +180,11 @@ def test_what_contradicts_itself_is_no_history(tmp_path: Path, capsys: pytest.Ca
 def test_the_command_says_what_is_violated_and_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path / "history.jsonl", tell(*OWNS, poll("A", 0, 4), done("A", 0, 2), *commits("A", 5)))
     assert main([str(path)]) == 1
-    said = capsys.readouterr().out
-    assert "S4, no commit beyond a gap: A: t-0 at 5; 3 is not done" in said
-    assert f'{path}, line 11: {{"t":0.1,"who":"A","what":"commit"' in said
-    assert "12 events, 1 violations. Judged: S1 S3 S4 S5 S6 S7 S8 S9 S11 L1 P1 P3 P4 P5" in said
-    assert "It tells nothing of: S2 S10 L2 L3 L4 L5 R1 P2" in said
+    output = capsys.readouterr().out
+    assert "S4, no commit beyond a gap: A: t-0 at 5; 3 is not done" in output
+    assert f'{path}, line 11: {{"t":0.1,"who":"A","what":"commit"' in output
+    assert "12 events, 1 violations. Judged: S1 S3 S4 S5 S6 S7 S8 S9 S11 L1 P1 P3 P4 P5" in output
+    assert "It tells nothing of: S2 S10 L2 L3 L4 L5 R1 P2" in output
 
 
 def test_the_command_is_content_with_a_simulated_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,7 +187,7 @@ BROKEN: list[Broken] = [
     ),
     ("S7", "no commit after the revoke", [*READS, *ASKED, ("A", "revoked", ((P, 1),)), commits("A", 5)[0]], {}),
     ("S7", "a start moves with its partition", at_the_end(), {"reset": "latest"}),
-    ("S7", "a held partition begins nothing more", [*HAS_BEGUN, *ASKED, DELAYS, ("A", "begins", P, 1, 1)], {}),
+    ("S7", "a delayed partition begins nothing more", [*HAS_BEGUN, *ASKED, DELAYS, ("A", "begins", P, 1, 1)], {}),
     ("S7", "the lowest offset begins first", [*HAS_BEGUN, ("A", "begins", P, 3, 1), ("A", "begins", P, 2, 1)], {}),
     ("S8", "no commit after lost", [*READS, ("A", "lost", ((P, 1),)), commits("A", 5)[0]], {"kind": "slow"}),
     (
@@ -520,7 +520,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
-    "what was asked for before a seek is taken after it": (
+    "what was requested before a seek is taken after it": (
         [
             *READS,
             ("A", "sends commit", 1, ((P, 5, 5),)),
@@ -585,7 +585,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         ],
         {},
     ),
-    "a failed record is tried again though its partition is held": (
+    "a failed record is tried again though its partition is delayed": (
         [*HAS_BEGUN, ("A", "begins", P, 1, 1), ("A", "failed", P, 0, 1), *ASKED, DELAYS, ("A", "begins", P, 0, 1)],
         {"kind": "faults"},
     ),

@@ -34,6 +34,6 @@ def test_an_unsubscribe_that_takes_its_whole_timeout_is_in_the_history(address: 
         consumer._driver._mailbox.deliver([Assigned(generation=1, partitions={P: 1})])
         consumer.poll(timeout=0)
         consumer.unsubscribe(timeout=0)
-    said = [each.event for each in read_histories([recorder.path]) if each.event.who == "a"]
-    ends = [(each.what, each.detail) for each in said if each.what in ("unsubscribes", "timed out", "unsubscribed")]
+    output = [each.event for each in read_histories([recorder.path]) if each.event.who == "a"]
+    ends = [(each.what, each.detail) for each in output if each.what in ("unsubscribes", "timed out", "unsubscribed")]
     assert ends == [("unsubscribes", ("unsubscribe",)), ("timed out", ("unsubscribe",)), ("unsubscribed", ())]

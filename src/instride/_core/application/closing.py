@@ -1,7 +1,7 @@
 """Leaving: revokes of everything with no next poll (docs/rebalance.md, rule 12).
 
 Laws
-1. Every held partition, a delayed one too, completes its revoke: commits first, then the listener, then the group.
+1. Every owned partition, a delayed one too, completes its revoke: commits first, then the listener, then the group.
 2. The whole is bounded by its deadline. When that ends first, what is left is lost: the listener hears so, since what
    was finished may not be committed, and the group is left all the same.
 3. A listener's error is raised at the end, when everything was done.

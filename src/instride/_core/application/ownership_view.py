@@ -56,7 +56,7 @@ _NEWS: Final = frozenset({_C.ASSIGNED, _C.REVOKE_REQUESTED, _C.REASSIGNED})
 CHANGES: Final[Mapping[tuple[Ownership | None, Ownership], tuple[OwnershipChange, ...]]] = {
     (None, _S.OWNED): (_C.ASSIGNED,),
     (_S.OWNED, _S.REVOKE_NEXT): (_C.REVOKE_REQUESTED,),
-    (_S.OWNED, _S.COMPLETING): (_C.REVOKE_REQUESTED, _C.COMPLETING),  # close and unsubscribe ask themselves
+    (_S.OWNED, _S.COMPLETING): (_C.REVOKE_REQUESTED, _C.COMPLETING),  # close and unsubscribe request it themselves
     (_S.OWNED, _S.LOST): (_C.LOST,),
     (_S.REVOKE_NEXT, _S.REVOKE_THEREAFTER): (_C.DELAYED,),
     (_S.REVOKE_NEXT, _S.COMPLETING): (_C.COMPLETING,),
@@ -113,7 +113,7 @@ class _PartitionView:
         self.uncommitted = min(self.uncommitted, max(0, self.furthest - offset))
 
     def requested_at(self) -> float | None:
-        """When the group asked; where it did not, when we began to give up."""
+        """When the group requested its revocation; where it did not, when we began to release it."""
         return self.noticed_at if self.network.requested_at is None else self.network.requested_at
 
 

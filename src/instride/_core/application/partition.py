@@ -40,7 +40,7 @@ class Delivery:
 
     start: where the delivery before it ended, or where a seek led: what lies between that and the first record is not
     to be returned (control and aborted batches, compaction). -1 where it is not known.
-    records: the chunk's, deserialized; None where they are made when they are asked for.
+    records: the chunk's, deserialized; None where they are made when they are used.
     """
 
     partition: TopicPartition

@@ -282,18 +282,18 @@ class Poller:
 
     def _revocation_requested(self, change: RevocationRequested, taken: Write, now: float, *, immediate: bool) -> None:
         state = self._state
-        asked, writes = state.lists.revocation_requested(change.partitions, change.deadline)
-        if asked and not immediate:
+        requested, writes = state.lists.revocation_requested(change.partitions, change.deadline)
+        if requested and not immediate:
             writes.append((setattr, self, "_news", True))
         if immediate and not change.partitions and state.listener is not None:
-            # Eager, and nothing is held (C).
+            # Eager, and nothing is owned (C).
             writes.append((state.callbacks.append, Callback(call=partial(state.listener.on_partitions_revoked, []))))
         state.write([taken, *writes])
-        if asked and immediate:
-            self._complete_now(asked, now)
+        if requested and immediate:
+            self._complete_now(requested, now)
 
-    def _complete_now(self, asked: frozenset[TopicPartition], now: float) -> None:
-        completing, writes = self._state.lists.release(asked)
+    def _complete_now(self, requested: frozenset[TopicPartition], now: float) -> None:
+        completing, writes = self._state.lists.release(requested)
         commit_before_release(self._state, now, completing)
         awaited = (setattr, self, "_awaited", {**self._awaited, **completing})
         self._state.write([*writes, (self._state.send, CompleteRevoke(partitions=completing)), awaited])

@@ -66,7 +66,7 @@ class ApplicationState:
         self.inbox = Inbox()
         self.fairness = _fairness(config)
         self.listener: AsyncRebalanceListener | None = None
-        # Calls of the listener that an event asked for and that have not begun, in order.
+        # Calls of the listener that an event requires and that have not begun, in order.
         self.callbacks: deque[Callback] = deque()
         # What is to be written once the call of the listener that is under way has ended, however it ends.
         self.owed: Sequence[Write] = ()
@@ -114,7 +114,7 @@ class ApplicationState:
         return self._calls
 
     def owned(self, partition: TopicPartition) -> OwnedPartition:
-        """The held partition. Raises ValueError where it is not assigned."""
+        """The owned partition. Raises ValueError where it is not assigned."""
         owned = self.lists.owned.get(partition)
         if owned is None:
             raise ValueError(f"{partition} is not assigned to this consumer")

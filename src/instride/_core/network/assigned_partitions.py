@@ -480,7 +480,7 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         return list(self._undecoded)
 
     def changed_for_fetches(self) -> Iterator[AssignedPartition]:
-        """What has changed since this was asked last, those that are held no more included."""
+        """What has changed since this was asked last, those that are owned no more included."""
         self._take_note()
         changed, self._changed_for_fetches = self._changed_for_fetches, {}
         return iter(changed)

@@ -1,9 +1,9 @@
-"""The assignment: which partitions are held, which the group wants us to have, and how one becomes the other.
+"""The assignment: which partitions are owned, which the group assigned to us, and how one becomes the other.
 
 Laws
-1. The group's target is what the last Sync assigned. What is in it and not held is assigned in a new epoch; what is
-   held and not in it is to be revoked.
-2. A held partition is listed as owned in every join until its revoke is complete (docs/rebalance.md, the deadline).
+1. The group's target is what the last Sync assigned. What is in it and not owned is assigned in a new epoch; what is
+   owned and not in it is to be revoked.
+2. An owned partition is listed in every join until its revoke is complete (docs/rebalance.md, the deadline).
 3. Completing, in this order: its commits have their responses, the listener, the assignment shrinks, the group is told.
 4. The deadline of a delay counts from the first Sync that requested it, less the commit budget. Past it the
    partition is lost; one that completes is lost when the budget has ended as well and a commit of it has no response,
@@ -93,7 +93,7 @@ class MemberAssignment:
         return bool(self.partitions.pending())
 
     def get(self, partition: TopicPartition, epoch: int) -> AssignedPartition | None:
-        """The held partition, if it is held in this very epoch."""
+        """The owned partition, if it is owned in this very epoch."""
         assigned = self.partitions.get(partition)
         return assigned if assigned is not None and assigned.epoch == epoch else None
 
@@ -127,7 +127,7 @@ class MemberAssignment:
         self._request_revocation(gone, self._cooperative_deadline(now))
 
     def request_revocation_of_all(self, deadline: float) -> None:
-        """Eager: a rebalance begins. The application hears of it also where nothing is held (KIP-429)."""
+        """Eager: a rebalance begins. The application hears of it also where nothing is owned (KIP-429)."""
         self.target = frozenset()
         if self.partitions:
             self._request_revocation(list(self.partitions), deadline)
@@ -161,7 +161,7 @@ class MemberAssignment:
         self._newest_epoch = max([self._newest_epoch, *partitions.values()])
 
     def group_told(self) -> None:
-        """A join says what is held now."""
+        """A join lists what is owned now."""
         self._tell_at = float("inf")
 
     def forget_all(self) -> None:

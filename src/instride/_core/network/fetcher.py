@@ -145,12 +145,12 @@ class Capacity:
         return not assigned.undecoded or (assigned.leads_on and assigned.undecoded_bytes <= self.undecoded)
 
 
-def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
+def capacity(config: ConsumerConfig, owned: AssignedPartitions) -> Capacity:
     """Of each of these."""
-    limit, sharers = config.max_poll_records, held.sharers
+    limit, sharers = config.max_poll_records, owned.sharers
     bounded = limit >= 0
-    room = requested_bytes(config, held)
-    part, counted = max(1, room // sharers), bounded and config.prefetch != "bytes"
+    capacity = requested_bytes(config, owned)
+    part, counted = max(1, capacity // sharers), bounded and config.prefetch != "bytes"
     response = response_bytes(config)
     most = min(config.max_partition_fetch_bytes, part)
     ahead = min(part, 2 * response) - min(most, response)
@@ -159,13 +159,13 @@ def capacity(config: ConsumerConfig, held: AssignedPartitions) -> Capacity:
         most_bytes=most,
         records=max(1, limit // sharers) if bounded and config.prefetch == "partition" else -1,
         undecoded=-1 if counted else ahead,
-        none=bounded and config.prefetch == "total" and held.flowing_records >= limit,
+        none=bounded and config.prefetch == "total" and owned.flowing_records >= limit,
     )
 
 
-def requested_bytes(config: ConsumerConfig, held: AssignedPartitions) -> int:
+def requested_bytes(config: ConsumerConfig, owned: AssignedPartitions) -> int:
     """C1: for what is requested or has come and is not decoded yet."""
-    large = held.kept_bytes > config.fetch_buffer_bytes * 3 // 4
+    large = owned.kept_bytes > config.fetch_buffer_bytes * 3 // 4
     return config.fetch_buffer_bytes // (8 if large else 2)
 
 
@@ -192,9 +192,9 @@ class DecodingCapacity:
         self.waiting += nbytes
 
 
-def decoding_capacity(config: ConsumerConfig, held: AssignedPartitions) -> DecodingCapacity:
-    left = config.fetch_buffer_bytes // 2 - held.kept_bytes
-    return DecodingCapacity(share=share(config, held.sharers), left=left, waiting=held.flowing_kept_bytes)
+def decoding_capacity(config: ConsumerConfig, owned: AssignedPartitions) -> DecodingCapacity:
+    left = config.fetch_buffer_bytes // 2 - owned.kept_bytes
+    return DecodingCapacity(share=share(config, owned.sharers), left=left, waiting=owned.flowing_kept_bytes)
 
 
 def share(config: ConsumerConfig, partitions: int) -> int:
@@ -436,14 +436,14 @@ class Fetcher:
         self._context = context
         self._cluster = cluster
         self._positions = positions
-        self._held = assigned
+        self._owned = assigned
         self._lanes: dict[LaneKey, _Lane] = {}
         # In which lane's session, or among whose suspects, a partition is.
         self._lane_of: dict[AssignedPartition, _Lane] = {}
         # Of which broker a partition is counted that may be fetched, and how many each leads.
         self._leader_of: dict[AssignedPartition, int] = {}
         self._led: dict[int, int] = {}
-        # To be looked at again: at a time; where there is more room; where its replica's time is over (law 7).
+        # To be looked at again: at a time; where there is more capacity; where its replica's time is over (law 7).
         self._waiting: dict[AssignedPartition, None] = {}
         self._look_at = float("inf")
         self._full: dict[AssignedPartition, None] = {}
@@ -475,9 +475,9 @@ class Fetcher:
     @property
     def waits_for_capacity(self) -> bool:
         """Whether something may be fetched or decoded as soon as it is known that more was consumed."""
-        held, config = self._held(), self._context.config
-        blocked = self._full or config.prefetch != "bytes" or held.undecoded()
-        return bool(blocked) or held.kept_bytes >= share(config, held.sharers)
+        owned, config = self._owned(), self._context.config
+        blocked = self._full or config.prefetch != "bytes" or owned.undecoded()
+        return bool(blocked) or owned.kept_bytes >= share(config, owned.sharers)
 
     def poll(self, now: float) -> float:
         if self._ended:
@@ -510,7 +510,7 @@ class Fetcher:
     def end(self, now: float) -> None:
         """The consumer closes: fetch no more, and let the brokers forget the sessions. Nobody awaits the responses."""
         self._ended = True
-        for assigned in self._held().undecoded():
+        for assigned in self._owned().undecoded():
             assigned.undecoded = ()
         for (node_id, role), lane in self._lanes.items():
             key, broker = ConnectionKey(role, node_id), self._cluster.brokers.get(node_id)
@@ -523,16 +523,16 @@ class Fetcher:
 
     def _place_all(self, now: float) -> None:
         """Look at what has changed, and at nothing else."""
-        held = self._held()
-        looks = dict.fromkeys(held.changed_for_fetches())
-        before, self._capacity = self._capacity, capacity(self._context.config, held)
+        owned = self._owned()
+        looks = dict.fromkeys(owned.changed_for_fetches())
+        before, self._capacity = self._capacity, capacity(self._context.config, owned)
         if before != self._capacity:
             looks |= self._full
         known = (self._metadata_version, self._settings)
         if known != (self._cluster.version, self._context.config) or now >= self._replica_until:
             self._metadata_version, self._settings = self._cluster.version, self._context.config
             self._replica_until = float("inf")
-            looks |= dict.fromkeys(held.values())
+            looks |= dict.fromkeys(owned.values())
         if now >= self._look_at:
             self._look_at = float("inf")
             looks |= self._waiting
@@ -573,7 +573,7 @@ class Fetcher:
             self._join(lane, assigned)
 
     def _is_held(self, assigned: AssignedPartition) -> bool:
-        return self._held().get(assigned.partition) is assigned
+        return self._owned().get(assigned.partition) is assigned
 
     def _count_leader(self, assigned: AssignedPartition) -> None:
         leader = self._cluster.leader(assigned.partition) if self._is_held(assigned) and assigned.fetchable else None
@@ -715,24 +715,24 @@ class Fetcher:
         return min(longest, _BRIEFLY) if leaves_out else longest
 
     def _on_response(
-        self, lane: _Lane, fences: Fences, asked: FetchSessionState, result: api.Response | Exception, now: float
+        self, lane: _Lane, fences: Fences, requested: FetchSessionState, result: api.Response | Exception, now: float
     ) -> None:
         lane.in_flight = None
         self._context.touch()
-        self._take_response(lane, fences, asked, result, now)
+        self._take_response(lane, fences, requested, result, now)
         for partition in lane.left:
             lane.leave(partition)
         lane.left.clear()
-        self._held().changed.update(lane.again)
+        self._owned().changed.update(lane.again)
         lane.again.clear()
 
     def _take_response(
-        self, lane: _Lane, fences: Fences, asked: FetchSessionState, result: api.Response | Exception, now: float
+        self, lane: _Lane, fences: Fences, requested: FetchSessionState, result: api.Response | Exception, now: float
     ) -> None:
         node_id = lane.key[0]
         if not isinstance(result, api.FetchResponse) or result.error:
             code, error = result.error if isinstance(result, api.FetchResponse) else 0, _error_of(result)
-            note_fetch(self._held(), fences, str(error))
+            note_fetch(self._owned(), fences, str(error))
             lane.unproven.update(dict.fromkeys(fences))
             if lane.session.failed(code):
                 self._context.log(logging.DEBUG, f"node {node_id} lost a fetch session: {error}")
@@ -746,17 +746,17 @@ class Fetcher:
         if result.throttle_time > 0:
             self._throttled[node_id] = now + min(result.throttle_time, self._context.config.request_timeout)
         proven = _part(fences, lane.unproven)
-        note_fetch(self._held(), proven, "")
+        note_fetch(self._owned(), proven, "")
         for partition in proven:
             lane.unproven.pop(partition, None)
-        self._take_partitions(node_id, fences, asked, result, now)
+        self._take_partitions(node_id, fences, requested, result, now)
         self._end_unknown_ends(lane, fences)
 
     def _take_partitions(
-        self, node_id: int, fences: Fences, asked: FetchSessionState, result: api.FetchResponse, now: float
+        self, node_id: int, fences: Fences, requested: FetchSessionState, result: api.FetchResponse, now: float
     ) -> None:
-        table, arrival, came = self._held(), Arrival(), []
-        offsets = asked.known or {(each.topic, each.partition): each for each in asked.partitions}
+        table, arrival, came = self._owned(), Arrival(), []
+        offsets = requested.known or {(each.topic, each.partition): each for each in requested.partitions}
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
@@ -788,7 +788,7 @@ class Fetcher:
 
     def _end_unknown_ends(self, lane: _Lane, fences: Fences) -> None:
         """Law 11."""
-        for assigned in unchanged(self._held(), _part(fences, lane.unsure)):
+        for assigned in unchanged(self._owned(), _part(fences, lane.unsure)):
             if assigned.known_end < 0:
                 assigned.known_end = assigned.fetch_offset
 
@@ -800,12 +800,12 @@ class Fetcher:
         if isinstance(error, TransportError | TimeoutError):
             self._cluster.suspect(node_id)
         self._cluster.refresh()
-        for assigned in self._held().values():
+        for assigned in self._owned().values():
             if assigned.replica is not None and assigned.replica[0] == node_id:
                 assigned.replica = None
         if self._is_final(key, error):
-            asked = unchanged(self._held(), fences)
-            for assigned in [assigned for assigned in asked if assigned.phase is Phase.FETCHING]:
+            requested = unchanged(self._owned(), fences)
+            for assigned in [assigned for assigned in requested if assigned.phase is Phase.FETCHING]:
                 self._positions.fail(assigned, error)
                 assigned.alone = True
 
@@ -902,7 +902,7 @@ class Fetcher:
     def _decode(self, now: float) -> float:
         """Law 9. Returns when to be asked again: at once, where only the turn is over."""
         waiting = []
-        for assigned in self._held().undecoded():
+        for assigned in self._owned().undecoded():
             if assigned.state is not Ownership.OWNED or assigned.phase is Phase.FAILED:
                 assigned.undecoded = ()
             elif assigned.fetchable:
@@ -916,7 +916,7 @@ class Fetcher:
 
     def _decode_some(self, partitions: Sequence[AssignedPartition], now: float) -> bool:
         """Whether the turn is over before these are."""
-        room, left = decoding_capacity(self._context.config, self._held()), _TURN_BYTES
+        capacity, left = decoding_capacity(self._context.config, self._owned()), _TURN_BYTES
         self._decoding_turn += 1
         start = self._decoding_turn % len(partitions)
         queue = {each: None for each in self._passed_over if each.undecoded and each.fetchable}
@@ -925,23 +925,23 @@ class Fetcher:
             assigned = todo.popleft()
             if not assigned.undecoded:
                 continue
-            took = self._decode_piece(assigned, assigned.undecoded[0], room, now)
+            took = self._decode_piece(assigned, assigned.undecoded[0], capacity, now)
             left -= took
             if took:
                 todo.append(assigned)
-            elif assigned.nbytes < room.share and self._passed_over[assigned] >= _PATIENCE:
+            elif assigned.nbytes < capacity.share and self._passed_over[assigned] >= _PATIENCE:
                 return False
-        first = next((each for each in queue if each.nbytes < room.share), None)
+        first = next((each for each in queue if each.nbytes < capacity.share), None)
         if first is not None and first in self._passed_over and left < _TURN_BYTES:
             self._passed_over[first] += 1
         return bool(todo)
 
     def _decode_piece(
-        self, assigned: AssignedPartition, undecoded: Undecoded, room: DecodingCapacity, now: float
+        self, assigned: AssignedPartition, undecoded: Undecoded, capacity: DecodingCapacity, now: float
     ) -> int:
-        """Returns what the work counts for, or 0: there is no room."""
-        free, alone = room.of(assigned)
-        target = min(room.share - assigned.nbytes, _TURN_BYTES)
+        """Returns what the work counts for, or 0: there is no capacity."""
+        free, alone = capacity.of(assigned)
+        target = min(capacity.share - assigned.nbytes, _TURN_BYTES)
         piece = undecoded.records.decode(target, free) if target > 0 else None
         if piece is None and alone and target > 0:
             self._forget_undecoded(assigned)
@@ -955,7 +955,7 @@ class Fetcher:
             undecoded.arrival.partitions -= 1
             self._context.touch()
         if piece.chunk is not None:
-            room.took(piece.nbytes)
+            capacity.took(piece.nbytes)
             undecoded.arrival.records += len(piece.chunk)
             undecoded.arrival.nbytes += piece.chunk.nbytes
         self._deliver(assigned, piece.chunk, piece.next_offset, piece.leader_epoch, piece.nbytes)
@@ -972,7 +972,7 @@ class Fetcher:
 
     def _forget_undecoded(self, but: AssignedPartition) -> None:
         """Law 9."""
-        for assigned in list(self._held().undecoded()):
+        for assigned in list(self._owned().undecoded()):
             assigned.undecoded = assigned.undecoded[:1] if assigned is but else ()
             self._context.touch()
 

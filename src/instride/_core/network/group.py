@@ -525,8 +525,8 @@ class Joining:
     """Joining and syncing: from the need for a rebalance to an assignment (docs/rebalance.md, C).
 
     Laws
-    1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is held.
-    2. A join lists everything held as owned, delayed and completing partitions too, with the joined generation.
+    1. REBALANCE_IN_PROGRESS and a coordinator that moves keep the membership: join again, listing what is owned.
+    2. A join lists everything owned, delayed and completing partitions too, with the joined generation.
     3. A response to a request of an older membership is ignored.
     4. A member id that is refused or given is used at once, and a rebalance that overtook a Join or Sync is followed at
        once; where either repeats, after a back-off. It grows until an assignment is taken on: a Join that succeeds
@@ -973,8 +973,8 @@ class EagerRevocation:
     """Eager: every partition is given up before a join (KIP-429; docs/rebalance.md, the deadline of a delay).
 
     Laws
-    1. A need for a join, in a membership that holds an assignment, requests the revocation of all that is held, once.
-       The join is sent when nothing is held any more.
+    1. A need for a join, in a membership that has an assignment, requests the revocation of all that is owned, once.
+       The join is sent when nothing is owned any more.
     2. The broker removes who has not joined when the largest rebalance time-out of all members has passed since the
        rebalance began. The protocol does not tell when it began, but the last heartbeat with a good response was sent
        before it. So the bound is the sending of that heartbeat plus our own time-out; where nobody has told us of a
@@ -999,7 +999,7 @@ class EagerRevocation:
         self._requested = False
 
     def done(self, now: float) -> bool:
-        """Whether a join may be sent, as far as what is held is concerned."""
+        """Whether a join may be sent, as far as what is owned is concerned."""
         if not self.eager or not self._membership.stable:
             return True
         if not self._requested:

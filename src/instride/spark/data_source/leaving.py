@@ -121,7 +121,7 @@ def _reached(query: StreamingQuery, deadline: float | None) -> list[socket.socke
         progress = query.lastProgress
         if progress is not None:
             tokens = _tokens(progress["sources"])
-            callers = [caller for token in tokens for caller in _asked(token)]
+            callers = [caller for token in tokens for caller in _requested(token)]
             if len(callers) == len(tokens):
                 return callers
             # The batch before the first one of this run: the sources of the last run planned it.
@@ -151,7 +151,7 @@ def _tokens(sources: list[Any]) -> list[str]:
     return found
 
 
-def _asked(token: str) -> list[socket.socket]:
+def _requested(token: str) -> list[socket.socket]:
     """None where no source listens."""
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -30,7 +30,7 @@ class Assignment:
     superseded: another assignment of the partition is newer. excused: what it has returned may come again.
     delayed: whether its present revoke was, ever. deadline: by when it is to be let go of, as the member said.
     overdue: beats since then.
-    passed: turns that did not return its records; while it is asked for, beats that did not let go of it.
+    passed: turns that did not return its records; while its revocation is requested, beats that did not let go of it.
     waiting_since: since when there are records that it could return.
     failed_at: when a commit of it failed last, with nothing returned since.
     not_begun: from where on what it returned was let go of before any work on it.
@@ -40,7 +40,7 @@ class Assignment:
     answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
-    earlier: after a seek, until a commit goes beyond: the first and last offset that one that was asked for before the
+    earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
         seek may have.
     """
 
@@ -56,8 +56,8 @@ class Assignment:
     committed: int = 0
     ended: str = ""
     superseded: bool = False
-    asked: bool = False
-    asked_at: float = 0.0
+    requested: bool = False
+    requested_at: float = 0.0
     undelayed: bool = False
     delayed: bool = False
     deadline: float | None = None
@@ -114,12 +114,12 @@ class Assignment:
         self.finished.clear()
 
     def is_of_before_its_seek(self, offset: int) -> bool:
-        """Whether a commit at the offset may have been asked for before the user sought."""
+        """Whether a commit at the offset may have been requested before the user sought."""
         return self.earlier is not None and self.earlier[0] <= offset <= self.earlier[1]
 
     def waits(self, since: float) -> None:
         """There are records that it could return, if it is to."""
-        if not self.asked and not self.paused:
+        if not self.requested and not self.paused:
             self.waiting_since = since
 
     def delivery_of(self, offset: int) -> Delivered | None:

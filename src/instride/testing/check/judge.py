@@ -60,7 +60,7 @@ class Judge:
     def __init__(self) -> None:
         self.state = HistoryState(ask=self._ask)
         self._last: Event | None = None
-        self._asked: set[str] = set()
+        self._applied: set[str] = set()
         self._rules: dict[str, list[Rule]] | None = None
         self._found: list[Violation] = []
 
@@ -87,7 +87,7 @@ class Judge:
     @property
     def judged(self) -> tuple[str, ...]:
         """Law 3."""
-        numbers = set(self._asked)
+        numbers = set(self._applied)
         if self.state.delivered:  # what did not happen breaks nothing
             numbers |= {"S1"} | ({"P3", "P4"} if self.state.judged_by.calm else set())
         if self.state.alive:
@@ -100,7 +100,7 @@ class Judge:
             self._rules = _rules_for(state.judged_by)
         for rule in self._rules.get(name, ()):
             if rule.when(step, state):
-                self._asked.add(rule.number)
+                self._applied.add(rule.number)
                 text = rule.judge(step, state)
                 if text is not None:
                     self._wrong(rule, step, text)

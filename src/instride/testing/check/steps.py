@@ -44,7 +44,7 @@ class Delivery(NamedTuple):
     first: int
     last: int
     leader_epoch: int
-    asked: bool
+    requested: bool
     lost: bool
     paused: bool
 

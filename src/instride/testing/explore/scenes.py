@@ -28,7 +28,7 @@ _ALONE: Final = Scope()
 _OWNED: Final = ("settle", "A.poll", "settle")
 """All is assigned, and the positions are found; nothing was returned yet."""
 _READING: Final = (*_OWNED, "A.poll", "settle", "A.commit")
-_ASKED: Final = (*_READING, "settle", "B joins", "heartbeat", "settle")
+_REQUESTED: Final = (*_READING, "settle", "B joins", "heartbeat", "settle")
 _LISTENING: Final = {
     "pauses and resumes": ("network", "pause", "network", "resume"),
     "seeks": ("network", "seek", "network"),
@@ -41,15 +41,15 @@ SCENES: Final[dict[str, Scene]] = {
     "assigned and not taken": Scene(_ALONE, ("settle",)),
     "owned": Scene(_ALONE, _OWNED),
     "reading": Scene(_ALONE, _READING),
-    "asked for and not taken": Scene(_ALONE, _ASKED),
-    "revoke next": Scene(_ALONE, (*_ASKED, "A.poll", "A.go on")),
-    "revoke thereafter": Scene(_ALONE, (*_ASKED, "A.poll", "A.go on", "A.delay")),
-    "completing": Scene(_ALONE, (*_ASKED, "A.poll", "A.go on", "A.poll", "A.go on")),
+    "requested and not taken": Scene(_ALONE, _REQUESTED),
+    "revoke next": Scene(_ALONE, (*_REQUESTED, "A.poll", "A.go on")),
+    "revoke thereafter": Scene(_ALONE, (*_REQUESTED, "A.poll", "A.go on", "A.delay")),
+    "completing": Scene(_ALONE, (*_REQUESTED, "A.poll", "A.go on", "A.poll", "A.go on")),
     "two members": Scene(Scope(manual=("A", "B")), (*_READING, "settle", "B joins", "heartbeat", "settle", "A.poll")),
     "assigned just now": Scene(_ALONE, ("assigned",)),
     **{f"a listener {name}": Scene(Scope(listener=words), ("assigned",)) for name, words in _LISTENING.items()},
     **{
-        f"a listener {name} at a revoke": Scene(Scope(listener=words), (*_ASKED, "A.poll", "A.go on"))
+        f"a listener {name} at a revoke": Scene(Scope(listener=words), (*_REQUESTED, "A.poll", "A.go on"))
         for name, words in _LISTENING.items()
     },
 }

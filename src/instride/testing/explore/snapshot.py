@@ -40,7 +40,7 @@ _LEFT_OUT: Final = frozenset(
     }
 )
 """Law 2. The world's own bookkeeping is in `_told`."""
-_LEFT_OUT_NAMES: Final = frozenset({"meter", "ownership_view", "_said", "on_deliver", "_metadata_cache", "_calls"})
+_LEFT_OUT_NAMES: Final = frozenset({"meter", "ownership_view", "_bound", "on_deliver", "_metadata_cache", "_calls"})
 
 
 def fingerprint(world: World) -> int:
@@ -60,7 +60,7 @@ def _told(world: World, walk: _Walk) -> None:
     for each in assignment.assignments.values():
         if not each.ended or each.ended == "lost":
             marks = (each.who, each.partition, each.epoch, each.start, each.next, each.done, each.committed)
-            flags = (each.ended, each.asked, each.undelayed, each.delayed, each.excused, each.reset, each.earlier)
+            flags = (each.ended, each.requested, each.undelayed, each.delayed, each.excused, each.reset, each.earlier)
             walk.out.append((marks, flags, each.paused, each.superseded))
     walk.out.append((tuple(sorted(assignment.committed.items())), tuple(sorted(assignment.prefix.items()))))
     walk.out.append(

@@ -223,13 +223,13 @@ class Member(RebalanceListener):
     def _verbs(self) -> list[str]:
         if self._only_closes:
             return ["close"]
-        held = self.owned()
+        owned = self.owned()
         found = ["poll", "wait", "commit", "commit and wait", "subscribe", "unsubscribe", "close"]
-        mine = next(iter(held), None)
+        mine = next(iter(owned), None)
         if mine is not None:
-            found += ["resume" if held[mine].paused else "pause", "seek"]
-            found += ["pause and resume"] if not held[mine].paused else []
-        if any(each.state is not Ownership.OWNED for each in held.values()):
+            found += ["resume" if owned[mine].paused else "pause", "seek"]
+            found += ["pause and resume"] if not owned[mine].paused else []
+        if any(each.state is not Ownership.OWNED for each in owned.values()):
             found.append("delay")
         return found
 
@@ -276,8 +276,8 @@ class Member(RebalanceListener):
                 self._on_a_partition(word)
 
     def _on_a_partition(self, word: str) -> None:
-        held = self.consumer.held()
-        mine = next(iter(held), None)
+        owned = self.consumer.owned()
+        mine = next(iter(owned), None)
         if mine is None:
             return
         match word:
@@ -321,9 +321,9 @@ class Member(RebalanceListener):
 
     def _gives_up(self) -> None:
         """He is no careful user, who commits before the next poll: what he was told to release may come again."""
-        held = self.consumer.held()
-        if held:
-            self.world.history.add(self.name, "gave up", tuple(sorted(held)))
+        owned = self.consumer.owned()
+        if owned:
+            self.world.history.add(self.name, "gave up", tuple(sorted(owned)))
 
     def _was_interrupted(self, name: str) -> None:
         name = {"wait": "poll", "commit and wait": "commit"}.get(name, name)
@@ -430,7 +430,7 @@ class Member(RebalanceListener):
         if self.ended:
             self._take_what_comes()
             self.do("subscribe")
-        self.consumer.resume(*self.consumer.held())
+        self.consumer.resume(*self.consumer.owned())
 
     def _until_the_call_is_over(self) -> None:
         for _ in range(30):

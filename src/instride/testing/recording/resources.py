@@ -18,9 +18,9 @@ def sample(consumer: Verbs) -> tuple[int, int, int, int, int | None]:
     max_partition_fetch_bytes.
     """
     config = consumer._config
-    held = list(consumer._driver._thread._machine._assigned_partitions().values())
-    cap = config.fetch_buffer_bytes + len(held) * config.max_partition_fetch_bytes
-    return _rss(), _files(), threading.active_count(), sum(each.nbytes for each in held), cap
+    assigned = list(consumer._driver._thread._machine._assigned_partitions().values())
+    cap = config.fetch_buffer_bytes + len(assigned) * config.max_partition_fetch_bytes
+    return _rss(), _files(), threading.active_count(), sum(each.nbytes for each in assigned), cap
 
 
 def _rss() -> int:

@@ -29,7 +29,7 @@ from instride.testing.simulation.links import Reply
 from instride.testing.simulation.log_model import Found, LogModel
 from instride.testing.simulation.refusals import RESPONSE_LOST, UNANSWERED, Refusals
 from instride.testing.simulation.scheduler import Scheduler
-from instride.testing.simulation.session_model import Asked, SessionModel
+from instride.testing.simulation.session_model import Requested, SessionModel
 
 __all__ = ["HOST", "PORT", "BrokerModel"]
 
@@ -58,12 +58,12 @@ class _Records(TypedDict, total=False):
 class _LongPoll:
     """A Fetch that waits for records."""
 
-    __slots__ = ("asked", "node", "over", "reply", "request")
+    __slots__ = ("node", "over", "reply", "request", "requested")
 
-    def __init__(self, node: int, request: api.Fetch, asked: Asked, reply: Reply) -> None:
+    def __init__(self, node: int, request: api.Fetch, requested: Requested, reply: Reply) -> None:
         self.node = node
         self.request = request
-        self.asked = asked
+        self.requested = requested
         self.reply = reply
         self.over = False
 
@@ -272,22 +272,22 @@ class BrokerModel:
     ) -> api.EpochEnd:
         if error := self._log_error(node, tp, request.leader_epochs.get(partition, -1)):
             return api.EpochEnd(error=error)
-        asked, present = request.epochs[partition], self.leader_epochs[tp]
-        if not 0 <= asked <= present:
+        requested, present = request.epochs[partition], self.leader_epochs[tp]
+        if not 0 <= requested <= present:
             return api.EpochEnd()
-        end = self.logs[tp].end if asked == present else self._epoch_starts[tp][asked + 1]
-        return api.EpochEnd(leader_epoch=asked, end_offset=end)
+        end = self.logs[tp].end if requested == present else self._epoch_starts[tp][requested + 1]
+        return api.EpochEnd(leader_epoch=requested, end_offset=end)
 
     # -- fetching
 
     def _fetch(self, node: int, request: api.Fetch, reply: Reply) -> None:
-        asked = self._sessions[node].ask(request, self._scheduler.now)
-        if asked.error:
-            reply(api.FetchResponse(error=asked.error))
+        requested = self._sessions[node].ask(request, self._scheduler.now)
+        if requested.error:
+            reply(api.FetchResponse(error=requested.error))
             return
-        poll = _LongPoll(node, request, asked, reply)
+        poll = _LongPoll(node, request, requested, reply)
         self._polls.append(poll)
-        if not request.max_wait or not asked.partitions or self._is_due(poll):
+        if not request.max_wait or not requested.partitions or self._is_due(poll):
             self._respond_to_poll(poll)
         else:
             self._scheduler.after(request.max_wait, partial(self._respond_to_poll, poll))
@@ -296,10 +296,10 @@ class BrokerModel:
         """Law 1."""
         least = max(1, poll.request.min_bytes)
         size = 0
-        for tp, asked in poll.asked.partitions.items():
-            if self._fetch_error(poll.node, tp, asked):
+        for tp, requested in poll.requested.partitions.items():
+            if self._fetch_error(poll.node, tp, requested):
                 return True
-            size += self._read(poll, tp, asked).size * RECORD_BYTES
+            size += self._read(poll, tp, requested).size * RECORD_BYTES
             if size >= least:
                 return True
         return False
@@ -308,36 +308,38 @@ class BrokerModel:
         if not poll.over:
             poll.over = True
             self._polls.remove(poll)
-            found = {tp: self._fetched(poll, TopicPartition(*tp), each) for tp, each in poll.asked.partitions.items()}
-            poll.reply(self._sessions[poll.node].response(poll.asked, found, self._scheduler.now))
+            found = {
+                tp: self._fetched(poll, TopicPartition(*tp), each) for tp, each in poll.requested.partitions.items()
+            }
+            poll.reply(self._sessions[poll.node].response(poll.requested, found, self._scheduler.now))
 
-    def _fetch_error(self, node: int, tp: api.Partition, asked: api.FetchPartition) -> int:
-        error = self._log_error(node, TopicPartition(*tp), asked.leader_epoch)
-        if not error and not 0 <= asked.offset <= self.logs[TopicPartition(*tp)].end:
+    def _fetch_error(self, node: int, tp: api.Partition, requested: api.FetchPartition) -> int:
+        error = self._log_error(node, TopicPartition(*tp), requested.leader_epoch)
+        if not error and not 0 <= requested.offset <= self.logs[TopicPartition(*tp)].end:
             return _OFFSET_OUT_OF_RANGE
         return error
 
-    def _read(self, poll: _LongPoll, tp: api.Partition, asked: api.FetchPartition) -> Found:
-        most = max(1, asked.max_bytes // RECORD_BYTES)
-        return self.logs[TopicPartition(*tp)].read(asked.offset, most, committed=poll.request.read_committed)
+    def _read(self, poll: _LongPoll, tp: api.Partition, requested: api.FetchPartition) -> Found:
+        most = max(1, requested.max_bytes // RECORD_BYTES)
+        return self.logs[TopicPartition(*tp)].read(requested.offset, most, committed=poll.request.read_committed)
 
-    def _fetched(self, poll: _LongPoll, tp: TopicPartition, asked: api.FetchPartition) -> api.FetchedPartition:
-        if error := self._fetch_error(poll.node, tp, asked):
+    def _fetched(self, poll: _LongPoll, tp: TopicPartition, requested: api.FetchPartition) -> api.FetchedPartition:
+        if error := self._fetch_error(poll.node, tp, requested):
             return api.FetchedPartition(error=error)
-        found, log = self._read(poll, tp, asked), self.logs[tp]
+        found, log = self._read(poll, tp, requested), self.logs[tp]
         if found.offsets and self.refusals.is_corrupt(tp):
-            corrupt = CorruptRecordError(f"{tp}: the batch at {asked.offset} is corrupt")
+            corrupt = CorruptRecordError(f"{tp}: the batch at {requested.offset} is corrupt")
             return api.FetchedPartition(
-                high_watermark=log.end, last_stable_offset=log.stable, next_offset=asked.offset, corrupt=corrupt
+                high_watermark=log.end, last_stable_offset=log.stable, next_offset=requested.offset, corrupt=corrupt
             )
         return api.FetchedPartition(
             high_watermark=log.end,
             last_stable_offset=log.stable,
             log_start_offset=0,
-            **self._records(tp, asked, found),
+            **self._records(tp, requested, found),
         )
 
-    def _records(self, tp: TopicPartition, asked: api.FetchPartition, found: Found) -> _Records:
+    def _records(self, tp: TopicPartition, requested: api.FetchPartition, found: Found) -> _Records:
         if not found.offsets:
             return _Records(next_offset=found.next_offset, leader_epoch=self._epoch_of(tp, found.next_offset - 1))
         chunk = self._chunk(tp, found)
@@ -345,7 +347,7 @@ class BrokerModel:
             return _Records(chunk=chunk, next_offset=found.next_offset)
         end_epoch = self._epoch_of(tp, found.next_offset - 1)
         batches = SimulatedBatches(chunk, found.next_offset, end_epoch, self._scheduler.random)
-        return _Records(undecoded=batches, next_offset=asked.offset)
+        return _Records(undecoded=batches, next_offset=requested.offset)
 
     def _chunk(self, tp: TopicPartition, found: Found) -> SimulatedChunk:
         return SimulatedChunk(

@@ -111,7 +111,7 @@ class SimulatedBatches:
     def nbytes(self) -> int:
         return 0 if self._left is None else self._left.nbytes
 
-    def decode(self, target: int, room: int, *, alone: bool = False) -> Piece | None:
+    def decode(self, target: int, capacity: int, *, alone: bool = False) -> Piece | None:
         """A batch whatever the target."""
         left = self._left
         if left is None:
@@ -119,7 +119,7 @@ class SimulatedBatches:
             return Piece(next_offset=self.next_offset, leader_epoch=self._end_epoch)
         count = min(self._batch, len(left))
         nbytes = count * (RECORD_BYTES + _INDEX_BYTES)
-        if nbytes > room and not alone:
+        if nbytes > capacity and not alone:
             return None
         self._batch = self._chance.choice(_BATCHES)
         if count < len(left):

@@ -149,14 +149,14 @@ class SimulatedCluster:
         committed = self.brokers.group.committed
         if self.plan.reset == "earliest" or committed.has(partition):
             return committed.next_offset(partition)
-        return max((held.get(partition) or 0 for held in self._held()), default=0)
+        return max((owned.get(partition) or 0 for owned in self._owned()), default=0)
 
     def _all_read(self) -> bool:
         """A user who sought back a moment ago has not, and commits less than was committed if he is stopped now."""
-        return all(at is not None and self._is_at_end(tp, at) for held in self._held() for tp, at in held.items())
+        return all(at is not None and self._is_at_end(tp, at) for owned in self._owned() for tp, at in owned.items())
 
-    def _held(self) -> Iterator[dict[TopicPartition, int | None]]:
-        return (member.consumer.held() for member in self.members.values() if member.process.running)
+    def _owned(self) -> Iterator[dict[TopicPartition, int | None]]:
+        return (member.consumer.owned() for member in self.members.values() if member.process.running)
 
     def _is_at_end(self, partition: TopicPartition, offset: int) -> bool:
         log = self.brokers.logs[partition]

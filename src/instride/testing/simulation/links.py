@@ -6,7 +6,7 @@ Laws
 3. A cut connection loses every response. What was on its way to the broker may arrive until the client hears of it, or
    is lost. A fragile one breaks within a frame. A stalled one is half open: nothing arrives any more, and nobody is
    told.
-4. A held one is on the other side of a network partition: what is sent arrives when that has ended, unless the client
+4. A blocked one is beyond a network partition: what is sent arrives when that has ended, unless the client
    has reset the connection before.
 """
 
@@ -91,8 +91,8 @@ class Link:
         self._queue: deque[tuple[int, Request]] = deque()
         self._busy = False
         kind = FramedPipe if framed else WholePipe
-        self._out: Way = kind(scheduler, latency, self._held, self._passes_out, self._arrived)
-        self._back: Way = kind(scheduler, latency, self._held, self._passes_back, self._delivered)
+        self._out: Way = kind(scheduler, latency, self._blocked_until, self._passes_out, self._arrived)
+        self._back: Way = kind(scheduler, latency, self._blocked_until, self._passes_back, self._delivered)
         for way in (self._out, self._back):
             if isinstance(way, FramedPipe):
                 way.partly = self._partly
@@ -100,7 +100,7 @@ class Link:
     def transmit(self, request_id: int, request: Request) -> None:
         self._out.send(request_id, request)
 
-    def _held(self) -> float:
+    def _blocked_until(self) -> float:
         return self.held_until
 
     def _passes_out(self) -> bool:

@@ -28,11 +28,11 @@ def load(
     connections: int,
 ) -> tuple[int, int, int, int, int]:
     """The detail of the event "load". queue: of background events. queues: all that there are between the threads."""
-    held = {(each.partition, each.epoch) for each in network._assigned_partitions().values()}
+    owned = {(each.partition, each.epoch) for each in network._assigned_partitions().values()}
     known = {(each.partition, each.epoch) for each in application._state.lists.owned.values()}
     known |= {(each.partition, each.epoch) for each in queue if isinstance(each, Fetched)}
-    buffers = 2 if known - held else 1
-    cap = buffers * config.fetch_buffer_bytes + len(held | known) * config.max_partition_fetch_bytes
+    buffers = 2 if known - owned else 1
+    cap = buffers * config.fetch_buffer_bytes + len(owned | known) * config.max_partition_fetch_bytes
     links = network._context.connections._links.values()
     under_way = sum(len(link.waiting) + len(link.in_flight) for link in links)
     return _buffered(application, queue), cap, sum(map(len, queues)), under_way, connections

@@ -74,8 +74,8 @@ class Member:
 
     def breath(self) -> Sleep:
         """A moment that passes between two verbs of a loop, and a pause that a fault asks for."""
-        held, self.hold = self.hold, 0.0
-        return Sleep(held + self.process.scheduler.jitter(0.002))
+        pause, self.hold = self.hold, 0.0
+        return Sleep(pause + self.process.scheduler.jitter(0.002))
 
     def follow(self, listener: RebalanceListener | None = None) -> None:
         """Subscribe to what is wanted now."""
@@ -132,9 +132,9 @@ def _flagship(member: Member) -> UserLoop:
 
 
 def _changes(member: Member) -> UserLoop:
-    """With variant 1 of KIP-983: everything in one value. Delays what the poll before asked for as well (rule 6)."""
+    """With variant 1 of KIP-983: everything in one value. Delays what the poll before listed as well (rule 6)."""
     consumer, ledger = member.consumer, OffsetLedger()
-    asked: frozenset[TopicPartition] = frozenset()
+    requested: frozenset[TopicPartition] = frozenset()
     while not member.stopping:
         member.follow()
         try:
@@ -148,10 +148,10 @@ def _changes(member: Member) -> UserLoop:
             ledger.watch(record, member.submit(record))
         yield member.breath()
         consumer.commit_async(ledger.committable())
-        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked), reason=ledger.oldest)
+        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | requested), reason=ledger.oldest)
         yield member.breath()
-        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | asked))  # to say so twice changes nothing
-        asked = frozenset() if member.resubscribes else changes.to_be_revoked
+        consumer.delay_revoke(ledger.uncommitted(changes.to_be_revoked | requested))  # to say so twice changes nothing
+        requested = frozenset() if member.resubscribes else changes.to_be_revoked
         yield member.breath()
         yield from _retry_failures(member, ledger)
         member.behaviour.after_a_round(changes.records)

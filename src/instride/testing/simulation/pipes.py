@@ -31,21 +31,21 @@ class Way(Protocol):
 
 
 class WholePipe:
-    """latency: of the next message. held: until when nothing comes through. passes: whether anything still does."""
+    """latency: of the next message. blocked_until: a time. passes: whether anything still comes through."""
 
-    __slots__ = ("_arrived", "_arrives", "_held", "_latency", "_passes", "_scheduler", "_under_way")
+    __slots__ = ("_arrived", "_arrives", "_blocked_until", "_latency", "_passes", "_scheduler", "_under_way")
 
     def __init__(
         self,
         scheduler: Scheduler,
         latency: Callable[[], float],
-        held: Callable[[], float],
+        blocked_until: Callable[[], float],
         passes: Callable[[], bool],
         arrived: Arrived,
     ) -> None:
         self._scheduler = scheduler
         self._latency = latency
-        self._held = held
+        self._blocked_until = blocked_until
         self._passes = passes
         self._arrived = arrived
         self._arrives = 0.0
@@ -62,9 +62,9 @@ class WholePipe:
 
     def _arrive(self) -> None:
         """The time of one has come, and it is always the first's turn."""
-        if self._scheduler.now < self._held():
-            self._arrives = max(self._arrives, self._held())
-            self._scheduler.at(self._held(), self._arrive)
+        if self._scheduler.now < self._blocked_until():
+            self._arrives = max(self._arrives, self._blocked_until())
+            self._scheduler.at(self._blocked_until(), self._arrive)
             return
         step = self._under_way.popleft()
         if self._passes():
@@ -80,11 +80,11 @@ class FramedPipe(WholePipe):
         self,
         scheduler: Scheduler,
         latency: Callable[[], float],
-        held: Callable[[], float],
+        blocked_until: Callable[[], float],
         passes: Callable[[], bool],
         arrived: Arrived,
     ) -> None:
-        super().__init__(scheduler, latency, held, passes, arrived)
+        super().__init__(scheduler, latency, blocked_until, passes, arrived)
         self._frames = FrameBuffer(max_frame_bytes=_MOST)
         self._sent: dict[int, Any] = {}
         self.partly: Callable[[], None] = lambda: None

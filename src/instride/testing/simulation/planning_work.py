@@ -1,4 +1,4 @@
-"""Plans in which there is work for the other partitions while one is held (L1).
+"""Plans in which there is work for the other partitions while one is delayed (L1).
 
 Law: by numbers of its own, so that all else of a seed's plan stays as it is.
 """

@@ -18,19 +18,19 @@ __all__ = ["Scheduler"]
 class Scheduler:
     """now: virtual seconds since the start."""
 
-    __slots__ = ("_asked", "_steps", "now", "random", "steps_done")
+    __slots__ = ("_added", "_steps", "now", "random", "steps_done")
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.random = random.Random(seed)  # noqa: S311 - not for secrets: it must be repeatable
         self.steps_done = 0
         self._steps: list[tuple[float, int, Callable[[], None]]] = []
-        self._asked = 0
+        self._added = 0
 
     def at(self, time: float, step: Callable[[], None]) -> None:
         """Do the step at that time, or now where that is past."""
-        self._asked += 1
-        heappush(self._steps, (time if time > self.now else self.now, self._asked, step))
+        self._added += 1
+        heappush(self._steps, (time if time > self.now else self.now, self._added, step))
 
     def after(self, delay: float, step: Callable[[], None]) -> None:
         self.at(self.now + delay, step)

@@ -19,7 +19,7 @@ from instride._wire import api
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
 
-__all__ = ["Asked", "SessionModel"]
+__all__ = ["Requested", "SessionModel"]
 
 _ID_NOT_FOUND = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 _INVALID_EPOCH = ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -42,7 +42,7 @@ class _Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Requested:
     """What a fetch asks for. error: refused as a whole. begins: it wants a session; session: it is in one."""
 
     partitions: Partitions = field(default_factory=dict)
@@ -63,18 +63,18 @@ class SessionModel:
     def forget_all(self) -> None:
         self._sessions.clear()
 
-    def ask(self, request: api.Fetch, now: float) -> Asked:
+    def ask(self, request: api.Fetch, now: float) -> Requested:
         named: Partitions = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
         if request.session_epoch <= 0:
             self._sessions.pop(request.session_id, None)
-            return Asked(partitions=named, begins=request.session_epoch == 0, named=request.named)
+            return Requested(partitions=named, begins=request.session_epoch == 0, named=request.named)
         session = self._sessions.get(request.session_id)
         if session is None:
-            return Asked(error=_ID_NOT_FOUND)
+            return Requested(error=_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
-            return Asked(error=_INVALID_EPOCH)
+            return Requested(error=_INVALID_EPOCH)
         if session.named != request.named:
-            return Asked(error=_TOPIC_ID_ERROR)
+            return Requested(error=_TOPIC_ID_ERROR)
         session.epoch += 1
         session.used = now
         session.partitions.update(named)
@@ -82,25 +82,25 @@ class SessionModel:
             session.partitions.pop(TopicPartition(each.topic, each.partition), None)
         if not session.partitions:
             del self._sessions[session.number]
-            return Asked()
-        return Asked(partitions=dict(session.partitions), session=session)
+            return Requested()
+        return Requested(partitions=dict(session.partitions), session=session)
 
-    def response(self, asked: Asked, found: Found, now: float) -> api.FetchResponse:
-        if asked.session is not None:
-            news = {tp: each for tp, each in found.items() if self._is_news(asked.session, tp, each)}
-            return api.FetchResponse(session_id=asked.session.number, partitions=news)
+    def response(self, requested: Requested, found: Found, now: float) -> api.FetchResponse:
+        if requested.session is not None:
+            news = {tp: each for tp, each in found.items() if self._is_news(requested.session, tp, each)}
+            return api.FetchResponse(session_id=requested.session.number, partitions=news)
         return api.FetchResponse(
-            session_id=self._begin(asked, found, now) if asked.begins else 0, partitions=dict(found)
+            session_id=self._begin(requested, found, now) if requested.begins else 0, partitions=dict(found)
         )
 
-    def _begin(self, asked: Asked, found: Found, now: float) -> int:
+    def _begin(self, requested: Requested, found: Found, now: float) -> int:
         """Law 1."""
         for number in [each.number for each in self._sessions.values() if now - each.used > _IDLE]:
             del self._sessions[number]
         if len(self._sessions) >= _SLOTS:
             return 0
         self._next += 1
-        session = _Session(number=self._next, named=asked.named, partitions=dict(asked.partitions), used=now)
+        session = _Session(number=self._next, named=requested.named, partitions=dict(requested.partitions), used=now)
         session.told = {tp: each.high_watermark for tp, each in found.items()}
         self._sessions[session.number] = session
         return session.number
@@ -108,8 +108,8 @@ class SessionModel:
     def _is_news(self, session: _Session, tp: api.Partition, fetched: api.FetchedPartition) -> bool:
         """Law 3."""
         told, session.told[tp] = session.told.get(tp, -1), fetched.high_watermark
-        asked = session.partitions.get(tp)
-        has_bytes = asked is not None and (fetched.undecoded is not None or fetched.next_offset > asked.offset)
+        requested = session.partitions.get(tp)
+        has_bytes = requested is not None and (fetched.undecoded is not None or fetched.next_offset > requested.offset)
         if has_bytes:
             session.partitions[tp] = session.partitions.pop(tp)
         return has_bytes or bool(fetched.error) or told != fetched.high_watermark

@@ -30,15 +30,17 @@ def _violation(violation: Violation) -> str:
 
 def _words(event: Event) -> str:
     match event.what, event.detail:
-        case "poll", (deliveries, asked, lost):
-            return "poll: " + "; ".join([_records(deliveries), *_named("to be revoked", asked), *_named("lost", lost)])
+        case "poll", (deliveries, requested, lost):
+            return "poll: " + "; ".join(
+                [_records(deliveries), *_named("to be revoked", requested), *_named("lost", lost)]
+            )
         case "assigned", (generation, partitions):
             return f"assigned in generation {generation}: {_epochs(partitions) or 'nothing new'}"
         case ("requested" | "reassigned" | "lost" | "revoked" | "settled") as what, (partitions,):
             return f"{what}: {_epochs(partitions)}"
         case "commit", (generation, offsets):
-            said = ", ".join(f"{tp} at {offset}{f' (error {code})' if code else ''}" for tp, offset, code in offsets)
-            return f"commit in generation {generation}: {said}"
+            told = ", ".join(f"{tp} at {offset}{f' (error {code})' if code else ''}" for tp, offset, code in offsets)
+            return f"commit in generation {generation}: {told}"
         case ("done" | "failed" | "cancelled") as what, (partition, offset, epoch):
             return f"{what} {partition} {offset} (epoch {epoch})"
         case "group", (state, generation, members):
@@ -50,8 +52,8 @@ def _words(event: Event) -> str:
 
 
 def _records(deliveries: Sequence[Any]) -> str:
-    said = [f"{tp} {first}-{last} (epoch {epoch})" for tp, epoch, _, first, last, _ in deliveries]
-    return ", ".join(said) or "no records"
+    told = [f"{tp} {first}-{last} (epoch {epoch})" for tp, epoch, _, first, last, _ in deliveries]
+    return ", ".join(told) or "no records"
 
 
 def _named(what: str, partitions: Sequence[TopicPartition]) -> list[str]:

@@ -213,15 +213,15 @@ class _User(RebalanceListener):
     def _bring_about(self, state: str) -> Verb:
         """Now or soon: he is away for longer than he may, or subscribes to less than he reads, and delays."""
         states = self._consumer.states()
-        asked = [tp for tp, each in states.items() if each == "REVOKE_NEXT"]
+        requested = [tp for tp, each in states.items() if each == "REVOKE_NEXT"]
         if state == "LOST" and states:
             yield Sleep(self._consumer.max_poll_interval * self._random.uniform(1.0, 1.2))
-        elif state == "REVOKE_THEREAFTER" and asked and not self._plan.auto_commits:
-            self._consumer.delay_revoke(asked)
-        elif state not in ("OWNED", *states.values()) and not asked and self._now > self._narrowed_at + 0.5:
+        elif state == "REVOKE_THEREAFTER" and requested and not self._plan.auto_commits:
+            self._consumer.delay_revoke(requested)
+        elif state not in ("OWNED", *states.values()) and not requested and self._now > self._narrowed_at + 0.5:
             self._narrowed_at = self._now
-            held = sorted({tp.topic for tp in states})
-            dropped = self._random.choice(held) if held else ""
+            owned = sorted({tp.topic for tp in states})
+            dropped = self._random.choice(owned) if owned else ""
             self._member.topics = tuple(each for each in self._topics if each != dropped)
 
     def _call(self, name: str) -> Verb:
@@ -309,9 +309,9 @@ class _User(RebalanceListener):
         consumer = self._consumer
         match name:
             case "pause":
-                consumer.pause(*self._some(consumer.held()))
+                consumer.pause(*self._some(consumer.owned()))
             case "resume":
-                consumer.resume(*self._some(consumer.held()))
+                consumer.resume(*self._some(consumer.owned()))
             case "seek":
                 self._seek()
             case "commit":
@@ -320,7 +320,9 @@ class _User(RebalanceListener):
                 consumer.commit_async()
             case "delay":
                 with suppress(ValueError, IllegalStateError):  # what completes, where he goes; or with auto-commit
-                    consumer.delay_revoke(self._some(consumer.held() if self._only or self._may(0.1) else self._rare()))
+                    consumer.delay_revoke(
+                        self._some(consumer.owned() if self._only or self._may(0.1) else self._rare())
+                    )
             case "subscribe":
                 self._subscribed = False
                 self._follow()
@@ -328,13 +330,13 @@ class _User(RebalanceListener):
     def _seek(self) -> None:
         """To where a poll has begun to return records, or behind the last of them; or to where it is. Where he has
         nothing he is told so."""
-        held = {tp: at for tp, at in self._consumer.held().items() if at is not None}
-        for partition in self._some(held)[:1]:
-            last = held[partition]
+        owned = {tp: at for tp, at in self._consumer.owned().items() if at is not None}
+        for partition in self._some(owned)[:1]:
+            last = owned[partition]
             low = self._first.get(partition, last)
             if low <= last:
                 self._consumer.seek(partition, self._random.randint(max(low, last - 4), last))
-        if not self._consumer.held():
+        if not self._consumer.owned():
             for partition in self._some(self._first)[:1]:
                 with suppress(ValueError):
                     self._consumer.seek(partition, self._first[partition])
@@ -351,8 +353,8 @@ class _User(RebalanceListener):
             case 1:
                 return self._ledger.committable()
             case _:
-                held = {tp: at for tp, at in self._consumer.held().items() if at is not None and tp in self._first}
-                chosen = {tp: held[tp] for tp in self._some(held)}
+                owned = {tp: at for tp, at in self._consumer.owned().items() if at is not None and tp in self._first}
+                chosen = {tp: owned[tp] for tp in self._some(owned)}
                 self._member.did("own offsets", tuple(sorted(chosen.items())))
                 return chosen
 

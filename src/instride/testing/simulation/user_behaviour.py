@@ -2,7 +2,7 @@
 
 Laws
 1. Each asks the plan how likely it is, and chance. None of it is done after the quiet time begins.
-2. A seek is of a partition that the last poll returned records of, and that nobody asks for: it is read on at once.
+2. A seek is of a partition that the last poll returned records of, and not to be revoked: it is read on at once.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class UserBehaviour:
 
     def _seek_back(self, records: ConsumerRecords) -> None:
         """Law 2."""
-        held = self._consumer.assignment() - self._consumer.to_be_revoked_partitions()
-        returned = sorted({record.topic_partition for record in records} & held)
+        owned = self._consumer.assignment() - self._consumer.to_be_revoked_partitions()
+        returned = sorted({record.topic_partition for record in records} & owned)
         if returned:
             partition = self._scheduler.random.choice(returned)
             first = min(record.offset for record in records if record.topic_partition == partition)
@@ -70,7 +70,7 @@ class UserBehaviour:
             committed = yield from self._consumer.committed(*sorted(partitions), timeout=1.0)
         except KafkaError:
             return
-        held = self._consumer.assignment() - self._consumer.to_be_revoked_partitions()
-        for partition in sorted(held & set(partitions)):
+        owned = self._consumer.assignment() - self._consumer.to_be_revoked_partitions()
+        for partition in sorted(owned & set(partitions)):
             found = committed.get(partition)
             self._consumer.seek(partition, 0 if found is None else found.offset)

@@ -43,7 +43,7 @@ class SimulatedConsumer:
         self._before: tuple[str, frozenset[str]] | None = None
 
     def _called(self, verb: str, partitions: Collection[TopicPartition] | None = None) -> None:
-        """For `verb_pairs`. partitions: those that it names; None: it is of all that are held."""
+        """For `verb_pairs`. partitions: those that it names; None: it is of all that are owned."""
         if self._before is not None:
             verb_pairs.count(self._before[0], verb, self._before[1])
         states = self.states()
@@ -87,9 +87,9 @@ class SimulatedConsumer:
         poll = self._application.poll_aside(self._now, timeout, immediate=immediate, limit=limit, read=read)
         result = yield from poll
         deliveries = list(result.deliveries)
-        asked, lost = self._application.to_be_revoked(), self._application.lost()
+        requested, lost = self._application.to_be_revoked(), self._application.lost()
         paused = self._application.paused()
-        if deliveries or asked or lost:
+        if deliveries or requested or lost:
             returned = tuple(
                 (
                     each.partition,
@@ -104,7 +104,9 @@ class SimulatedConsumer:
             )
             if paused:
                 self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
-            self._process.history.add(self._process.name, "poll", returned, tuple(sorted(asked)), tuple(sorted(lost)))
+            self._process.history.add(
+                self._process.name, "poll", returned, tuple(sorted(requested)), tuple(sorted(lost))
+            )
         result.aside = None  # nothing that may be interrupted comes after it, as in `Consumer.poll`
         return deliveries
 
@@ -136,7 +138,7 @@ class SimulatedConsumer:
     def assignment(self) -> frozenset[TopicPartition]:
         return self._application.assignment()
 
-    def held(self) -> dict[TopicPartition, int | None]:
+    def owned(self) -> dict[TopicPartition, int | None]:
         """Where each partition is that a verb may name, revoked in a moment or not."""
         return {tp: each.position for tp, each in self._application._state.lists.owned.items()}
 
@@ -146,8 +148,8 @@ class SimulatedConsumer:
 
     def states(self) -> dict[TopicPartition, str]:
         """Of `verb_pairs.STATES`, by partition that a verb may name."""
-        held = self._application._state.lists.owned
-        return {tp: "LOST" if self._process.has_lost(tp) else each.state.name for tp, each in held.items()}
+        owned = self._application._state.lists.owned
+        return {tp: "LOST" if self._process.has_lost(tp) else each.state.name for tp, each in owned.items()}
 
     def revoking(self) -> frozenset[TopicPartition]:
         """Those that a delay may name."""

@@ -39,7 +39,7 @@ def _is_of_later_generation(one: Assignment, other: Assignment) -> bool:
 def _requested(state: HistoryState, event: Event) -> None:
     for each in state.each(event.who, event.detail[0]):
         state.ask("requested", Change(event, each))
-        each.asked, each.asked_at = True, event.time
+        each.requested, each.requested_at = True, event.time
         each.began_at_reset = each.start is not None and not each.reset and each.answers[-1:] == [None]
         each.waiting_since, each.passed, each.overdue = None, 0, 0
         each.lines.append(state.line)
@@ -55,7 +55,7 @@ def _reassigned(state: HistoryState, event: Event) -> None:
     for each in state.each(event.who, event.detail[0]):
         state.ask("reassigned", Change(event, each))
         state.delays_over += each.delayed
-        each.asked, each.delayed, each.passed, each.deadline = False, False, 0, None
+        each.requested, each.delayed, each.passed, each.deadline = False, False, 0, None
         each.lines.append(state.line)
         if each.next is not None and state.has_records(each.partition, each.next):
             each.waits(event.time)

@@ -113,7 +113,7 @@ def _still_paused(state: HistoryState, event: Event) -> None:
 
 def _poll(state: HistoryState, event: Event) -> None:
     who = event.who
-    deliveries, asked, lost = event.detail
+    deliveries, requested, lost = event.detail
     paused = state.paused.pop(who, ())
     if not any(event.detail) and state.judged_by.view == "clients":
         count_turns(state, event, paused)  # it says that time has passed, and nothing else
@@ -130,12 +130,12 @@ def _poll(state: HistoryState, event: Event) -> None:
         each = state.find(who, partition, epoch)
         if each.next is None and state.judged_by.view == "clients":
             _begin(state, each, first)  # a peer does not tell where it begins
-        flags = partition in asked, partition in lost, partition in paused
+        flags = partition in requested, partition in lost, partition in paused
         state.ask("delivery", Delivery(event, each, first, last, leader_epoch, *flags))
         each.seek = seek
         _delivered(state, event, each, Delivered(first, last, leader_epoch, state.line))
     count_turns(state, event, paused)
-    for partition in asked:
+    for partition in requested:
         live = state.live[who].get(partition)
         if live is not None:
             live.undelayed = True

@@ -30,7 +30,7 @@ def count_turns(state: HistoryState, event: Event, paused: Collection[TopicParti
     state.beat_at[who] = state.answered[who]
     turn = (beat and not event.detail[0]) or _brings_news(state, event)
     for each in list(state.live[who].values()):
-        if each.asked and beat:
+        if each.requested and beat:
             _revoke_is_pending(state, event, each)
         elif _has_to_wait(each) and each.partition not in paused:
             if turn:
@@ -43,7 +43,7 @@ def count_turns(state: HistoryState, event: Event, paused: Collection[TopicParti
 
 
 def _has_to_wait(each: Assignment) -> bool:
-    return each.waiting_since is not None and each.next is not None and not each.asked
+    return each.waiting_since is not None and each.next is not None and not each.requested
 
 
 def _brings_news(state: HistoryState, event: Event) -> bool:

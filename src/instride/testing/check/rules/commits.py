@@ -70,8 +70,8 @@ def s5_result(event: Event, state: HistoryState) -> str | None:
     committed, instead = event.detail
     for partition, offset in (*committed, *instead):
         taken = state.taken[event.who, partition]
-        asked = state.last.get((event.who, partition))
-        if asked is not None and asked.answers[-1:] == [offset]:
+        requested = state.last.get((event.who, partition))
+        if requested is not None and requested.answers[-1:] == [offset]:
             continue
         if offset not in taken and ((partition, offset) in committed or offset != state.committed.get(partition)):
             last = taken[-1] if taken else "nothing"
@@ -82,7 +82,7 @@ def s5_result(event: Event, state: HistoryState) -> str | None:
 @rule("S6", "no commit of an older epoch", "commit")
 def s6(commit: Commit, state: HistoryState) -> str | None:
     """What was finished in an earlier assignment never reaches a commit: a commit speaks of offsets that were finished
-    in the sender's present assignment, since its user sought last, and of nothing else. What was asked for before a
+    in the sender's present assignment, since its user sought last, and of nothing else. What was requested before a
     seek may still be taken after it. (What nobody has finished is S4.)"""
     if commit.offset > state.reached(commit.partition):
         return None

@@ -23,7 +23,7 @@ def _no_commit_failed(step: Delivery | Change | Passed, _state: HistoryState) ->
 
 
 def _is_asked_for(step: Change, _state: HistoryState) -> bool:
-    return step.each.asked
+    return step.each.requested
 
 
 def _turns(step: Passed | Delivery | Change) -> int:
@@ -45,17 +45,17 @@ def _goes_on_after(step: Passed | Delivery, state: HistoryState) -> bool:
 
 
 def _bounded(step: Passed | Change, _state: HistoryState) -> bool:
-    return step.each.asked and step.each.deadline is not None
+    return step.each.requested and step.each.deadline is not None
 
 
 def _released(step: Passed | Change, state: HistoryState) -> bool:
-    return step.each.asked and step.each.undelayed and state.answered[step.each.who] > 0
+    return step.each.requested and step.each.undelayed and state.answered[step.each.who] > 0
 
 
 @rule("L1", "the others go on", "delivery", "requested", within="faultless", bound="gap", when=_no_commit_failed)
 def l1(step: Delivery | Change, state: HistoryState) -> str | None:
     """While any number of partitions are to be revoked, delayed or completing, every other one goes on: where nothing
-    fails, one with records to read stands still for no longer than `gap`, however long the others are held."""
+    fails, one with records to read stands still for no longer than `gap`, however long the others are delayed."""
     stood = _stood_still(step, state)
     return None if stood is None else f"{step.each} stood still for {stood:.2f} s with records to read"
 
@@ -108,8 +108,8 @@ def _stood_still(step: Delivery | Change, state: HistoryState) -> float | None:
 )
 def l2(step: Change, state: HistoryState) -> str | None:
     """A revoke is pending for no longer than the group allows (`delay`): it is released, reassigned, or lost."""
-    waited, limit = step.event.time - step.each.asked_at, state.judged_by.delay or 0.0
-    return f"{step.each} was asked for {waited:.2f} s ago" if waited > limit else None
+    waited, limit = step.event.time - step.each.requested_at, state.judged_by.delay or 0.0
+    return f"{step.each} was requested {waited:.2f} s ago" if waited > limit else None
 
 
 @rule("L2", "a delay keeps its deadline", "overdue", "revoked", "reassigned", "lost", within="faultless", when=_bounded)

@@ -44,9 +44,9 @@ def r1_few(event: Event, state: HistoryState) -> str | None:
     requests that wait or are in flight, and its connections are few, however long it lives; and so are the turns of its
     network thread and the requests that it sends within a second, whatever comes in: a request without end is a spin
     too. (It has no timers: its machines name their one next deadline. A thread that turns where nothing came is L4.)"""
-    held = {"queued": len(state.live[event.who])}
+    owned = {"queued": len(state.live[event.who])}
     for name, value in zip(_FEW, event.detail[2:], strict=True):
-        if value > _FEW[name] + held.get(name, 0):
+        if value > _FEW[name] + owned.get(name, 0):
             return f"{event.who} has {value} {name}"
     return None
 

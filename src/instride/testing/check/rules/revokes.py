@@ -12,7 +12,7 @@ def s7_records(step: Delivery, state: HistoryState) -> str | None:
     """Once a poll has said that a partition is to be revoked, no record of it is returned, that poll included, until
     its revoke is delayed and it is reassigned; nor with the news of its loss, nor after its revoke."""
     each = step.each
-    if step.asked or step.lost:
+    if step.requested or step.lost:
         return f"{each.partition} {step.first}-{step.last} came with its revoke"
     if each.ended == "revoked" or each.undelayed:
         return f"{each}: {step.first}-{step.last} after its revoke"
@@ -55,12 +55,12 @@ def s7_start(step: Change, state: HistoryState) -> str | None:
     return f"{step.each} began at {step.each.start} by a reset, and was let go of with nothing committed"
 
 
-@rule("S7", "a held partition begins nothing more", "begins")
+@rule("S7", "a delayed partition begins nothing more", "begins")
 def s7_held(step: Place, state: HistoryState) -> str | None:
     """Once its user has delayed a revoke he begins no work on another record of the partition (rule 16). What failed he
     may try again."""
     each = step.each
-    if not (each.asked and each.delayed) or each.ended or step.offset in each.begun:
+    if not (each.requested and each.delayed) or each.ended or step.offset in each.begun:
         return None
     return f"{each}: work on {step.offset} was begun after its revoke was delayed"
 
