@@ -173,3 +173,21 @@ def test_awaited_frames_of_any_length_and_in_any_pieces_come_as_they_were_sent()
         stream = stream[size:]
     assert found == bodies
     assert (frames.is_between_frames, frames.wanted) == (True, 0)
+
+
+def test_a_long_frame_that_comes_in_small_pieces_is_not_copied_with_each_of_them() -> None:
+    """As TLS brings it, which unpacks 16 KiB at a time: eight times the CPU of the drain went into these copies."""
+    frames = FrameBuffer(max_frame_bytes=MOST, segments=Segments(1 << 20))
+    body = b"a" * LONG
+    assert whole(frames, framed(body))[0] == body  # so the next one is awaited in a segment of its own
+    data, most = framed(body), 0
+    for at in range(0, len(data), 16_384):
+        piece = data[at : at + 16_384]
+        with frames.get_buffer(whole=True) as buffer:
+            buffer[: len(piece)] = piece
+        tracemalloc.start()
+        found = frames.buffer_updated(len(piece))
+        most = max(most, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert found == [body]
+    assert most < 16_384

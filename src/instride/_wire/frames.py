@@ -173,7 +173,8 @@ class FrameBuffer:
             if length > len(self._scratch) - _LENGTH.size:
                 self._begin_large(length, start + _LENGTH.size, end)
                 return
-        self._scratch[: end - start] = self._scratch[start:end]
+        if start:  # else it is there: a long frame that comes in small pieces would be copied with each of them
+            self._scratch[: end - start] = self._scratch[start:end]
         self._scratch_used = end - start
 
     def _accept_long(self, length: int, start: int) -> bool:
