@@ -714,7 +714,7 @@ SASL_AUTHENTICATE = message_codec(
 
 
 def _metadata_needs(request: Metadata) -> Needs:
-    # Before version 4 a broker creates what it is requested; before version 1 an empty list means all.
+    # Before version 4 a broker creates what it is asked for; before version 1 an empty list means all.
     if request.allow_auto_topic_creation:
         return Needs(lowest=1)
     return Needs(lowest=4, because="older versions would create the topics that are requested")

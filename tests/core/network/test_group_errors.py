@@ -135,7 +135,7 @@ def test_a_group_that_cannot_be_joined_is_told_and_joined_by_a_new_subscription(
     if (what, code) == ("join", INCONSISTENT):
         assert script.take(ErrorRaised) == []
         script.pass_time(0.01)
-        assert "JoinGroup" not in script.waits(), "not while the group is requested what it uses"
+        assert "JoinGroup" not in script.waits(), "not while the group is asked what it uses"
         script.response(api.DescribeGroup, api.DescribeGroupResponse())
     (told,) = script.take(ErrorRaised)
     assert isinstance(told.error, BrokerResponseError)

@@ -32,7 +32,7 @@ _NOT_OF_EAGER = frozenset(
         "COMPLETING + REASSIGNED",
     )
 )
-"""An eager member is requested everything once, and holds nothing when it is assigned something: nothing is requested
+"""From an eager member everything is requested once, and it owns nothing when it is assigned something: nothing is requested
 again or reassigned. The table has these rows because its columns differ in one thing only."""
 
 _TOO_RARE = "ownership, eager: COMPLETING + LOST"
