@@ -69,7 +69,7 @@ def soon_nothing_is_left(folder: Path, seconds: float = 20.0) -> bool:
 def without_a_committed_range(events: list[Event]) -> list[Event]:
     """The history without the end of a range that a later commit covers: a commit of work that was never finished.
 
-    Not just any range: where a partition of a member was requested the member committed a range, nothing covers that one.
+    Not just any range: where a partition was to be revoked before its member committed a range, nothing covers it.
     """
     for at, each in enumerate(events):
         if each.what == "range done" and any(_commits(later, each) for later in events[at:]):

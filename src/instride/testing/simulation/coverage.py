@@ -32,8 +32,8 @@ _NOT_OF_EAGER = frozenset(
         "COMPLETING + REASSIGNED",
     )
 )
-"""From an eager member everything is requested once, and it owns nothing when it is assigned something: nothing is requested
-again or reassigned. The table has these rows because its columns differ in one thing only."""
+"""From an eager member everything is requested once, and it owns nothing when it is assigned something: nothing is
+requested again or reassigned. The table has these rows because its columns differ in one thing only."""
 
 _TOO_RARE = "ownership, eager: COMPLETING + LOST"
 """Some six times in ten thousand histories: a run without it says nothing."""
