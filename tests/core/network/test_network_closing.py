@@ -287,3 +287,15 @@ def test_an_end_after_an_end_that_was_interrupted_waits_until_the_group_is_left(
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert answers(script) == [None]
     assert script.stopped == (last is Close)
+
+
+@pytest.mark.rule("12")
+def test_a_close_gives_no_more_time_to_the_commits_of_an_unsubscribe_that_is_late(script: NetworkScript) -> None:
+    """It has returned, and said that the group is left all the same: the others do not wait for the close as well."""
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.machine.handle(Unsubscribe(call=7, deadline=script.now), script.now)
+    script.do(Close(call=8, deadline=script.now + 30.0))
+    assert "LeaveGroup" in script.waits()
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert script.stopped

@@ -114,10 +114,13 @@ class Closing:
         if isinstance(event, Unsubscribe) and self._stage is _Stage.LEAVING:
             self._done(KafkaTimeoutError("a new subscription did not wait for the group's response to LeaveGroup"), now)
 
-    def begin(self, event: Close | Unsubscribe) -> None:
-        self._event = event
+    def begin(self, event: Close | Unsubscribe, now: float) -> None:
+        before, self._event = self._event, event
         self._stage = _Stage.COMMITTING
         self._assignment.leaving = True
+        if before is not None and now >= before.deadline:
+            # Its caller has heard that the group is left: this one gives its commits no more time.
+            self._leave(event, now)
 
     def give_up(self, now: float) -> None:
         """Law C3; before any other part sends something."""
@@ -408,7 +411,7 @@ class NetworkMachine:
             case Unsubscribe() | Close():
                 if isinstance(event, Close):
                     self._reader.end(now)
-                self._closing.begin(event)
+                self._closing.begin(event, now)
             case _:
                 assert_never(event)
 

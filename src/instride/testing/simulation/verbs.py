@@ -204,6 +204,10 @@ class SimulatedConsumer:
         limit = self._config.default_api_timeout if timeout is None else timeout
         return self._application.committed(self._now, partitions, limit)
 
+    @property
+    def subscribed(self) -> bool:
+        return self._application._state.subscribed
+
     def paused(self) -> frozenset[TopicPartition]:
         return self._application.paused()
 
