@@ -113,8 +113,8 @@ given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "consumerGr
 made = stream_reader(given, source_schema(given))
 limit = made.getDefaultReadLimit()
 first = made.latestOffset(made.initialOffset(), limit)
-print(first["group"]["run"], flush=True)
 try:
+    print(first["group"]["run"], flush=True)  # here already: from now on a signal may come
     while True:
         assert made.latestOffset(first, limit) == first
 finally:
