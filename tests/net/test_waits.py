@@ -245,8 +245,16 @@ def test_futures_of_calls_that_were_completed_together_are_resolved_each(turns: 
 
 def test_a_wake_up_is_taken_once(turns: Turns) -> None:
     """Else the loop would spin."""
-    turns.selector.meanwhile = turns.thread.wake
+    woken: list[bool] = []
+
+    def post() -> None:
+        turns.thread.events.append(Polled())
+        turns.thread.wake()
+        woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
+
+    turns.selector.meanwhile = post
     turns.thread._turn()
+    assert woken == [True]
     assert select.select([turns.thread._wake_in], [], [], 0)[0] == []
 
 
