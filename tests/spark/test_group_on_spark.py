@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from pipeline_help import PATIENCE, QUICK_JVM, fill, wait_for
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from session_help import local_session
 
 from instride import Consumer, TopicPartition
 from instride.spark import recommended_conf, stop
@@ -29,14 +29,9 @@ Topic = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK_JVM}
-    builder = SparkSession.builder.master("local[2]").appName("groups").config(map=conf)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
+    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
+    with local_session("groups", "local[2]", conf) as session:
         yield session
-        session.stop()
 
 
 class Application:

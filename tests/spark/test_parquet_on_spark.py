@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from parquet_help import commit, span, write
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from session_help import local_session
 
 from instride.spark.parquet import ParquetSink, ParquetWriter, compact, read_dataframe, read_files
 from instride.spark.sink import CommitStatus, JobResult, OutputRange, WrittenRange
@@ -20,13 +20,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:PySpark does
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[2,3]").appName("sink").config("spark.ui.enabled", "false")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
+    with local_session("sink", "local[2,3]", {}) as session:
         yield session
-        session.stop()
 
 
 def _run(spark: SparkSession, writer: ParquetWriter, job: str, ranges: list[OutputRange]) -> JobResult:

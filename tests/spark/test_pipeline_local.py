@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 from pipeline_help import PATIENCE, QUICK_JVM, Runner, each_once, fill, keep, seen, wait_for
 from pyspark.sql import DataFrame, SparkSession
+from session_help import local_session
 
 from instride import Consumer, TopicPartition
 from instride._net import transport
@@ -43,16 +43,11 @@ Topic = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK_JVM}
+    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
     # Not by the environment: a JVM of an earlier module's session goes on with its own.
     conf["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parent)
-    builder = SparkSession.builder.master("local[4]").appName("pipeline").config(map=conf)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
+    with local_session("pipeline", "local[4]", conf) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pipeline_help import PATIENCE, QUICK_JVM, fill
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructType
+from session_help import local_session
 
 from instride import Consumer, OffsetAndMetadata, TopicPartition
 from instride.errors import ConfigError
@@ -30,15 +30,10 @@ Read = Callable[..., DataFrame]
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    conf = {**recommended_conf(), "spark.ui.enabled": "false", "spark.driver.extraJavaOptions": QUICK_JVM}
+    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
     conf["spark.sql.session.timeZone"] = "UTC"
-    builder = SparkSession.builder.master("local[2]").appName("source").config(map=conf)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("OFF")
+    with local_session("source", "local[2]", conf) as session:
         yield session
-        session.stop()
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ A process that dies leaves nothing but its last commit. So before it starts what
 Laws
 1. Pure: it decides what of one partition may be started, and what its commits say of that (a `Mark`).
 2. An owner starts its first record when a commit has said up to which offset it will start records (`reach`), and
-   nothing beyond. Once a commit has moved the offset, the mark is taken back, and nothing is asked any more: steady
+   nothing beyond. Once a commit has moved the offset, the mark is taken back, and every record may be started: steady
    running costs no commit.
-3. An owner that ends cleanly takes its mark back. So whoever finds one follows an owner that died (or was cast out)
+3. An owner that ends cleanly takes its mark back. So whoever finds one follows an owner that died (or was evicted)
    before it came anywhere: all records below its reach are suspects. A suspect is started while nothing else of the
    partition is at work, and when a commit has named it.
 4. Whoever finds a record named follows an owner that died while it was at work: it is accused. It is started while

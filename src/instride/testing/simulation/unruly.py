@@ -253,7 +253,7 @@ class _User(RebalanceListener):
         try:
             yield from self._interrupted(self._consumer.unsubscribe(timeout=2.0))
         except KeyboardInterrupt:
-            if self._consumer.subscribed:  # at one of its first lines: as if he had not called it
+            if self._consumer.subscribed:  # before the call had any effect
                 self._member.did("interrupted", "unsubscribe before it began", None)
             else:
                 self._member.did("interrupted", "unsubscribe", round(self._now + 2.0, 6))
