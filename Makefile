@@ -10,10 +10,13 @@ JOBS := $(shell getconf _NPROCESSORS_ONLN)
 TEST_JOBS := $(shell expr $(JOBS) + 1)
 FUZZ_SECONDS := 60
 ATTACK_SECONDS := 3600
+OTHER_SPARK := 4.2.1
+CONNECT_NEEDS := grpcio==1.85.1 grpcio-status==1.85.1 googleapis-common-protos==1.76.0 protobuf==7.36.2 pyyaml==6.0.3
+SHORT_ON_SPARK = $(BIN)/python -m pytest -x -s tests/spark/short_on_spark.py
 WITH_JAVA = JAVA_HOME="$$(tools/prerequisites --java-home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stutter conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups fuzz bench format clean distclean
+.PHONY: help demo test stutter conformance coverage check docs simulate explore interop kerberos mutants kip983-mutants attack attack-kafka sink-attack spark-groups spark-cluster spark-versions fuzz bench format clean distclean
 
 help:
 	@echo "make demo    the main job: two Spark applications share a topic, and nobody stops (under 5 minutes)"
@@ -31,8 +34,10 @@ help:
 	@echo "make kip983-mutants breaks each row of KIP-983: the test that the row names must fail (two minutes)"
 	@echo "make attack  lying brokers, fellow members and producers, a damaging network, no memory, threads or files (5 minutes)"
 	@echo "make attack-kafka damages what a real Kafka sends (ATTACK_SECONDS=3600, an hour)"
-	@echo "make sink-attack kills and stops drivers of each sink, 50 times, on a real Spark and Kafka (an hour; SINK_FAULTS=50)"
-	@echo "make spark-groups lets two queries of one group join and leave 20 times, at a real Kafka with a played Spark"
+	@echo "make sink-attack kills and stops driver, executor, worker and broker, 50 times for each sink (hours; SINK_FAULTS=50)"
+	@echo "make spark-groups lets two applications of one group join and leave 20 times, with a played and a real Spark (10 minutes)"
+	@echo "make spark-cluster kills an executor and a worker of a standalone cluster in mid-job (8 minutes)"
+	@echo "make spark-versions runs what there is for Spark with PySpark $(OTHER_SPARK) too, and over Spark Connect (10 minutes)"
 	@echo "make fuzz    mutated bytes for every decoder, by hand, by coverage and with sanitizers (FUZZ_SECONDS=60 each)"
 	@echo "make bench   the benchmarks (BENCH_ARGS=\"groups --hold 20\": only that one)"
 	@echo "make format  let ruff format the code"
@@ -112,6 +117,21 @@ sink-attack: $(COMPILED)
 
 spark-groups: $(COMPILED)
 	@$(WITH_JAVA) GROUP_TURNS=20 $(BIN)/python -m pytest -x tests/spark/test_group_kafka.py
+	@$(WITH_JAVA) GROUP_TURNS=20 $(BIN)/python -m pytest -x -s tests/spark/groups_on_spark.py
+
+spark-cluster: $(COMPILED)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -x -s tests/spark/cluster_on_spark.py
+
+# Beside .venv, in folders for PYTHONPATH: what Spark Connect needs, and another PySpark.
+.spark-connect/.installed .spark-$(OTHER_SPARK)/.installed: $(INSTALLED)
+	@rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) $(if $(findstring connect,$@),$(CONNECT_NEEDS),pyspark==$(OTHER_SPARK))
+	@touch $@
+
+spark-versions: $(COMPILED) .spark-connect/.installed .spark-$(OTHER_SPARK)/.installed
+	@$(WITH_JAVA) PYTHONPATH=$(CURDIR)/.spark-$(OTHER_SPARK) $(SHORT_ON_SPARK)
+	@$(WITH_JAVA) PYTHONPATH=$(CURDIR)/.spark-connect SPARK_SESSION=connect $(SHORT_ON_SPARK)
+	@$(WITH_JAVA) PYTHONPATH=$(CURDIR)/.spark-$(OTHER_SPARK):$(CURDIR)/.spark-connect SPARK_SESSION=connect $(SHORT_ON_SPARK)
 
 # By coverage only where atheris is installed: its wheels are for some Pythons only.
 fuzz: $(COMPILED)
@@ -146,4 +166,4 @@ clean:
 	rm -f $(COMPILED)
 
 distclean: clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) .spark-connect .spark-$(OTHER_SPARK)

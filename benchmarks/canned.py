@@ -46,6 +46,10 @@ CASES: dict[str, tuple[Log, str, int]] = {
     "arrow, TLS": (Log(tls="in a folder of the run"), "arrow", -1),
     "records, TLS": (Log(tls="in a folder of the run"), "records", -1),
     "arrow, busy thread": (Log(), "arrow-busy", -1),
+    "arrow, busy thread, TLS": (Log(tls="in a folder of the run"), "arrow-busy", -1),
+    "arrow, busy thread that switches often": (Log(), "arrow-busy-often", -1),
+    "handler of 5 us": (Log(), "handler", 500),
+    "handler of 5 us, alone": (Log(), "alone", -1),
     "arrow, 12 of 1000": (Log(partitions=1000), "arrow", -1),
     "arrow, 12 of 10000": (Log(partitions=10_000), "arrow", -1),
     "arrow, zstd": (Log(codec="zstd"), "arrow", -1),
@@ -161,6 +165,17 @@ def _records(records: object) -> int:
     return sum(1 for each in records if each.value is not None)  # type: ignore[attr-defined]
 
 
+def _handled(records: object) -> int:
+    """Five microseconds of work for each."""
+    count = 0
+    for _ in records:  # type: ignore[attr-defined]
+        until = time.perf_counter() + 5e-6
+        while time.perf_counter() < until:
+            pass
+        count += 1
+    return count
+
+
 def _spin() -> None:
     while True:
         sum(range(1000))
@@ -171,17 +186,25 @@ def _client(form: str, limit: int, rows: int, port: int, log: Log) -> dict[str, 
         return _read(_drain(port, log), rows)
     if form == "assign":
         return _time_assign(port, log)
+    if form == "alone":
+        return _read(iter(lambda: _handled(range(500)), None), rows)
     consumer = _consumer(port, limit, log)
     if form == "idle":
         return _idle(consumer)
-    if form.endswith("busy"):
+    form, *besides = form.split("-")
+    if "busy" in besides:
         threading.Thread(target=_spin, daemon=True).start()
-    count: Callable[[object], int] = {"arrow": _arrow, "records": _records}.get(form.removesuffix("-busy"), len)  # type: ignore[assignment]
+    if "often" in besides:
+        sys.setswitchinterval(0.0005)  # a tenth of what it is by default
+    forms: dict[str, Callable[[object], int]] = {"arrow": _arrow, "records": _records, "handler": _handled}
+    count: Callable[[object], int] = forms.get(form, len)  # type: ignore[arg-type]
     return _read(_polls(consumer, count), rows)
 
 
 def _time_assign(port: int, log: Log) -> dict[str, float]:
     """Until the first record comes, of a partition whose position is found with all others."""
+    import instride  # noqa: F401 - start-up is not measured
+
     meter = Meter()
     consumer = _consumer(port, -1, log)
     called = time.perf_counter()

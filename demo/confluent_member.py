@@ -13,47 +13,44 @@ Laws
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from pyarrow import parquet
 
 from demo.history import Note
-from demo.member import main
-from demo.plan import Plan
+from demo.member import Plan, main
 from instride.errors import BrokerResponseError
 from instride.records import TopicPartition as Partition
 from instride.testing.recording import Recorder
-
-logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.5
 MOST_MESSAGES: Final = 20_000
 LOOK_SECONDS: Final = 0.1
 THREADS: Final = 12
-
-
-@dataclass(slots=True)
-class Job:
-    first: int
-    last: int
-    future: Future[None]
+SETTINGS: Final[dict[str, Any]] = {
+    "log_level": 4,
+    "partition.assignment.strategy": "cooperative-sticky",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 10_000,
+}
 
 
 @dataclass(slots=True)
 class Lane:
-    """A partition: what arrived and is not begun, and the job in progress."""
+    """What arrived and is not begun (offset and value), and the job in progress: on the offsets [first, end)."""
 
     partition: Partition
-    arrived: list[Message] = field(default_factory=list)
-    job: Job | None = None
+    arrived: list[tuple[int, bytes]] = field(default_factory=list)
+    job: Future[None] | None = None
+    first: int = 0
+    end: int = 0
 
 
 class ConfluentMember:
@@ -61,20 +58,23 @@ class ConfluentMember:
 
     def __init__(self, plan: Plan, app: str, history: Recorder, pool: ThreadPoolExecutor) -> None:
         self._plan = plan
-        self._note = partial(history.add, app)
+        self._app = app
+        self._history = history
         self._recorded = history.peer(app, finishes="told", commits=True)
         self._pool = pool
         self._lanes: dict[int, Lane] = {}
         self._stopped = False
-        self._consumer = Consumer(_consumer_settings(plan, app))
+        where = {"bootstrap.servers": plan.bootstrap_servers, "group.id": f"demo-{plan.kind}", "client.id": app}
+        self._consumer = Consumer({**SETTINGS, **where})
 
     def stop(self) -> None:
         self._stopped = True
 
     def run(self) -> None:
         """Consume until asked to stop; then finish what is in progress and leave the group."""
-        callbacks = {"on_assign": self._assigned, "on_revoke": self._revoked, "on_lost": self._lost}
-        self._consumer.subscribe([self._plan.topic], **callbacks)
+        self._consumer.subscribe(
+            [self._plan.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
         try:
             while not self._stopped:
                 self._take(self._consumer.consume(MOST_MESSAGES, POLL_SECONDS))
@@ -89,8 +89,8 @@ class ConfluentMember:
             if (error := message.error()) is not None:
                 raise BrokerResponseError(f"consuming {self._plan.topic!r}: {error}", code=error.code())
             if (lane := self._lanes.get(message.partition() or 0)) is not None:
-                lane.arrived.append(message)
-                offsets.setdefault(lane.partition, []).append(_offset(message))
+                lane.arrived.append((message.offset() or 0, message.value() or b""))
+                offsets.setdefault(lane.partition, []).append(lane.arrived[-1][0])
         self._record(offsets)
 
     def _record(self, offsets: dict[Partition, list[int]] | None = None, lost: Iterable[Partition] = ()) -> None:
@@ -100,35 +100,30 @@ class ConfluentMember:
     def _advance(self) -> None:
         """Commit what is finished, and begin jobs on what has arrived for the idle lanes."""
         self._commit_finished()
-        for lane in self._lanes.values():
+        for number, lane in self._lanes.items():
             if lane.job is None and lane.arrived:
-                messages, lane.arrived = lane.arrived, []
-                first, end = _offset(messages[0]), _offset(messages[-1]) + 1
-                self._note(Note.WORK_BEGAN, lane.partition.partition, first, end)
-                name = f"{lane.partition.partition:02d}-{first:09d}-{uuid.uuid4().hex[:8]}.parquet"
-                lane.job = Job(first, end, self._pool.submit(_write, self._plan, name, messages))
+                lane.first, lane.end = lane.arrived[0][0], lane.arrived[-1][0] + 1
+                self._history.add(self._app, Note.WORK_BEGAN, number, lane.first, lane.end)
+                name = f"{number:02d}-{lane.first:09d}-{uuid.uuid4().hex[:8]}.parquet"
+                lane.job = self._pool.submit(_write, self._plan, name, [value for _, value in lane.arrived])
+                lane.arrived = []
 
     def _commit_finished(self) -> None:
         """One commit for every job that is done. What could not be committed stays, for the next time."""
-        done = [(lane, lane.job) for lane in self._lanes.values() if lane.job is not None and lane.job.future.done()]
-        for _, job in done:
-            job.future.result()
-        offsets = {lane.partition: job.last for lane, job in done}
-        if not done or not self._commit(offsets):
-            return
-        for lane, job in done:
-            lane.job = None
-            self._recorded.done(lane.partition, job.first, job.last - 1)
-        self._recorded.committed(offsets)
-
-    def _commit(self, offsets: dict[Partition, int]) -> bool:
-        positions = [TopicPartition(*each, offset) for each, offset in offsets.items()]
+        done = [lane for lane in self._lanes.values() if lane.job is not None and lane.job.done()]
+        for lane in done:
+            lane.job.result()  # type: ignore[union-attr]
+        offsets = [TopicPartition(*lane.partition, lane.end) for lane in done]
         try:
-            responses = self._consumer.commit(offsets=positions, asynchronous=False)
-        except KafkaException as error:
-            logger.warning("commit of %s: %s", offsets, error)
-            return False
-        return not any(response.error for response in responses or ())
+            responses = self._consumer.commit(offsets=offsets, asynchronous=False) if offsets else ()
+        except KafkaException:
+            return
+        if not done or any(response.error for response in responses or ()):
+            return
+        for lane in done:
+            lane.job = None
+            self._recorded.done(lane.partition, lane.first, lane.end - 1)
+        self._recorded.committed({lane.partition: lane.end for lane in done})
 
     # --- callbacks
 
@@ -138,15 +133,14 @@ class ConfluentMember:
         self._record()
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        moving = [lane for each in partitions if (lane := self._lanes.get(each.partition)) is not None]
-        self._note(Note.REVOKE_CALLED, [lane.partition.partition for lane in moving])
+        moving = [self._lanes[each.partition] for each in partitions if each.partition in self._lanes]
+        self._history.add(self._app, Note.REVOKE_WAITS, [lane.partition.partition for lane in moving])
         for lane in moving:
             if lane.arrived:
-                self._recorded.not_begun(lane.partition, _offset(lane.arrived[0]))
+                self._recorded.not_begun(lane.partition, lane.arrived[0][0])
             lane.arrived = []
-        self._note(Note.REVOKE_WAITS, [lane.partition.partition for lane in moving if lane.job is not None])
         while jobs := [lane.job for lane in moving if lane.job is not None]:
-            wait([job.future for job in jobs], timeout=LOOK_SECONDS)
+            wait(jobs, timeout=LOOK_SECONDS)
             self._advance()
         consumer.incremental_unassign(partitions)
         for lane in moving:
@@ -158,31 +152,11 @@ class ConfluentMember:
         self._record(lost=[lane.partition for lane in gone])
 
 
-def _write(plan: Plan, name: str, messages: list[Message]) -> None:
+def _write(plan: Plan, name: str, values: list[bytes]) -> None:
     """Do the work and write its result: first under a name that nobody reads."""
     unfinished = plan.output / f".{name}"
-    parquet.write_table(plan.work(message.value() or b"" for message in messages), unfinished)
+    parquet.write_table(plan.work(values), unfinished)
     unfinished.rename(plan.output / name)
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None  # a message without an error has one
-    return offset
-
-
-def _consumer_settings(plan: Plan, app: str) -> dict[str, str | int | bool]:
-    return {
-        "bootstrap.servers": plan.bootstrap_servers,
-        "group.id": f"demo-{plan.kind}",
-        "client.id": app,
-        "log_level": 4,
-        "partition.assignment.strategy": "cooperative-sticky",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest",
-        "session.timeout.ms": 10_000,
-    }
 
 
 @contextmanager

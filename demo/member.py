@@ -1,4 +1,4 @@
-"""What every member process of the demo shares: `python -m demo.<kind>_member APP PLAN`.
+"""What a run is to be, and what every member process of it shares: `python -m demo.<kind>_member APP PLAN`.
 
 Laws
 1. A member is told everything on its command line; it reads nothing else.
@@ -9,21 +9,79 @@ Laws
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Protocol, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from demo.flights import parse
 from demo.history import Note, recorder
-from demo.plan import Plan
 from instride.testing.recording import Recorder
 
-__all__ = ["Member", "main"]
-
 LOOK_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """kind: of the consumers; its members are processes of the module demo.<kind>_member. folder: of all its files.
+
+    rows, seconds: how many flights are sent, in how much time. slow_row: the flight that takes slow_seconds to work on;
+    the others take none. slow_offset: its own, in slow_partition, which the group moves to the second of two members.
+    stay_seconds: how long B stays once it owns something.
+    """
+
+    kind: str
+    bootstrap_servers: str
+    folder: Path
+    rows: int
+    seconds: float
+    slow_partition: int
+    slow_row: int
+    slow_offset: int
+    slow_seconds: float
+    stay_seconds: float
+
+    @property
+    def topic(self) -> str:
+        return f"flights-{self.kind}"
+
+    @property
+    def histories(self) -> Path:
+        return self.folder / "histories"
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+    def join_file(self, app: str) -> Path:
+        """Its appearing lets the member join, so that a slow start-up costs nobody anything."""
+        return self.folder / f"join-{app}"
+
+    def argument(self) -> str:
+        """All of it, for a command line."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_argument(cls, text: str) -> Self:
+        values = json.loads(text)
+        return cls(**{**values, "folder": Path(values["folder"])})
+
+    def work(self, values: Iterable[bytes | memoryview]) -> pa.Table:
+        """What every member does: parse these record values. It takes long if the slow flight is among them."""
+        table = parse(values)
+        if pc.index(table["row"], self.slow_row).as_py() >= 0:
+            time.sleep(self.slow_seconds)
+        return table
 
 
 class Member(Protocol):

@@ -20,20 +20,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from demo.flights import Flight, flights, send
+from demo.flights import PARTITIONS, DemoError, Flight, flights, send
 from demo.history import History, HistoryTail, Note, recorder
-from demo.plan import PARTITIONS, DemoError, Plan
+from demo.member import Plan
 from demo.view import View
 from instride._net.clock import now
 from instride.records import TopicPartition
 from instride.testing.processes import Processes
 from instride.testing.recording import Recorder
-
-__all__ = ["play"]
 
 APPS: Final = ("A", "B")
 TICK_SECONDS: Final = 0.2
@@ -50,9 +48,9 @@ Step = tuple[str, Callable[[], bool]]
 def play(plan: Plan, processes: Processes, view: View) -> None:
     """Play the scenario to its end, which ends its history too. DemoError if a member fails or a step does not come."""
     with recorder(plan.histories, plan.topic, "scenario") as history, ThreadPoolExecutor(1) as pool:
-        run = _Run(plan, processes, history, pool)
+        run = _Run(plan, processes, history)
         try:
-            for what, came in run.steps():
+            for what, came in run.steps(pool):
                 deadline = time.monotonic() + plan.seconds + STEP_SECONDS
                 while run.goes_on(view) and not came():
                     if time.monotonic() >= deadline:
@@ -66,11 +64,10 @@ def play(plan: Plan, processes: Processes, view: View) -> None:
 class _Run:
     """One run: its members, its source, and the history of both so far."""
 
-    def __init__(self, plan: Plan, processes: Processes, recorder: Recorder, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, plan: Plan, processes: Processes, recorder: Recorder) -> None:
         self._plan = plan
         self._processes = processes
         self._recorder = recorder
-        self._pool = pool
         self._tail = HistoryTail(plan.histories)
         self._history = History()
         self._started: list[str] = []
@@ -79,15 +76,17 @@ class _Run:
         self._last_part = threading.Event()
         self._stopped = threading.Event()
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, pool: Executor) -> Iterator[Step]:
         """Do each step, and say what the next one waits for."""
         history, plan = self._history, self._plan
         for app in APPS:
-            self._start(app)
+            command = [sys.executable, "-m", f"demo.{plan.kind}_member", app, plan.argument()]
+            self._processes.start(self._name(app), command, self._log(app))
+            self._started.append(app)
         yield "the start of both processes", lambda: history.ready >= set(APPS)
         self._join("A")
         yield f"A to own {PARTITIONS} partitions", lambda: len(history.owned_by("A")) == PARTITIONS
-        self._source = self._pool.submit(self._send)
+        self._source = pool.submit(self._send)
         yield "A to meet the flight that takes long", self._is_at_slow_flight
         self._join("B")
         yield "B to own partitions", lambda: bool(history.owned_by("B"))
@@ -97,8 +96,6 @@ class _Run:
         self._leave("B")
         yield "B to leave", lambda: not self._runs("B")
         yield "every flight to be worked on", self._is_drained
-        if (sent := self._source.result()) != plan.rows:
-            raise DemoError(f"{sent} flights were sent, not {plan.rows}")
         self._leave("A")
         yield "A to leave", lambda: not self._runs("A")
         # The checker is told at the end what was to be done by now, since the machine may be slow.
@@ -115,8 +112,9 @@ class _Run:
             code = self._processes.exit_code(self._name(app))
             if code is not None and (code or app not in self._may_end):
                 lines = self._log(app).read_text(encoding="utf-8", errors="replace").splitlines()
-                end = "\n".join(lines[-LOG_LINES:]) or "(it is empty)"
-                raise DemoError(f"{app} ended with status {code}; the end of its log:\n{end}")
+                raise DemoError(
+                    "\n".join([f"{app} ended with status {code}; the end of its log:", *lines[-LOG_LINES:]])
+                )
         return True
 
     def stop(self) -> None:
@@ -124,7 +122,7 @@ class _Run:
         self._stopped.set()
         self._last_part.set()
         for app in self._started:
-            self._terminate(app)
+            self._processes.signal(self._name(app), signal.SIGTERM)
         deadline = time.monotonic() + LEAVE_SECONDS
         while any(map(self._runs, self._started)) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
@@ -150,20 +148,12 @@ class _Run:
 
     # -- what is done
 
-    def _start(self, app: str) -> None:
-        command = [sys.executable, "-m", f"demo.{self._plan.kind}_member", app, self._plan.argument()]
-        self._processes.start(self._name(app), command, self._log(app))
-        self._started.append(app)
-
     def _join(self, app: str) -> None:
         self._recorder.add("scenario", Note.MARK, f"{app} joins")
         self._plan.join_file(app).touch()
 
     def _leave(self, app: str) -> None:
         self._recorder.add("scenario", Note.MARK, f"{app} leaves")
-        self._terminate(app)
-
-    def _terminate(self, app: str) -> None:
         self._may_end.add(app)
         self._processes.signal(self._name(app), signal.SIGTERM)
 
@@ -172,8 +162,7 @@ class _Run:
             self._flights(),
             bootstrap_servers=self._plan.bootstrap_servers,
             topic=self._plan.topic,
-            partitions=PARTITIONS,
-            rows_per_second=self._plan.rows / self._plan.seconds,
+            rate=self._plan.rows / self._plan.seconds,
             sent=lambda partition, end: self._recorder.add("source", Note.SENT, partition, end),
         )
 
@@ -191,4 +180,4 @@ class _Run:
         return f"{self._plan.kind}-{app}"
 
     def _log(self, app: str) -> Path:
-        return self._processes.folder / f"{self._name(app)}.log"
+        return self._plan.folder / f"{app}.log"

@@ -17,18 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-__all__ = ["Rows", "Verdict", "judge", "read_written"]
-
 EXAMPLES: Final = 5
 
 
 class Rows(tuple[int, ...]):
-    """Row numbers that have a fault."""
+    """Row numbers that have a fault; as text, how many, and the first few of them."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        """How many, and the first few of them."""
         if not self:
             return "none"
         rest = ", ..." if len(self) > EXAMPLES else ""

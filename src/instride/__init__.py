@@ -12,12 +12,13 @@ from instride.errors import KafkaError
 from instride.interceptors import ConsumerInterceptor
 from instride.ledger import OffsetLedger
 from instride.listeners import AsyncRebalanceListener, RebalanceListener
+from instride.processing.async_store import AsyncDatabaseStore
 from instride.processing.attempts import Attempt, current_attempt
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.engine import Tally
 from instride.processing.failures import DeadLetterRecord, Retry, RetryRecord, SkipRecord
-from instride.processing.health import Health, StuckRecord
+from instride.processing.health import Health, StuckRecord, UnwrittenLetter
 from instride.processing.kit import ProcessorKit
 from instride.processing.outputs import OutputRecord
 from instride.processing.partition_executor import PartitionExecutor
@@ -36,6 +37,7 @@ from instride.records import (
 )
 
 __all__ = [
+    "AsyncDatabaseStore",
     "Attempt",
     "AsyncConsumer",
     "AsyncRebalanceListener",
@@ -77,6 +79,7 @@ __all__ = [
     "SerializationContext",
     "SkipRecord",
     "StuckRecord",
+    "UnwrittenLetter",
     "Tally",
     "TopicPartition",
 ]

@@ -1,4 +1,4 @@
-"""PySpark's door to instride: `spark.read.format("instride")` and `spark.readStream.format("instride")`.
+"""PySpark's door to instride: `spark.read.format("instride")` and `spark.readStream.format("instride")`; and to write.
 
 Laws
 1. PySpark (4.2 and later) finds it by the name of this package and of `DefaultSource`: no call registers it.
@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """The source "instride", described in docs/spark-source.md."""
+    """The source "instride", described in docs/spark-source.md, and the sink (docs/spark-sink.md)."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
@@ -48,3 +53,19 @@ class DefaultSource(DataSource):
         from instride.spark.data_source import stream_reader  # noqa: PLC0415 - law 2
 
         return stream_reader(self._options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - PySpark's
+        """Raises ConfigError for a wrong option, or rows that are no records."""
+        from instride.spark.data_source.writing import BatchWriter, write_task  # noqa: PLC0415 - law 2
+
+        return BatchWriter(write_task(self._options, schema, overwrite=overwrite))
+
+    def streamWriter(  # noqa: N802 - PySpark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> DataSourceStreamWriter:
+        """Raises as `writer`."""
+        from instride.spark.data_source.writing import StreamWriter, write_task  # noqa: PLC0415 - law 2
+
+        return StreamWriter(write_task(self._options, schema, overwrite=overwrite))

@@ -188,7 +188,7 @@ class Scene:
             self.up(Positioned(partition=tp(number), epoch=1, seek_number=0, offset=0))
 
     def fetched(self, number: int, start: int, end: int, *, epoch: int = 1, fetch_number: int = 0) -> None:
-        chunk = SimulatedChunk(topic="t", partition=number, first_offset=start, next_offset=end, leader_epoch=0)
+        chunk = SimulatedChunk(topic="t", partition=number, first_offset=start, next_offset=end)
         self.up(
             Fetched(
                 partition=tp(number), epoch=epoch, fetch_number=fetch_number, start=start, chunk=chunk, next_offset=end

@@ -119,7 +119,7 @@ def test_records_one_by_one(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
-def test_questions_and_their_answers(loop: VirtualLoop) -> None:
+def test_requests_and_their_responses(loop: VirtualLoop) -> None:
     info = PartitionInfo(topic="t", partition=0, leader=None)
     answers: dict[type, Any] = {
         FetchCommitted: {tp(0): OffsetAndMetadata(offset=7)},
@@ -152,7 +152,7 @@ def test_questions_and_their_answers(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
-def test_what_is_not_answered_ends_at_its_timeout(loop: VirtualLoop) -> None:
+def test_what_has_no_response_ends_at_its_timeout(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = Scene()
         scene.consumer.assign([tp(0)])
@@ -166,7 +166,7 @@ def test_what_is_not_answered_ends_at_its_timeout(loop: VirtualLoop) -> None:
     loop.play(story())
 
 
-def test_commits_are_answered_with_or_without_waiting(loop: VirtualLoop) -> None:
+def test_commits_end_with_or_without_waiting(loop: VirtualLoop) -> None:
     async def story() -> None:
         scene = Scene()
         scene.consumer.assign([tp(0)])

@@ -46,7 +46,6 @@ MOVED: Final = (
     done(4, "A", 0, 70, 80),
     delay(5, "A", 1),
     done(8, "A", 1, 0, 50),
-    note(8, "A", Note.COMPLETING, (1,)),
     change(9, "A", "revoked", 1),
     done(9, "A", 0, 0, 70),
     change(10, "B", "assigned", 1),

@@ -63,4 +63,4 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
 
 
 def test_the_flights_use_all_of_12_partitions(all_flights: list[Flight]) -> None:
-    assert {partition_of(flight.key, 12) for flight in all_flights} == set(range(12))
+    assert {partition_of(flight.key) for flight in all_flights} == set(range(12))

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.flights import flights, partition_of
+from demo.flights import DemoError, flights, partition_of, slow_flight
 from demo.history import History, history_files
-from demo.plan import DemoError, slow_flight
 from instride.testing.check import Event, check, read_histories, without_owner
 
 QUICK = ("--rows", "24000", "--seconds", "8", "--slow", "12", "--stay", "2", "--only", "confluent")
@@ -78,7 +77,7 @@ def without_a_committed_range(events: list[Event]) -> list[Event]:
 
 
 def _commits(event: Event, done: Event) -> bool:
-    if event.what not in ("sends commit", "commit answered") or event.who != done.who:
+    if event.what not in ("sends commit", "commit response") or event.who != done.who:
         return False
     partition, first, _, _ = done.detail
     return any(tp == partition and offset > first for tp, offset, _ in event.detail[1])
@@ -101,7 +100,7 @@ def test_the_scenario_with_confluents_consumer_has_every_flight_once_and_the_wai
     taken = [each for each in run.handovers if each.after == "B"]
     assert 3 in {each.partition for each in taken}
     assert {str(cause) for each in taken if (cause := run.cause(each)) is not None and cause.partition == 3}
-    assert {"poll", "range done", "commit answered", "revoked", "closed"} <= {
+    assert {"poll", "range done", "commit response", "revoked", "closed"} <= {
         each.what for each in events if each.who == "A"
     }
     assert check(events) == []
@@ -155,7 +154,7 @@ def test_killed_it_leaves_nothing_either(tmp_path: Path) -> None:
 def test_the_slow_flight_is_the_first_of_its_partition_after_the_share_of_the_plan() -> None:
     row, offset = slow_flight(1000, 3, after=0.5)
     assert row >= 500
-    before = [flight for flight in flights(row) if partition_of(flight.key, 12) == 3]
+    before = [flight for flight in flights(row) if partition_of(flight.key) == 3]
     assert offset == len(before)
     with pytest.raises(DemoError, match="no flight from row 10"):
         slow_flight(10, 3, after=1.0)

@@ -150,7 +150,9 @@ def test_a_row_is_shown_by_tests_that_passed_in_this_run_alone(
     assert main(["--results", str(report)], root=project) == 0
     report.write_text(case.format("<skipped/>"))
     assert main(["--results", str(report)], root=project) == 0, "this machine lacks what it needs: named, no failure"
-    assert "not run here: test_a.py::test_it_works (of A/1, A/2)" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "not run here: test_a.py::test_it_works (of A/1, A/2)" in output
+    assert "0 of 2 requirements" in output
     report.write_text(case.format("<failure/>"))
     assert main(["--results", str(report)], root=project) == 1
     assert "NOT SHOWN A/1: failed: test_a.py::test_it_works" in capsys.readouterr().out

@@ -84,7 +84,7 @@ def closed_port() -> Iterator[str]:
     ],
     ids=["http", "html", "tls", "ssh", "redis"],
 )
-def test_what_answers_is_not_kafka(serve: Callable[[bytes], str], response: bytes, says: str, group: str) -> None:
+def test_what_responds_is_not_kafka(serve: Callable[[bytes], str], response: bytes, says: str, group: str) -> None:
     address = serve(response)
     with Consumer(bootstrap_servers=address, group_id=group, **IMPATIENT) as consumer:
         consumer.subscribe(["t"])

@@ -81,7 +81,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, Addresses]:
 
 
 @pytest.mark.requirement("surface/dns")
-def test_an_address_that_never_answers_does_not_hide_the_next(
+def test_an_address_that_never_responds_does_not_hide_the_next(
     kafka: LocalKafka, kafka_topic: Topic, open_consumer: Open, dns: dict[str, Addresses]
 ) -> None:
     topic = kafka_topic()

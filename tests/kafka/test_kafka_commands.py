@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from kafka_help import PATIENCE, fill, settings, tps, until
 from typer.testing import CliRunner
 
@@ -87,6 +88,31 @@ def test_dead_letters_are_listed_shown_and_sent_again_once(
     assert [(each.partition, each.value, each.headers) for each in again] == [
         (1, value, ()) for value in (b"1:0", b"1:1", b"1:2", b"1:0", b"1:1", b"1:2", b"1:2")
     ]
+
+
+def test_a_letter_that_is_too_large_says_where_its_record_is(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str
+) -> None:
+    """The broker refuses the first and the third, for their size, and not those beside them."""
+    topic, letters = kafka_topic(1), kafka_topic(1, configs={"max.message.bytes": "20000"})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for value in (b"x" * 30_000, b"small", b"y" * 30_000, b"last"):
+        producer.produce(topic, value, b"k")
+    assert producer.flush(PATIENCE) == 0
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        raise ValueError("no such order")
+
+    processor = Processor(handle, topics=[topic], order="none", dead_letters=letters)
+    with processor.running(**settings(kafka, group)) as running:
+        until(lambda: running.tally().dead_lettered == 4)
+    found = sorted(read(kafka, letters, 1, 4), key=lambda each: dict(each.headers)["instride.offset"] or b"")
+    assert [(each.key, each.value) for each in found] == [(b"k", b""), (b"k", b"small"), (b"k", b""), (b"k", b"last")]
+    first = found[0].offset
+    assert "left out  value (30000 bytes): too large for this topic" in command(
+        kafka, "dead-letters", "show", letters, f"0:{first}"
+    )
+    assert len(command(kafka, "dead-letters", "replay", letters)) == 2, "the others have no value to send"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,16 @@ import pytest
 from confluent_kafka import Producer
 from kafka_help import PATIENCE, fill, settings, tps, until
 
-from instride import Consumer, ConsumerRecord, OutputRecord, Processor, Retry, SkipRecord, TopicPartition
+from instride import (
+    AsyncDatabaseStore,
+    Consumer,
+    ConsumerRecord,
+    OutputRecord,
+    Processor,
+    Retry,
+    SkipRecord,
+    TopicPartition,
+)
 from instride.testing import LocalKafka
 
 PARTITIONS = 4
@@ -326,3 +335,32 @@ def test_processes_share_the_work_of_one_member_and_one_that_is_killed_is_replac
 
 def tell(record: ConsumerRecord) -> OutputRecord:
     return OutputRecord(value=f"{record.partition} {record.offset} {os.getpid()}".encode())
+
+
+def test_coroutines_write_to_a_database_once_over_two_runs(
+    kafka: LocalKafka, kafka_topic: Callable[..., str], group: str, postgres_database: str
+) -> None:
+    """The first ends by an error in the middle of a batch; the second goes on from the row."""
+    import psycopg
+
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 20})
+    with psycopg.connect(postgres_database) as database:
+        database.execute("CREATE TABLE bills (record BIGINT)")
+    store = AsyncDatabaseStore(lambda: psycopg.AsyncConnection.connect(postgres_database))
+    fails = True
+
+    async def bill(record: ConsumerRecord[Any, Any]) -> None:
+        await store.connection.execute("INSERT INTO bills VALUES (%s)", (record.offset,))
+        if fails and record.offset == 7:
+            raise ValueError("in the middle")
+
+    processor = Processor(bill, topics=[topic], store=store)
+    with pytest.raises(ValueError, match="middle"), processor.running(**settings(kafka, group)) as running:
+        running.wait(PATIENCE)
+    fails = False
+    with processor.running(**settings(kafka, group)) as running:
+        until(lambda: running.tally().finished == 13 or running.tally().failed)
+    with psycopg.connect(postgres_database) as database:
+        found = database.execute("SELECT record FROM bills ORDER BY record").fetchall()
+    assert [offset for (offset,) in found] == list(range(20))

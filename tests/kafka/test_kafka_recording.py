@@ -49,7 +49,7 @@ def test_what_an_application_does_is_recorded_and_right(
         recorder.stored({tp: each.offset for tp, each in other.committed(*tps(topic, 0, 1)).items() if each})
     recorder.end(drained=True)
     assert recorder.check() == []
-    assert {"assigned", "looked up", "positioned", "poll", "done", "sends commit", "commit answered"} <= set(
+    assert {"assigned", "looked up", "positioned", "poll", "done", "sends commit", "commit response"} <= set(
         whats(recorder)
     )
     assert {"alive", "sample", "closed"} <= set(whats(recorder))

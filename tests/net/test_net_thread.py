@@ -97,7 +97,7 @@ def test_when_the_network_thread_dies_waiting_and_later_calls_raise_what_killed_
     assert "the network thread died" in caplog.text
 
 
-def test_local_verbs_still_answer_when_the_network_thread_is_dead(dying: Consumer) -> None:
+def test_local_verbs_still_return_when_the_network_thread_is_dead(dying: Consumer) -> None:
     die(dying)
     with pytest.raises(NetworkThreadDiedError):
         dying.poll(timeout=60)

@@ -166,7 +166,7 @@ def _played(form: ModuleType, seed: int) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_both_forms_give_the_same_answers(seed: int) -> None:
+def test_both_forms_give_the_same_results(seed: int) -> None:
     assert _played(compiled_pump, seed) == _played(plain_pump, seed)
 
 

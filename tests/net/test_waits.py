@@ -24,7 +24,7 @@ from instride._net.pump import Waker
 from instride._net.thread import NetworkThread
 from instride.commits import CommitResult
 from instride.config import ConsumerConfig
-from instride.errors import KafkaTimeoutError
+from instride.errors import KafkaTimeoutError, WakeupError
 
 pytestmark = pytest.mark.rule("21")
 
@@ -256,6 +256,19 @@ def test_a_wake_up_is_taken_once(turns: Turns) -> None:
     turns.thread._turn()
     assert woken == [True]
     assert select.select([turns.thread._wake_in], [], [], 0)[0] == []
+
+
+def test_many_wakeups_that_nobody_has_heard_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NetworkThread, "start", lambda thread: None)
+    consumer = Consumer(bootstrap_servers="test:9092", group_id="g")
+    consumer.subscribe(["t"])
+    for _ in range(1000):
+        consumer.wakeup()
+    assert len(consumer._driver.application._state.queue) == 1
+    for _ in range(2):
+        with pytest.raises(WakeupError):
+            consumer.poll(timeout=0)
+        consumer.wakeup()
 
 
 def test_each_verb_that_says_something_wakes_the_network_thread(monkeypatch: pytest.MonkeyPatch) -> None:

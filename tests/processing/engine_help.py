@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
@@ -10,13 +11,38 @@ from processing_help import commit
 
 from instride import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from instride.consumer_records import Stretch
+from instride.deserializers import RecordReader
+from instride.processing.attempts import Desk
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Task, Verdict
 from instride.processing.failures import Failures, Retry
 from instride.processing.remembered import decode
 
-__all__ = ["TOPIC_ID", "Bench", "keyed"]
+__all__ = ["TOPIC_ID", "Bench", "desk_of", "keyed"]
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
+
+
+def desk_of(
+    engine: Engine,
+    lock: threading.RLock | None = None,
+    *,
+    clock: Callable[[], float] = lambda: 0.0,
+    dead_letters: str | None = None,
+    output: str | None = None,
+) -> Desk:
+    """Of workers whose poll needs no waking, in the group g."""
+    return Desk(
+        engine=engine,
+        lock=lock or threading.RLock(),
+        reader=RecordReader(None, None),
+        clock=clock,
+        chance=lambda: 0.5,
+        attention=lambda: None,
+        wants_attention=lambda: False,
+        dead_letters=dead_letters,
+        output=output,
+        group="g",
+    )
 
 
 def keyed(partition: TopicPartition, keys: str, start: int = 0, epoch: int = 1) -> list[ConsumerRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 from collections import Counter
@@ -13,10 +14,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from awaited import awaited_store
+
 from instride import ConsumerRecord, DatabaseStore, TopicPartition
 from instride._wire.decoder import replaced
 from instride.commits import CommitEntry, CommitOutcome, CommitSnapshot
 from instride.consumer_records import ConsumerRecords, Stretch
+from instride.processing.async_store import AsyncTransactions
 from instride.processing.attempts import enter_attempt
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.engine import Batch, Engine, EnginePlan, Job, Lane, Order, Task
@@ -86,10 +90,25 @@ class Bank:
         self._keeper.execute("CREATE TABLE bills (topic TEXT, part INTEGER, offset INTEGER)")
         self.store = DatabaseStore(lambda: sqlite3.connect(name, uri=True))
         self.store.database.prepare()
+        self.awaited = awaited_store(lambda: sqlite3.connect(name, uri=True))
+        self._loop = asyncio.new_event_loop()
+        self._members = 0
 
     def bill(self, records: list[ConsumerRecord]) -> None:
         bills = [(each.topic, each.partition, each.offset) for each in records]
         self.store.connection.executemany("INSERT INTO bills VALUES (?, ?, ?)", bills)
+
+    async def bill_awaited(self, records: list[ConsumerRecord]) -> None:
+        cursor = self.awaited.connection.cursor()
+        for each in records:
+            await cursor.execute("INSERT INTO bills VALUES (?, ?, ?)", (each.topic, each.partition, each.offset))
+
+    def transactions(self) -> Transactions | AtOnce:
+        """Of a member: by turns those of plain functions and of coroutines. They share the table."""
+        self._members += 1
+        if self._members % 2:
+            return self.store.database.transactions(self.bill, "g")
+        return AtOnce(self.awaited.database.transactions(self.bill_awaited, "g"), self._loop)
 
     def written(self) -> Counter[tuple[TopicPartition, int]]:
         found = self._keeper.execute("SELECT topic, part, offset FROM bills").fetchall()
@@ -103,7 +122,27 @@ class Bank:
     def close(self) -> None:
         with self.store.database.thread():
             pass
+        self._loop.run_until_complete(self._close_awaited())
+        self._loop.close()
         self._keeper.close()
+
+    async def _close_awaited(self) -> None:
+        async with self.awaited.database.connections():
+            pass
+
+
+class AtOnce:
+    """Transactions of coroutines, of which none waits for anything."""
+
+    def __init__(self, transactions: AsyncTransactions, loop: asyncio.AbstractEventLoop) -> None:
+        self._transactions = transactions
+        self._loop = loop
+
+    def __call__(self, what: Any) -> None:
+        self._loop.run_until_complete(self._transactions(what))
+
+    def pass_over(self, task: Task) -> None:
+        self._loop.run_until_complete(self._transactions.pass_over(task))
 
 
 class KeyedRecords:
@@ -173,7 +212,7 @@ class Workers:
         self._course = course
         self._running = 0
         bank = course.bank
-        self._transactions = None if bank is None else bank.store.database.transactions(bank.bill, "g")
+        self._transactions = None if bank is None else bank.transactions()
         self.to_be_revoked: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -233,7 +272,7 @@ class Workers:
         else:
             self._running -= 1
 
-    def _write(self, transactions: Transactions, job: Job) -> Exception | None:
+    def _write(self, transactions: Transactions | AtOnce, job: Job) -> Exception | None:
         enter_attempt(job)
         try:
             transactions([task.record for task in _tasks(job)])

@@ -62,3 +62,12 @@ def test_what_no_processor_wrote_is_no_letter(cut: int) -> None:
         replay_of(short)
     wrong = tuple((name, b"x" if name == "instride.offset" else value) for name, value in letter.headers)
     assert DeadLetterOrigin.of(read(letter, headers=wrong)) is None
+
+
+@pytest.mark.parametrize("name", ["partition", "offset", "timestamp", "attempts"])
+@pytest.mark.parametrize("number", [b"1" + b"0" * 5000, b"9223372036854775808", b"-9223372036854775808", b"1e5", b""])
+def test_a_number_that_kafka_does_not_have_is_of_no_letter(name: str, number: bytes) -> None:
+    """Whoever may write to the topic may write any header."""
+    letter = letter_of()
+    headers = tuple((key, number if key == f"instride.{name}" else value) for key, value in letter.headers)
+    assert DeadLetterOrigin.of(read(letter, headers=headers)) is None

@@ -11,12 +11,12 @@ from typing import Any
 
 import process_handlers as handlers
 import pytest
+from engine_help import desk_of
 from processing_help import P0
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError, DeserializationError, HandlerDiedError
-from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan, Job, Verdict
 from instride.processing.failures import Failures
 from instride.processing.process_child import Spec
@@ -42,18 +42,7 @@ class Bench:
         self.lock = threading.RLock()
         self.errors: dict[int, list[BaseException]] = {}
         self.outputs: list[str] = []
-        desk = Desk(
-            engine=self.engine,
-            lock=self.lock,
-            reader=RecordReader(None, None),
-            clock=lambda: 0.0,
-            chance=lambda: 0.5,
-            attention=lambda: None,
-            wants_attention=lambda: False,
-            dead_letters=None,
-            output="o",
-            group="g",
-        )
+        desk = desk_of(self.engine, self.lock, output="o")
         reader = RecordReader(None, bytes.decode)
         spec = pickled(Spec(handler=handler, reader=reader, around=around, output="o"))
         self.workers = ProcessWorkers(desk, spec, self._produce, processes, 8, timeout)
@@ -94,7 +83,7 @@ class Bench:
         assert not any(keeper.is_alive() for keeper in self.workers._keepers)
 
 
-def test_a_process_answers_for_each_record_as_a_thread_does() -> None:
+def test_a_process_settles_each_record_as_a_thread_does() -> None:
     bench = Bench("ok", "raise it", "ok", "\xff", "odd", "skip it", "retry", "ok", handler=wrapped())
     bench.until_over(8)
     bench.close()
@@ -137,7 +126,7 @@ def test_a_handler_that_leaves_ends_the_run_as_in_a_thread() -> None:
     assert isinstance(bench.engine.failure, SystemExit)
 
 
-def test_what_a_handler_forks_and_returns_answers_once() -> None:
+def test_what_a_handler_forks_and_returns_responds_once() -> None:
     bench = Bench("fork-and-return", "ok", "fork-and-return", "ok")
     bench.until_over(4)
     bench.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,3 +115,10 @@ def test_a_thousand_ranges_fit() -> None:
     found = decode(text, 0, TOPIC)
     assert found is not None
     assert len(found.finished) == 1_000
+
+
+@pytest.mark.parametrize("attempts", [1 << 63, 10**5000], ids=["2^63", "more digits than Python writes"])
+def test_no_number_is_larger_than_an_offset(attempts: int) -> None:
+    """Anyone who may commit for the group may have written it; it would be written into a dead letter's headers."""
+    assert decode(encode(5, Remembered(attempts={5: attempts}), limit=1 << 16), 5) is None
+    assert decode(encode(5, Remembered(attempts={5: (1 << 63) - 1}), limit=4096), 5) is not None

@@ -293,9 +293,9 @@ def test_a_table_that_cannot_be_made_is_told_of_by_the_driver(tmp_path: Path) ->
     ],
 )
 def test_every_style_of_parameters(style: Any, expected: tuple[str, Any]) -> None:
-    from instride.processing.store import _bound
+    from instride.processing.store import bound
 
-    assert _bound("a = ?, b = ?", (5, "x"), style) == expected
+    assert bound("a = ?, b = ?", (5, "x"), style) == expected
 
 
 def handle(record: ConsumerRecord) -> None: ...

@@ -18,13 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_help import keyed
+from engine_help import desk_of, keyed
 from processing_help import P0, tp
 
 from instride import ConsumerRecord, OffsetAndMetadata, OutputRecord, Processor, Retry, current_attempt
-from instride.deserializers import RecordReader
 from instride.errors import ConfigError, IllegalStateError
-from instride.processing.attempts import Desk
 from instride.processing.engine import Engine, EnginePlan
 from instride.processing.failures import Failures
 from instride.processing.health import Health
@@ -275,18 +273,7 @@ class Bench:
             EnginePlan(order="none", failures=Failures(retry=Retry(attempts=2, backoff=0.0))), lambda _: 1
         )
         self.lock = threading.RLock()
-        desk = Desk(
-            engine=self.engine,
-            lock=self.lock,
-            reader=RecordReader(None, None),
-            clock=lambda: self.now,
-            chance=lambda: 0.5,
-            attention=lambda: None,
-            wants_attention=lambda: False,
-            dead_letters=None,
-            output=output,
-            group="g",
-        )
+        desk = desk_of(self.engine, self.lock, clock=lambda: self.now, output=output)
         self.workers = ThreadWorkers(desk, handler, produce, 2, SyncLifespan(), around, timeout)
         self._ended = threading.Condition(self.lock)
         end = self.engine.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import selectors
 import socket
 import ssl
@@ -28,13 +29,20 @@ from instride.errors import NotKafkaError, TlsError, TransportError
 class Server:
     """Takes one connection, speaks TLS if it has a context, reads, then answers what it is told. got: what it read."""
 
-    def __init__(self, context: ssl.SSLContext | None, *, family: int = socket.AF_INET, reply: bytes = b"") -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext | None,
+        *,
+        family: int = socket.AF_INET,
+        reply: bytes = b"",
+        after: threading.Event | None = None,
+    ) -> None:
         host = "::1" if family == socket.AF_INET6 else "127.0.0.1"
         self._listener = socket.create_server((host, 0), family=family)
         self._listener.settimeout(PATIENCE)
         self.address = (family, self._listener.getsockname())
         self.got = b""
-        self._context, self._reply = context, reply
+        self._context, self._reply, self._after = context, reply, after
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -47,6 +55,8 @@ class Server:
                     peer = self._context.wrap_socket(peer, server_side=True)
                 with peer:
                     self.got = peer.recv(65536)
+                    if self._after is not None:
+                        self._after.wait(PATIENCE)
                     peer.sendall(self._reply)
                     peer.recv(1)
         except OSError:
@@ -189,7 +199,7 @@ def test_both_versions_of_tls(serve: Serve, certificates: Certificates, version:
 
 
 @pytest.mark.requirement("surface/tls-downgrade")
-def test_a_peer_that_answers_in_plain_text(serve: Serve, certificates: Certificates) -> None:
+def test_a_peer_that_responds_in_plain_text(serve: Serve, certificates: Certificates) -> None:
     server = serve(reply=b"HTTP/1.1 400 Bad Request\r\n\r\n")
     transport = connect(server, "broker.test", certificates)
     drive(transport, lambda: False)
@@ -217,7 +227,7 @@ def test_a_peer_that_hangs_up(reads: bool) -> None:
 
 
 class Sink:
-    """In a connection's place: takes bytes in small pieces."""
+    """In a connection's place: takes bytes in pieces of at most so many. updates: how many each had."""
 
     failure = None
     session_lifetime = 0.0
@@ -225,8 +235,9 @@ class Sink:
     in_the_middle = False
     missing = 0
 
-    def __init__(self) -> None:
-        self.taken = 0
+    def __init__(self, most: int = 10) -> None:
+        self._most = most
+        self.updates: list[int] = []
         self.versions: dict[int, Any] = {}
         self._requested = False
 
@@ -235,10 +246,14 @@ class Sink:
         return b"" if requested else b"hello"
 
     def get_buffer(self) -> memoryview:
-        return memoryview(bytearray(10))
+        return memoryview(bytearray(self._most))
+
+    @property
+    def taken(self) -> int:
+        return sum(self.updates)
 
     def buffer_updated(self, size: int) -> list[Received]:
-        self.taken += size
+        self.updates.append(size)
         return []
 
 
@@ -252,4 +267,19 @@ def test_what_tls_has_unpacked_is_not_left_behind(
     transport = connect(server, "broker.test", certificates, sink)
     drive(transport, lambda: sink.taken > 0)
     assert sink.taken == 1000
+    transport.close()
+
+
+def test_all_that_has_come_is_looked_at_once(serve: Serve, certificates: Certificates) -> None:
+    """TLS gives 16 KiB a read; what looks at what was read costs more than the read, and is called once for many."""
+    sink, after = Sink(1 << 20), threading.Event()
+    server = serve("broker.test", reply=bytes(160_000), after=after)
+    transport = connect(server, "broker.test", certificates, sink)
+    assert transport.socket is not None
+    transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 100_000)
+    after.set()
+    assert select.select([transport.socket], [], [], PATIENCE)[0]
+    transport.readable()
+    assert sink.updates[0] >= 5 << 14
     transport.close()

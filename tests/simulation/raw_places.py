@@ -72,7 +72,7 @@ class _Owner:
         self.name = name
         self.answers: dict[int, api.Response] = {}
 
-    def link_answered(self, link: Link, request_id: int, response: api.Response) -> None:
+    def link_responded(self, link: Link, request_id: int, response: api.Response) -> None:
         self.answers[request_id] = response
 
     def link_closed(self, link: Link) -> None:

@@ -12,8 +12,8 @@ Laws
 1. A step is played, and what was answered is written behind its arrow; what stood there before is not looked at. So
    a play is compared with the script as a whole, and the script is the first comparison's result written down.
 2. Answers are written without what a broker is free in: member ids become names, members are sorted by name.
-3. Three dots end a step that does not wait for its answer. The step `B joined` (synced, fetched) does;
-   `B waits for join` says whether it is still without one. `soon` does both: who has no answer soon, waits.
+3. Three dots end a step that does not wait for its response. The step `B joined` (synced, fetched) does;
+   `B waits for join` says whether it is still without one. `soon` does both: who has no response soon, waits.
 4. What is not said is as last time: a member's id and generation. `gen=`, `as=` and `on=` say otherwise.
 
 Steps: A is session=S rebalance=S protocols=P,Q instance=ID | A join [owned=0,1] | A sync [A=0,1 B=2] | A leave
@@ -179,11 +179,11 @@ class Stage:
             protocols=tuple(api.GroupProtocol(name=name, metadata=metadata) for name in member.protocols),
         )
         response = self._ask(member, step, request, api.JoinGroupResponse, "join")
-        return _unanswered(step) if response is None else self._joined_with(member, response)
+        return _without_response(step) if response is None else self._joined_with(member, response)
 
     def _joined(self, member: _Member, step: _Step) -> str:
         response = self._await(member, step, api.JoinGroupResponse)
-        return _unanswered(step) if response is None else self._joined_with(member, response)
+        return _without_response(step) if response is None else self._joined_with(member, response)
 
     def _joined_with(self, member: _Member, response: api.JoinGroupResponse) -> str:
         if _name(response.error) == "MEMBER_ID_REQUIRED" or (member.instance and not response.error):
@@ -220,11 +220,11 @@ class Stage:
             assignments=assignments,
         )
         response = self._ask(member, step, request, api.SyncGroupResponse, "join")
-        return _unanswered(step) if response is None else _synced_with(response)
+        return _without_response(step) if response is None else _synced_with(response)
 
     def _synced(self, member: _Member, step: _Step) -> str:
         response = self._await(member, step, api.SyncGroupResponse)
-        return _unanswered(step) if response is None else _synced_with(response)
+        return _without_response(step) if response is None else _synced_with(response)
 
     def _assignment(self, numbers: str) -> bytes:
         partitions = tuple(TopicPartition(self._place.topic, number) for number in _numbers(numbers))
@@ -270,11 +270,11 @@ class Stage:
             offsets={(self._place.topic, int(p)): offset for p, offset in offsets.items()},
         )
         response = self._ask(member, step, request, api.OffsetCommitResponse)
-        return _unanswered(step) if response is None else _committed_with(response)
+        return _without_response(step) if response is None else _committed_with(response)
 
     def _committed(self, member: _Member, step: _Step) -> str:
         response = self._await(member, step, api.OffsetCommitResponse)
-        return _unanswered(step) if response is None else _committed_with(response)
+        return _without_response(step) if response is None else _committed_with(response)
 
     def _offsets(self, member: _Member, step: _Step) -> str:
         request = api.OffsetFetch(group_id=self._place.group, partitions=self._partitions(step.words))
@@ -314,11 +314,11 @@ class Stage:
             max_bytes=1 << 20,
         )
         response = self._ask(member, step, request, api.FetchResponse, "fetch")
-        return _unanswered(step) if response is None else _fetched_with(response)
+        return _without_response(step) if response is None else _fetched_with(response)
 
     def _fetched(self, member: _Member, step: _Step) -> str:
         response = self._await(member, step, api.FetchResponse)
-        return _unanswered(step) if response is None else _fetched_with(response)
+        return _without_response(step) if response is None else _fetched_with(response)
 
     def _session(self, member: _Member, step: _Step) -> str:
         """A fetch in a session: "new" of what is named, "end", or the next one, of what has moved; forget=1,2."""
@@ -340,7 +340,7 @@ class Stage:
             max_bytes=1 << 20,
         )
         response = self._ask(member, step, request, api.FetchResponse, "fetch")
-        return _unanswered(step) if response is None else self._in_session(member, response)
+        return _without_response(step) if response is None else self._in_session(member, response)
 
     def _at(self, word: str) -> api.FetchPartition:
         number, offset = word.split("@")
@@ -348,7 +348,7 @@ class Stage:
 
     def _sessioned(self, member: _Member, step: _Step) -> str:
         response = self._await(member, step, api.FetchResponse)
-        return _unanswered(step) if response is None else self._in_session(member, response)
+        return _without_response(step) if response is None else self._in_session(member, response)
 
     def _in_session(self, member: _Member, response: api.FetchResponse) -> str:
         words = _fetched_with(response)
@@ -386,7 +386,7 @@ class Stage:
 # -- in words
 
 
-def _unanswered(step: _Step) -> str:
+def _without_response(step: _Step) -> str:
     return "waits" if "soon" in step.words else ""
 
 

@@ -150,7 +150,7 @@ class _Check:
         self._abandoned(event, key)
 
     def _abandoned(self, event: HandedOver, key: Key) -> None:
-        """Law 3. A commit's answer takes a while, so the broker may know more than the member did, never less."""
+        """Law 3. A commit's response takes a while, so the broker may know more than the member did, never less."""
         returned = self.truth.returned_until(key, event.at)
         committed = [offset for at, offset in self.truth.commits[event.partition] if at <= event.at]
         least = {offset for offset in returned if not committed or offset >= committed[-1]}

@@ -58,8 +58,16 @@ def test_a_compaction_leaves_the_last_record_and_no_bytes_of_what_it_takes() -> 
 
 def test_a_chunk_with_holes_is_split_between_its_records() -> None:
     chunk = SimulatedChunk(topic="t", partition=0, first_offset=3, next_offset=12, offsets=(3, 4, 7, 9))
-    assert list(chunk.stretches()) == [(3, 4), (7, 7), (9, 9)]
+    assert list(chunk.stretches()) == [(3, 4, 0), (7, 7, 0), (9, 9, 0)]
     left, right = chunk.split(2)
     assert (left.next_offset, left.last_offset, len(left)) == (5, 4, 2)
     assert (right.first_offset, right.next_offset, right.last_offset) == (7, 12, 9)
     assert [record.offset for record in right.records(epoch=1, seek_number=0)] == [7, 9]
+
+
+def test_each_record_of_a_chunk_has_the_leader_epoch_that_wrote_it() -> None:
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=21, next_offset=27, epoch_starts=(0, 23, 26))
+    assert list(chunk.stretches()) == [(21, 22, 0), (23, 25, 1), (26, 26, 2)]
+    left, right = chunk.split(2)
+    assert (left.leader_epoch, right.leader_epoch) == (0, 2)
+    assert [record.leader_epoch for record in right.records(epoch=1, seek_number=0)] == [1, 1, 1, 2]

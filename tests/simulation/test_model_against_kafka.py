@@ -31,7 +31,7 @@ B joined
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_model_answers_as_the_script_says(name: str) -> None:
+def test_the_model_responds_as_the_script_says(name: str) -> None:
     assert play_at_the_model(name) == script(name)
 
 
@@ -53,14 +53,14 @@ def delayed_plays() -> Iterator[KafkaPlays]:
 @pytest.mark.vector(40)
 @pytest.mark.kafka
 @pytest.mark.parametrize("name", NAMES)
-def test_kafka_answers_as_the_script_says(name: str, request: pytest.FixtureRequest) -> None:
+def test_kafka_responds_as_the_script_says(name: str, request: pytest.FixtureRequest) -> None:
     plays: KafkaPlays = request.getfixturevalue("delayed_plays" if name in DELAYED else "plays")
     assert plays.result(name) == script(name)
 
 
 @pytest.mark.kafka
-def test_kafka_answers_random_scripts_as_the_model_does(kafka: LocalKafka) -> None:
-    """Who has no answer soon waits, so a busy broker is given more time before it is said to differ."""
+def test_kafka_responds_to_random_scripts_as_the_model_does(kafka: LocalKafka) -> None:
+    """Who has no response soon waits, so a busy broker is given more time before it is said to differ."""
     topics = {seed: f"random-{seed}-{uuid.uuid4().hex[:8]}" for seed in SEEDS}
     kafka.create_topics(dict.fromkeys(topics.values(), PARTITIONS))
 
@@ -89,7 +89,7 @@ def test_random_scripts_are_worth_their_name() -> None:
     assert told["assigned 1"] >= 5, told
 
 
-def test_every_step_says_what_is_answered() -> None:
+def test_every_step_says_the_response() -> None:
     """A script whose outcomes were never written down would compare nothing."""
     silent = ("wait", "produce")
     for name in NAMES:
@@ -105,7 +105,7 @@ def test_a_play_depends_on_nothing_that_stands_behind_an_arrow() -> None:
     assert play(bare, ModelPlace()) == script("join-two")
 
 
-def test_another_answer_is_another_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_response_is_another_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: a coordinator that takes commits of any generation."""
     from instride.testing.simulation.coordinator_model import GroupModel
 

@@ -158,7 +158,7 @@ def _a_commit_reaches_beyond_a_gap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OffsetLedger, "committable", committable)
 
 
-def _a_join_answered_between_polls_is_thrown_away(patch: pytest.MonkeyPatch) -> None:
+def _a_join_that_ends_between_polls_is_thrown_away(patch: pytest.MonkeyPatch) -> None:
     apply = MemberAssignment.apply
 
     def some(assignment: Any, target: frozenset[Any], generation: int, now: float, **member: Any) -> None:

@@ -26,7 +26,7 @@ def test_one_that_fetches_whether_there_is_room_or_not(monkeypatch: pytest.Monke
     assert "buffers keep their caps" in found()
 
 
-def test_one_that_keeps_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_keeps_its_responses(monkeypatch: pytest.MonkeyPatch) -> None:
     answered: Callable[..., None] = Connections.response_received
 
     def keep(self: Connections, request_id: int, result: Any, now: float) -> None:

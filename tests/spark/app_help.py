@@ -22,7 +22,9 @@ HERE = Path(__file__).parent
 
 
 class App:
-    """A process of `pipeline_app`."""
+    """A process of `pipeline_app`. program: of another application that is told what to do in the same way."""
+
+    program = "pipeline_app.py"
 
     def __init__(
         self, name: str, folder: Path, *, master: str = "local[2]", conf: dict[str, str] | None = None
@@ -34,7 +36,7 @@ class App:
         self.log = folder / f"{name}.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "pipeline_app.py"), json.dumps(settings)],
+                [sys.executable, str(HERE / self.program), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -46,9 +48,10 @@ class App:
         """Begin a pipeline. more: see `pipeline_app`."""
         self._skip = len(read_events(self._events))
         wanted = {"topic": topic, "servers": kafka.bootstrap_servers, "out": str(out), "slow": slow}
-        self._say({**wanted, "gate": str(out.parent / "gate"), **more})
+        self.say({**wanted, "gate": str(out.parent / "gate"), **more})
 
-    def _say(self, wanted: dict[str, Any]) -> None:
+    def say(self, wanted: dict[str, Any]) -> None:
+        """Tell it what to do."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(wanted).encode() + b"\n")
         self.process.stdin.flush()

@@ -43,7 +43,7 @@ def work(batch: pa.RecordBatch, slow: str, bad: str, gate: str) -> pa.RecordBatc
         failed.touch()
         raise ValueError("a bad record")
     if slow.encode() in batch["value"].to_pylist():
-        Path(gate).with_suffix(".reached").touch()
+        Path(gate).with_suffix(".reached").write_text(str(os.getpid()))
         while not Path(gate).exists():
             time.sleep(0.05)
     return batch.select(["partition", "offset", "value"])

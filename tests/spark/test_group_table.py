@@ -101,7 +101,7 @@ def test_nothing_is_planned_where_the_choice_is_nothing() -> None:
     assert table.settled
 
 
-def test_one_batch_is_in_flight_and_the_same_question_has_the_same_answer() -> None:
+def test_one_batch_is_in_flight_and_the_same_question_has_the_same_response() -> None:
     table = owning({0: (5, 9)})
     first = take(table, NOTHING)
     table.offered(tp(0), 20)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import pyspark
 import pytest
-from app_help import App, environment
-from pipeline_help import QUICK_JVM, each_once, fill, seen, wait_for
+from app_help import App
+from cluster_help import CONF, SparkCluster
+from pipeline_help import each_once, fill, seen, wait_for
 
 from instride.testing import LocalKafka
-from instride.testing.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -86,35 +84,11 @@ def wait_rows(out: Path, rows: int) -> None:
     wait_for(lambda: len(seen(out)) == rows, f"{rows} rows in the sink")
 
 
-@contextmanager
-def standalone(folder: Path, port: int) -> Iterator[str]:
-    """A master and a worker of Spark's own cluster, from the pip package. Their address."""
-    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    address = f"spark://127.0.0.1:{port}"
-    env = {**environment(), "SPARK_HOME": str(spark_class.parents[1]), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
-    common = ["--host", "127.0.0.1", "--webui-port", "0"]
-    worker = ["--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"), address]
-    commands = [
-        ["org.apache.spark.deploy.master.Master", *common, "--port", str(port)],
-        ["org.apache.spark.deploy.worker.Worker", *common, *worker],
-    ]
-    with ExitStack() as stack:
-        log = stack.enter_context((folder / "cluster.log").open("ab"))
-        for command in commands:
-            process = subprocess.Popen(
-                [str(spark_class), *command], stdout=log, stderr=log, env=env, start_new_session=True
-            )
-            stack.callback(process.wait, 20)
-            stack.callback(process.terminate)
-        yield address
-
-
 def test_a_standalone_cluster(kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic, out = kafka_topic(3), tmp_path / "out"
     values = fill(kafka, topic, dict.fromkeys(range(3), 2_000))
-    with standalone(tmp_path, free_ports(1)[0]) as master, ExitStack() as stack:
-        conf = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JVM}
-        app = App("C", tmp_path, master=master, conf=conf)
+    with SparkCluster(tmp_path) as cluster, ExitStack() as stack:
+        app = App("C", tmp_path, master=cluster.address, conf=CONF)
         stack.callback(app.end)
         app.wait_ready()
         app.run(kafka, topic, out)
@@ -123,5 +97,5 @@ def test_a_standalone_cluster(kafka: LocalKafka, kafka_topic: Topic, tmp_path: P
         jobs = app.events("JobStarted")
     each_once(out, values)
     assert jobs
-    executors = list((tmp_path / "work").glob("app-*/*"))
+    executors = list(cluster.work.glob("app-*/*"))
     assert executors, "the work was not done on the cluster"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -296,3 +297,13 @@ def test_a_topic_that_was_made_again_fails_the_stream_that_knew_the_old_one(
     fill(kafka, topic, {0: 9})
     with pytest.raises(PySparkException, match="was deleted and made again"):
         stream.run()
+
+
+def test_the_sinks_example_writes_each_row(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, read: Read
+) -> None:
+    """That of docs/spark-sink.md, in this session."""
+    topic, page = kafka_topic(2), Path(__file__).parents[2] / "docs" / "spark-sink.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(code.replace("localhost:9092", kafka.bootstrap_servers).replace('"orders"', repr(topic)), {})
+    assert values(read(topic)) == sorted(f"v{number}" for number in range(50))

@@ -201,3 +201,10 @@ def test_a_fetch_with_very_much_that_nobody_requested_is_refused() -> None:
     ):
         with pytest.raises(ProtocolError, match="more than such a message may have"):
             codec_of(api.Fetch).decode(memoryview(body), 11, request)
+
+
+def test_a_cluster_that_is_too_large_says_what_can_be_done() -> None:
+    head = bytes(4) + struct.pack(">ihii", 0, -1, 1, 200_001)
+    body = memoryview(head + (b"\0\0\0\1t\0" + bytes(4)) * 200_001)
+    with pytest.raises(ProtocolError, match="subscribe to topics by their names"):
+        codec_of(api.Metadata).decode(body, 7, api.Metadata(topics=None))

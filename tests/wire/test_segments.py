@@ -153,7 +153,7 @@ def test_the_memory_for_an_awaited_frame_is_released_where_none_or_a_short_one_c
     assert segments.take(LONG) is not None
 
 
-def test_an_awaited_frame_is_judged_by_what_it_answers() -> None:
+def test_an_awaited_frame_is_judged_by_its_request() -> None:
     most = {7: LONG, 8: LONG - 1}
     for number, accepted in ((7, True), (8, False), (9, False)):
         frames = FrameBuffer(max_frame_bytes=MOST, most_bytes=most.get, segments=Segments(1 << 20))

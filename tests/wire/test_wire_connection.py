@@ -49,7 +49,7 @@ def header_and_body(frame: bytes) -> tuple[dict[str, int | str | None], Any]:
     return {"key": key, "version": version, "id": header.correlation_id, "client": header.client_id}, entity
 
 
-def heartbeat_answer(correlation_id: int, error: int = 0) -> bytes:
+def heartbeat_response(correlation_id: int, error: int = 0) -> bytes:
     return framed(struct.pack(">ibihb", correlation_id, 0, 0, error, 0))
 
 
@@ -115,23 +115,23 @@ def test_a_response_names_its_request() -> None:
     assert header == {"key": 12, "version": 4, "id": 1, "client": "test"}
     assert (body.group_id, body.generation_id, body.member_id) == ("g", 1, "m")
     assert list(connection.outstanding) == [77]
-    assert connection.receive_data(heartbeat_answer(1, 27)) == [
+    assert connection.receive_data(heartbeat_response(1, 27)) == [
         Received(request_id=77, response=api.HeartbeatResponse(error=27), nbytes=12)
     ]
     assert list(connection.outstanding) == []
 
 
-def test_answers_in_another_order_find_their_requests() -> None:
+def test_responses_in_another_order_find_their_requests() -> None:
     connection = connected()
     for request_id in (10, 11, 12):
         connection.send(request_id, HEARTBEAT)
-    received = connection.receive_data(heartbeat_answer(3) + heartbeat_answer(1))
+    received = connection.receive_data(heartbeat_response(3) + heartbeat_response(1))
     assert [each.request_id for each in received] == [12, 10]
     assert connection.outstanding == (11,)
 
 
 def test_a_response_split_at_every_byte() -> None:
-    stream = heartbeat_answer(1, 1) + heartbeat_answer(2, 2)
+    stream = heartbeat_response(1, 1) + heartbeat_response(2, 2)
     for cut in range(len(stream)):
         connection = connected()
         connection.send(1, HEARTBEAT)
@@ -147,7 +147,7 @@ def test_unknown_tags_in_a_header_are_skipped() -> None:
     assert connection.receive_data(frame)[0].response == api.HeartbeatResponse(error=25)
 
 
-def test_api_versions_answers_with_the_old_header_always() -> None:
+def test_api_versions_responds_with_the_old_header_always() -> None:
     connection = connected()
     connection.send(5, api.ApiVersions())
     (received,) = connection.receive_data(greeting(4, {3: (1, 2)}, correlation_id=1))
@@ -157,7 +157,7 @@ def test_api_versions_answers_with_the_old_header_always() -> None:
 def test_a_response_without_a_request() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
-    received = connection.receive_data(heartbeat_answer(1) + heartbeat_answer(9) + heartbeat_answer(1))
+    received = connection.receive_data(heartbeat_response(1) + heartbeat_response(9) + heartbeat_response(1))
     assert [each.request_id for each in received] == [5]
     assert isinstance(connection.failure, ProtocolError)
     assert "correlation id 9" in str(connection.failure)
@@ -166,10 +166,10 @@ def test_a_response_without_a_request() -> None:
         connection.send(6, HEARTBEAT)
 
 
-def test_the_same_answer_twice() -> None:
+def test_the_same_response_twice() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
-    assert len(connection.receive_data(heartbeat_answer(1) * 2)) == 1
+    assert len(connection.receive_data(heartbeat_response(1) * 2)) == 1
     assert isinstance(connection.failure, ProtocolError)
 
 
@@ -192,7 +192,7 @@ def test_a_response_without_a_correlation_id(size: int) -> None:
 def test_an_oversized_frame() -> None:
     connection = connected(max_frame_bytes=500)
     connection.send(5, HEARTBEAT)
-    received = connection.receive_data(heartbeat_answer(1) + struct.pack(">i", 501))
+    received = connection.receive_data(heartbeat_response(1) + struct.pack(">i", 501))
     assert [each.request_id for each in received] == [5]
     assert isinstance(connection.failure, FrameTooLargeError)
 
@@ -247,7 +247,7 @@ def test_end_of_stream_says_where() -> None:
 def test_the_callers_buffer() -> None:
     connection = connected()
     connection.send(5, HEARTBEAT)
-    response = heartbeat_answer(1)
+    response = heartbeat_response(1)
     connection.get_buffer()[: len(response)] = response
     assert [each.request_id for each in connection.buffer_updated(len(response))] == [5]
 
@@ -265,7 +265,7 @@ def test_garbage_never_raises(pieces: list[bytes], greeted: bool) -> None:
 
 
 @given(damage=st.binary(max_size=60), kind=st.sampled_from(["metadata", "offsets", "join"]))
-def test_a_damaged_answer_never_raises(damage: bytes, kind: str) -> None:
+def test_a_damaged_response_never_raises(damage: bytes, kind: str) -> None:
     requests: dict[str, api.Request] = {
         "metadata": api.Metadata(topics=None),
         "offsets": api.OffsetFetch(group_id="g", partitions=(("t", 0),), topic_ids={"t": UUID(int=1)}),

@@ -89,7 +89,7 @@ def test_memory_follows_what_has_arrived_and_not_what_is_claimed(arrived: int) -
     assert frames.failure is None
 
 
-def test_a_long_frame_is_judged_by_what_it_answers() -> None:
+def test_a_long_frame_is_judged_by_its_request() -> None:
     most = {7: 200_000, 8: 100_000}
     for number, says in ((7, None), (8, "100000 are the most for what was asked"), (9, "for which no request waits")):
         frames = FrameBuffer(max_frame_bytes=MAX, most_bytes=most.get)

@@ -17,7 +17,7 @@ from instride._wire import api
 from instride.errors import ProtocolError
 
 
-def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:
+def response_to(kind: type[api.Request], version: int, entity: Any) -> Any:
     return CODECS[kind].decode(memoryview(body_of(entity)), version, REQUESTS[kind])
 
 
@@ -27,7 +27,7 @@ def answer_to(kind: type[api.Request], version: int, entity: Any) -> Any:
 def test_any_true_response_is_decoded(kind: type[api.Request], version: int, data: st.DataObject) -> None:
     entity = data.draw(responses(CODECS[kind].api_key, version))
     try:
-        response = answer_to(kind, version, entity)
+        response = response_to(kind, version, entity)
     except ProtocolError as error:
         assert "does not speak of the group" in str(error)  # noqa: PT017
         return
@@ -77,7 +77,7 @@ def test_api_versions_response() -> None:
         entity = response_entity(
             api.ApiVersions, version, error_code=0, api_keys=[{"api_key": 3, "min_version": 1, "max_version": 9}]
         )
-        assert answer_to(api.ApiVersions, version, entity) == api.ApiVersionsResponse(versions={3: (1, 9)})
+        assert response_to(api.ApiVersions, version, entity) == api.ApiVersionsResponse(versions={3: (1, 9)})
 
 
 def test_metadata_response() -> None:
@@ -100,7 +100,7 @@ def test_metadata_response() -> None:
             controller_id=7,
             topics=[{"name": "a", "error_code": 3, "topic_id": A, "is_internal": True, "partitions": [partition]}],
         )
-        response = answer_to(api.Metadata, version, entity)
+        response = response_to(api.Metadata, version, entity)
         topic = api.MetadataTopic(
             name="a",
             error=3,
@@ -128,7 +128,7 @@ def test_metadata_response() -> None:
 
 def test_metadata_response_without_a_name_is_left_out() -> None:
     entity = response_entity(api.Metadata, 13, error_code=129, topics=[{"name": None, "error_code": 100}])
-    assert answer_to(api.Metadata, 13, entity) == api.MetadataResponse(error=129)
+    assert response_to(api.Metadata, 13, entity) == api.MetadataResponse(error=129)
 
 
 def test_find_coordinator_response() -> None:
@@ -136,7 +136,7 @@ def test_find_coordinator_response() -> None:
     other = found | {"key": "other", "node_id": 8}
     for version in versions_of(api.FindCoordinator):
         entity = response_entity(api.FindCoordinator, version, coordinators=[other, found], **found)
-        assert answer_to(api.FindCoordinator, version, entity) == api.FindCoordinatorResponse(
+        assert response_to(api.FindCoordinator, version, entity) == api.FindCoordinatorResponse(
             error=15, error_message="text" if version >= 1 else None, node_id=7, host="h", port=1
         )
 
@@ -144,7 +144,7 @@ def test_find_coordinator_response() -> None:
 def test_find_coordinator_response_for_another_group() -> None:
     entity = response_entity(api.FindCoordinator, 6, coordinators=[{"key": "other"}])
     with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
-        answer_to(api.FindCoordinator, 6, entity)
+        response_to(api.FindCoordinator, 6, entity)
 
 
 def test_join_group_response() -> None:
@@ -161,7 +161,7 @@ def test_join_group_response() -> None:
             member_id="m",
             members=[{"member_id": "m", "group_instance_id": "i", "metadata": b"1"}],
         )
-        assert answer_to(api.JoinGroup, version, entity) == api.JoinGroupResponse(
+        assert response_to(api.JoinGroup, version, entity) == api.JoinGroupResponse(
             generation=5,
             protocol_type="consumer" if version >= 7 else None,
             protocol="x",
@@ -175,10 +175,10 @@ def test_join_group_response() -> None:
 def test_sync_group_and_heartbeat_responses() -> None:
     for version in versions_of(api.SyncGroup):
         entity = response_entity(api.SyncGroup, version, error_code=27, assignment=b"123")
-        assert answer_to(api.SyncGroup, version, entity) == api.SyncGroupResponse(error=27, assignment=b"123")
+        assert response_to(api.SyncGroup, version, entity) == api.SyncGroupResponse(error=27, assignment=b"123")
     for version in versions_of(api.Heartbeat):
         entity = response_entity(api.Heartbeat, version, error_code=25)
-        assert answer_to(api.Heartbeat, version, entity) == api.HeartbeatResponse(error=25)
+        assert response_to(api.Heartbeat, version, entity) == api.HeartbeatResponse(error=25)
 
 
 @pytest.mark.parametrize(("top", "own", "expected"), [(0, 0, 0), (16, 0, 16), (0, 25, 25), (16, 25, 16)])
@@ -191,7 +191,7 @@ def test_leave_group_response(top: int, own: int, expected: int) -> None:
             members=[{"member_id": "m", "group_instance_id": None, "error_code": own}],
         )
         error = expected if version >= 3 else top
-        assert answer_to(api.LeaveGroup, version, entity) == api.LeaveGroupResponse(error=error)
+        assert response_to(api.LeaveGroup, version, entity) == api.LeaveGroupResponse(error=error)
 
 
 def test_describe_group_response() -> None:
@@ -203,11 +203,11 @@ def test_describe_group_response() -> None:
         other = {**ours, "group_id": "other", "error_code": 30}
         told = api.DescribeGroupResponse(protocol_type="consumer", protocol="range", clients=("theirs",))
         assert (
-            answer_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other, ours]))
+            response_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other, ours]))
             == told
         )
         with pytest.raises(ProtocolError, match="'g'"):
-            answer_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other]))
+            response_to(api.DescribeGroup, version, response_entity(api.DescribeGroup, version, groups=[other]))
 
 
 def topics_of(*partitions: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def test_offset_commit_response() -> None:
         ("unasked", {"partition_index": 0, "error_code": 3}),
     )
     for version in versions_of(api.OffsetCommit):
-        response = answer_to(api.OffsetCommit, version, response_entity(api.OffsetCommit, version, topics=topics))
+        response = response_to(api.OffsetCommit, version, response_entity(api.OffsetCommit, version, topics=topics))
         # ("a", 3) was requested and is not in the response.
         assert response == api.OffsetCommitResponse(errors={("a", 0): 0, ("b", 1): 22, ("a", 3): -1})
 
@@ -236,7 +236,7 @@ def test_offset_fetch_response() -> None:
     for version in versions_of(api.OffsetFetch):
         group = {"group_id": "g", "topics": topics, "error_code": 14}
         entity = response_entity(api.OffsetFetch, version, groups=[{"group_id": "other"}, group], **group)
-        assert answer_to(api.OffsetFetch, version, entity) == api.OffsetFetchResponse(
+        assert response_to(api.OffsetFetch, version, entity) == api.OffsetFetchResponse(
             error=14 if version >= 2 else 0,
             offsets={
                 ("a", 0): api.CommittedOffset(offset=8, leader_epoch=2 if version >= 5 else -1, metadata="x"),
@@ -249,7 +249,7 @@ def test_offset_fetch_response() -> None:
 def test_offset_fetch_response_for_another_group() -> None:
     entity = response_entity(api.OffsetFetch, 10, groups=[{"group_id": "other"}])
     with pytest.raises(ProtocolError, match="does not speak of the group 'g'"):
-        answer_to(api.OffsetFetch, 10, entity)
+        response_to(api.OffsetFetch, 10, entity)
 
 
 def test_offset_for_leader_epoch_response() -> None:
@@ -260,7 +260,7 @@ def test_offset_for_leader_epoch_response() -> None:
     )
     for version in versions_of(api.OffsetForLeaderEpoch):
         entity = response_entity(api.OffsetForLeaderEpoch, version, topics=topics)
-        assert answer_to(api.OffsetForLeaderEpoch, version, entity) == api.OffsetForLeaderEpochResponse(
+        assert response_to(api.OffsetForLeaderEpoch, version, entity) == api.OffsetForLeaderEpochResponse(
             ends={
                 ("a", 0): api.EpochEnd(leader_epoch=3, end_offset=8),
                 ("b", 1): api.EpochEnd(error=74),
@@ -276,7 +276,7 @@ def test_list_offsets_response() -> None:
     )
     for version in versions_of(api.ListOffsets):
         entity = response_entity(api.ListOffsets, version, topics=topics)
-        assert answer_to(api.ListOffsets, version, entity) == api.ListOffsetsResponse(
+        assert response_to(api.ListOffsets, version, entity) == api.ListOffsetsResponse(
             offsets={
                 ("a", 0): api.ListedOffset(offset=8, timestamp=9, leader_epoch=2 if version >= 4 else -1),
                 ("b", 1): api.ListedOffset(error=6),
@@ -291,6 +291,6 @@ def test_an_offset_that_was_not_requested_is_ignored() -> None:
         ("a", {"partition_index": 77, "offset": 1, "timestamp": 1}),
         ("z", {"partition_index": 0, "offset": 1, "timestamp": 1}),
     )
-    response = answer_to(api.ListOffsets, 4, response_entity(api.ListOffsets, 4, topics=topics))
+    response = response_to(api.ListOffsets, 4, response_entity(api.ListOffsets, 4, topics=topics))
     assert response.offsets.keys() == {("a", 0), ("b", 1), ("a", 3)}
     assert response.offsets["a", 0].offset == 8

@@ -1,6 +1,7 @@
 """The list of lies. A case is a broker that overrides what it lies about, and what the consumer must do all the same.
 
-item: of issue 10. known: why a bound is not held yet; such a case must fail, and is told by name.
+item: of issue 10. works: how long the application works on a value of over 1 MB, in seconds. known: why a bound is not
+held yet; such a case must fail, and is told by name.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Case:
     told: str = ""
     written: int = 0
     good_after: float = 0.0
+    works: float = 0.0
     known: str = ""
 
 
@@ -263,6 +265,8 @@ class LargestValues(LargeValues):
     values=False,
     seconds=4.0,
     most_seconds=90.0,
+    works=0.5,
+    known="while an application works on such a value, up to three more come",
     settings={"max_poll_records": 20, "request_timeout": 30.0},
 )
 class LargestValuesAsTheyAre(LargestValues):
@@ -498,10 +502,22 @@ class Unasked(Broker):
         return made[:10] + struct.pack(">i", count + len(more)) + made[14:] + b"".join(more)
 
 
-@case("no progress", "10", "an empty response at once, for ever", seconds=2.0, requests=4000)
+@case("no progress", "10", "an empty response at once, for ever", seconds=3.0, requests=100)
 class Empty(Broker):
     def fetch_entry(self, index: int, offset: int) -> bytes:
         return self.fetched_entry(index, b"")
+
+    def linger(self) -> None:
+        """It does not."""
+
+
+@case(
+    "no progress with reasons", "7", "the same, and an error of another partition each time", seconds=3.0, requests=100
+)
+class Excused(Empty):
+    def fetch_entry(self, index: int, offset: int) -> bytes:
+        stale = 6 if self.requested[1] % self.partitions == index else 0
+        return self.fetched_entry(index, b"", error=stale)
 
 
 class Claims(Broker):
@@ -611,7 +627,7 @@ for _api, _code in (("join", 22), ("join", 27), ("join", 25), ("sync", 22), ("sy
     case(
         f"{_api} {_code} for ever",
         "7",
-        f"{_api.title()}Group is answered with {_code} for ever",
+        f"the response to {_api.title()}Group is {_code} for ever",
         assign=0,
         seconds=4.0,
         may_raise=("BrokerResponseError",),
@@ -646,6 +662,30 @@ class HalfAJoin(Broker):
 class Storm(Broker):
     def heartbeat_error(self) -> int:
         return 27
+
+
+@case(
+    "a coordinator that moves on",
+    "7",
+    "each FindCoordinator names another broker, and each heartbeat says that it is not the coordinator",
+    assign=0,
+    seconds=4.0,
+    settings={"heartbeat_interval": 0.1},
+    flows=(0, 1, 2),
+)
+class Wandering(Broker):
+    def coordinator(self, _: Request) -> bytes:
+        node = 1000 + self.requested[10]
+        return (
+            struct.pack(">ih", 0, 0)
+            + text(None)
+            + struct.pack(">i", node)
+            + text("127.0.0.1")
+            + struct.pack(">i", self.port)
+        )
+
+    def heartbeat_error(self) -> int:
+        return 16
 
 
 @case(

@@ -160,6 +160,8 @@ class Victim:
             if (self.case["gapless"] or mended) and offset != self.latest.get(partition, -1) + 1:
                 self.wrong.append(f"{partition}:{offset} follows {self.latest.get(partition, -1)}")
             self.latest[partition] = offset
+            if value is not None and len(value) > 1e6:
+                time.sleep(self.case["works"])
 
     def was_written(self, value: bytes | None) -> bool:
         found = re.fullmatch(rb"(\d+):(\d+)", value or b"")

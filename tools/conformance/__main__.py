@@ -45,12 +45,12 @@ def main(arguments: list[str] | None = None, *, root: Path = _ROOT) -> int:
 
 def _compare(documents: Sequence[Document], proofs: Sequence[Proof], report: Path) -> int:
     """Print what the run showed. 1 where it did not show a row that needs a proof."""
-    not_shown, not_run = judge(documents, proofs, read_results(report))
+    verdict = judge(documents, proofs, read_results(report))
     needed = sum(row.needs_proof for document in documents for row in document.requirements)
-    lines = [*(f"not run here: {test}" for test in not_run), *(f"NOT SHOWN {row}" for row in not_shown)]
-    lines.append(f"{needed - len(not_shown)} of {needed} requirements were shown by tests that passed in this run")
+    lines = [*(f"not run here: {test}" for test in verdict.not_run), *(f"NOT SHOWN {row}" for row in verdict.not_shown)]
+    lines.append(f"{verdict.shown} of {needed} requirements were shown by tests that passed in this run")
     sys.stdout.write("\n".join([*lines, ""]))
-    return 1 if not_shown else 0
+    return 1 if verdict.not_shown else 0
 
 
 if __name__ == "__main__":

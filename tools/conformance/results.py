@@ -3,8 +3,8 @@
 Laws
 1. A test with parameters passed when at least one of its cases passed and none failed.
 2. A test that is not in the report, or whose cases were all skipped, did not run. It proves nothing in this run.
-3. A row of which every test was skipped, for what this machine lacks, is named and is no failure. A row of which a
-   test is not in the report at all, and none passed, is one.
+3. A row of which every test was skipped, for what this machine lacks, is named. It is no failure, and does not count
+   as shown. A row of which a test is not in the report at all, and none passed, is a failure.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from xml.etree import ElementTree
 from conformance.markers import Proof
 from conformance.requirements import Document, Requirement
 
-__all__ = ["Result", "judge", "read_results"]
+__all__ = ["Result", "Verdict", "judge", "read_results"]
 
 Results = Mapping[tuple[str, str], "Result"]
 """Results by the path of the test's file (from the folder of tests on) and the name of its function."""
@@ -66,9 +67,20 @@ def _of_all(results: set[Result]) -> Result:
     return Result.NOT_RUN
 
 
-def judge(documents: Sequence[Document], proofs: Sequence[Proof], results: Results) -> tuple[list[str], list[str]]:
-    """(rows that this run does not show, each with the reason; tests that did not run, each with its rows)."""
-    not_shown, not_run = [], defaultdict(list)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """shown: rows of which a test passed and none failed. not_shown: those that fail the run, each with the reason.
+
+    not_run: tests that did not run, each with its rows.
+    """
+
+    shown: int
+    not_shown: Sequence[str]
+    not_run: Sequence[str]
+
+
+def judge(documents: Sequence[Document], proofs: Sequence[Proof], results: Results) -> Verdict:
+    shown, not_shown, not_run = 0, [], defaultdict(list)
     for row in (row for document in documents for row in document.requirements if row.needs_proof):
         tests = [(proof.path, proof.test) for proof in proofs if proof.requirement == row.id]
         found = {test: results.get(test, Result.NOT_RUN) for test in tests}
@@ -76,7 +88,10 @@ def judge(documents: Sequence[Document], proofs: Sequence[Proof], results: Resul
             not_run[f"{path}::{test}"].append(row.id)
         if problem := _problem(row, found, results):
             not_shown.append(problem)
-    return not_shown, [f"{test} (of {', '.join(rows)})" for test, rows in sorted(not_run.items())]
+        elif Result.PASSED in found.values():
+            shown += 1
+    tests_not_run = [f"{test} (of {', '.join(rows)})" for test, rows in sorted(not_run.items())]
+    return Verdict(shown=shown, not_shown=not_shown, not_run=tests_not_run)
 
 
 def _problem(row: Requirement, found: Mapping[tuple[str, str], Result], results: Results) -> str:

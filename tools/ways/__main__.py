@@ -39,7 +39,7 @@ class Ways:
     def hook(self, frame: FrameType, event: str, _argument: object) -> None:
         if self._threads is None or event != "call" or not frame.f_code.co_filename.startswith(self._package):
             return
-        if not self._threads or threading.current_thread().name in self._threads:
+        if not (threads := self._threads) or threading.current_thread().name in threads:
             self.seen.add((frame.f_code.co_filename, frame.f_code.co_qualname))
 
     @contextmanager

@@ -233,11 +233,12 @@ class FetchMetadata:
 class CompleteRevoke:
     """The step of the lists: let go of these once their commits have their responses (and the listener has run).
 
-    leaving: unsubscribe or close follows, so the group is told by that alone.
+    leaving_by: unsubscribe or close follows, so the group is told by that alone. When that has not come by this time, a
+    listener is still at work; what is left is lost (consumer's clock, seconds).
     """
 
     partitions: Epochs
-    leaving: bool = False
+    leaving_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,11 +372,16 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """New partitions of this generation, each in a new epoch. May be empty (C: the listener hears of it)."""
+    """New partitions of this generation, each in a new epoch. May be empty (C: the listener hears of it).
+
+    unsubscribed: the call of the newest `Unsubscribe` that the network side had heard of; 0 where there was none. After
+    a newer one this is of a subscription that is over.
+    """
 
     generation: int
     partitions: Epochs
     member_id: str = ""
+    unsubscribed: int = 0
     at: float | None = field(default=None, compare=False)
 
 

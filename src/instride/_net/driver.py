@@ -127,7 +127,8 @@ class Shell:
 
     def wakeup(self) -> None:
         """From any thread, or a signal handler's Python code."""
-        self._deliver([Wakeup()])
+        if not self.application.wakeup_waits():
+            self._deliver([Wakeup()])
 
     def change_settings(self, config: ConsumerConfig) -> None:
         """Before the thread runs nothing starts it: its machine is told on this thread."""

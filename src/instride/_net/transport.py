@@ -185,13 +185,13 @@ class Transport:
             # What TLS has unpacked already the selector does not know of.
             while self.failure is None and (taken < _READ_TURN or self._unpacked()):
                 with self._connection.get_buffer() as buffer:
-                    room, count = len(buffer), self._read_into(buffer)
+                    room, count = min(len(buffer), _READ_TURN), self._read_into(buffer)
                 if count == 0:
                     self._fail(self._end_of_stream())
                     break
                 taken += count
                 received += self._updated(count)
-                if self._tls is None and count < room:
+                if count < room:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
@@ -203,7 +203,27 @@ class Transport:
 
     def _read_into(self, buffer: memoryview) -> int:
         assert self._socket is not None
-        return self._socket.recv_into(buffer) if self._tls is not None else receive(self._socket.fileno(), buffer)
+        if self._tls is None:
+            return receive(self._socket.fileno(), buffer[:_READ_TURN])
+        return self._unpack_into(buffer[:_READ_TURN])
+
+    def _unpack_into(self, buffer: memoryview) -> int:
+        """TLS gives 16 KiB at a time: all that are there go into the buffer before anybody looks at them.
+
+        An error after some have come is met again by the next read.
+        """
+        assert self._socket is not None
+        taken = 0
+        try:
+            while taken < len(buffer):
+                count = self._socket.recv_into(buffer[taken:])
+                if not count:
+                    break
+                taken += count
+        except OSError:
+            if not taken:
+                raise
+        return taken
 
     def _updated(self, count: int) -> list[Received]:
         try:

@@ -393,7 +393,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPartition:
-    """What a broker answered for one partition.
+    """What a broker's response says of one partition.
 
     high_watermark, last_stable_offset, log_start_offset: -1 where unknown.
     chunk: its records from the fetch offset on, or None where there are none to return.

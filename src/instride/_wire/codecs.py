@@ -29,11 +29,12 @@ import functools
 import io
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from importlib import metadata
+from itertools import groupby
 from types import MappingProxyType, NoneType
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args, get_origin
 from uuid import UUID
@@ -173,6 +174,18 @@ def _schemas(api_key: int, version: int) -> tuple[type, type]:
 
 
 # kafka type -> (reader, the fewest bytes it takes), for plain fields.
+# How `struct` calls them.
+_LETTERS: Final[Mapping[Read, str]] = {
+    Reader.boolean: "?",
+    Reader.int8: "b",
+    Reader.int16: "h",
+    Reader.uint16: "H",
+    Reader.int32: "i",
+    Reader.uint32: "I",
+    Reader.int64: "q",
+    Reader.float64: "d",
+}
+
 _FIXED: Final[Mapping[str, tuple[Read, int]]] = {
     "bool": (Reader.boolean, 1),
     "int8": (Reader.int8, 1),
@@ -287,12 +300,20 @@ class _Entities(Reader):
         self.made = made
 
 
+_TOO_MUCH: Final = {
+    "MetadataResponse": "; in a cluster of so many topics and partitions subscribe to topics by their names, "
+    "and use no pattern and no list_topics (no setting lifts this bound)"
+}
+
+
 def _read(schema: Any, reader: _Entities) -> Fields:
     read, _ = _plan(schema)
     try:
         fields: Fields = read(reader)
     except ProtocolError as error:
-        raise ProtocolError(f"{schema.__name__} version {schema.__version__}: {error}") from None
+        too_much = reader.room < 0 or reader.elements < 0
+        hint = _TOO_MUCH.get(schema.__name__, "") if too_much else ""
+        raise ProtocolError(f"{schema.__name__} version {schema.__version__}: {error}{hint}") from None
     return fields
 
 
@@ -316,18 +337,45 @@ def _plan(schema: Any) -> tuple[Read, int]:
     return reader, max(smallest, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Fields that stand one behind the other. layout: of numbers, which are read at once; None: each is read alone."""
+
+    names: tuple[str, ...]
+    reads: tuple[Read, ...]
+    layout: struct.Struct | None
+
+
+def _runs(plan: tuple[tuple[str, Read], ...]) -> Iterator[_Run]:
+    for are_numbers, part in groupby(plan, lambda field: field[1] in _LETTERS):
+        names, reads = zip(*part, strict=True)
+        layout = struct.Struct(">" + "".join(_LETTERS[read] for read in reads)) if are_numbers else None
+        yield _Run(names, reads, layout)
+
+
 def _legacy_entity_reader(plan: tuple[tuple[str, Read], ...]) -> Read:
+    runs = tuple(_runs(plan))
+
     def read_entity(reader: Reader) -> Fields:
         fields: Fields = {}
-        name = ""
-        try:
-            for name, read in plan:
-                fields[name] = read(reader)
-        except ProtocolError as error:
-            raise ProtocolError(f"{name}: {error}") from None
+        for run in runs:
+            if run.layout is not None and run.layout.size <= reader.remaining:
+                fields.update(zip(run.names, reader.row(run.layout), strict=True))
+            else:
+                _read_one_by_one(run, reader, fields)
         return fields
 
     return read_entity
+
+
+def _read_one_by_one(run: _Run, reader: Reader, fields: Fields) -> None:
+    """Where one cannot be read, the error names it."""
+    name = ""
+    try:
+        for name, read in zip(run.names, run.reads, strict=True):
+            fields[name] = read(reader)
+    except ProtocolError as error:
+        raise ProtocolError(f"{name}: {error}") from None
 
 
 def _entity_reader(plan: tuple[tuple[str, Read], ...], tagged: dict[int, Read], names: dict[int, str]) -> Read:

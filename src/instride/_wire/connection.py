@@ -1,12 +1,12 @@
-"""One connection to a broker, without the socket: requests in, bytes out; bytes in, answers out.
+"""One connection to a broker, without the socket: requests in, bytes out; bytes in, responses out.
 
 Laws
 1. The handshake comes first, then authentication where there is any. Until both are done (`ready`) nothing else may be
    sent: to send is the caller's fault. While it authenticates anew the connection is not ready either; requests that
-   were sent before are answered all the same.
-2. Every request is answered once or not at all, and a response names its request, whatever the order.
+   were sent before have their responses all the same.
+2. Every request has one response or none, and a response names its request, whatever the order.
 3. What the peer sends never makes a call raise. A fault in the stream sets `failure`, once and for good: close
-   the connection then. Answers that were complete before the fault are still given.
+   the connection then. Responses that were complete before the fault are still given.
 4. A response that cannot be decoded gives its request the error, and is a fault too.
 """
 
@@ -217,7 +217,7 @@ class Connection:
             return TransportError("the broker closed the connection during authentication")
         if self._sent and not self._on_response:
             return TransportError(
-                "the broker closed the connection instead of answering: a listener that wants SASL does so"
+                "the broker closed the connection instead of responding: a listener that wants SASL does so"
                 " (see security_protocol)"
             )
         where = "between two responses" if self._frames.is_between_frames else "in the middle of a response"
@@ -279,7 +279,7 @@ class Connection:
 
 
 def _decode(codec: Codec[Any, Any], sent: _Sent, reader: Reader) -> api.Response:
-    # ApiVersions answers with the old header always, so that a client that speaks no common version can read it.
+    # ApiVersions responds with the old header always, so that a client that speaks no common version can read it.
     if sent.version >= codec.flexible_from and not isinstance(sent.request, api.ApiVersions):
         reader.tagged_fields()
     response: api.Response = codec.decode(reader.take(reader.remaining), sent.version, sent.request)

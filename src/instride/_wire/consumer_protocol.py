@@ -25,6 +25,7 @@ from instride.errors import ProtocolError
 __all__ = [
     "MOST_NAMED",
     "Assignment",
+    "SharedTopics",
     "Subscription",
     "read_assignment",
     "read_subscription",
@@ -42,6 +43,8 @@ _HIGHEST: Final = 3
 _ASSIGNMENT_VERSION: Final = 0
 _SMALLEST_TOPIC: Final = 6
 _UNKNOWN_GENERATION: Final = -1
+# Members of as many kinds may differ in what they subscribe to.
+_MOST_LISTS: Final = 16
 
 MOST_NAMED: Final = 200_000
 """Of topics and partitions together: each takes two hundred bytes here, for four that came."""
@@ -56,6 +59,7 @@ class Subscription:
     rack: where it runs, or None (version 3 and later; KIP-881).
     userdata: the assignor's own bytes, or None.
     version: that of the bytes; as read it may be higher than 3.
+    repeats: whether its topics were read of another member already (`SharedTopics`).
     """
 
     topics: tuple[str, ...] = ()
@@ -64,6 +68,7 @@ class Subscription:
     rack: str | None = None
     userdata: bytes | None = None
     version: int = _HIGHEST
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +99,42 @@ def write_subscription(subscription: Subscription) -> bytes:
     return b"".join(parts)
 
 
-def read_subscription(data: bytes | memoryview) -> Subscription:
-    """The subscription in JoinGroup's metadata of a member. Raises ProtocolError (law 4)."""
+class SharedTopics:
+    """Lists of topics that members of one group wrote alike: they are read, and kept, once. Not thread-safe."""
+
+    __slots__ = ("_read",)
+
+    def __init__(self) -> None:
+        self._read: list[tuple[bytes, tuple[str, ...]]] = []
+
+    def read(self, reader: Reader) -> tuple[tuple[str, ...], bool]:
+        """The topics that the next bytes name, sorted. And whether others had named the same."""
+        for written, topics in self._read:
+            if reader.next_is(written):
+                return topics, True
+        start = reader.position
+        names = {reader.string() for _ in range(reader.claim(reader.array_count(2) or 0))}
+        topics = tuple(sorted(names))
+        if len(self._read) < _MOST_LISTS:
+            self._read.append((reader.since(start), topics))
+        return topics, False
+
+
+def read_subscription(data: bytes | memoryview, shared: SharedTopics | None = None) -> Subscription:
+    """The subscription in JoinGroup's metadata of a member. Raises ProtocolError (law 4).
+
+    shared: of the members of one group.
+    """
     reader = Reader(data, elements=MOST_NAMED)
     version = _version(reader)
-    topics = {reader.string() for _ in range(reader.claim(reader.array_count(2) or 0))}
+    topics, known = (shared or SharedTopics()).read(reader)
     userdata = reader.nullable_bytes() if reader.remaining else None
     owned = _read_partitions(reader) if version >= _OWNED_FROM and reader.remaining else ()
     generation = reader.int32() if version >= _GENERATION_FROM and reader.remaining else _UNKNOWN_GENERATION
     rack = reader.nullable_string() if version >= _RACK_FROM and reader.remaining else None
     return Subscription(
-        topics=tuple(sorted(topics)),
+        topics=topics,
+        repeats=known,
         owned=owned,
         generation=max(generation, _UNKNOWN_GENERATION),
         rack=rack or None,

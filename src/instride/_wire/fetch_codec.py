@@ -44,9 +44,15 @@ _CONSUMER: Final = -1  # where followers write their replica id
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
 _SIZES: Final = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION: Final = Struct(">ii")
+# A partition that is requested, and the head of one in a response, from that version on.
+_FETCH_4: Final = Struct(">iqi")
+_FETCH_5: Final = Struct(">iqqi")
+_FETCH_9: Final = Struct(">iiqqi")
+_FETCH_12: Final = Struct(">iiqiqi")
+_HEAD_4: Final = Struct(">ihqq")
+_HEAD_5: Final = Struct(">ihqqq")
 
 _NO_TAGS: Final = b"\x00"
 _INT32_MAX: Final = (1 << 31) - 1
@@ -85,8 +91,12 @@ class _Writer:
 
     def _by_topic(self, written: Iterable[tuple[FetchPartition, bytes]]) -> bytes:
         topics: dict[tuple[str, UUID], list[bytes]] = {}
+        name, topic_id, rows = "", NO_TOPIC_ID, list[bytes]()
         for each, data in written:
-            topics.setdefault((each.topic, each.topic_id), []).append(data)
+            if each.topic_id is not topic_id or each.topic is not name:  # hashing an id costs more than all else here
+                name, topic_id = each.topic, each.topic_id
+                rows = topics.setdefault((name, topic_id), [])
+            rows.append(data)
         out = bytearray(self._count(len(topics)))
         for (topic, topic_id), partitions in topics.items():
             out += self._topic(topic, topic_id)
@@ -94,15 +104,16 @@ class _Writer:
         return bytes(out)
 
     def _partition(self, each: FetchPartition) -> bytes:
-        out = bytearray(_INT32.pack(each.partition))
-        if self._version >= _LEADER_EPOCH_FROM:
-            out += _INT32.pack(each.leader_epoch)
-        out += _INT64.pack(each.offset)
+        # Minus one: the last fetched epoch and the log's start, which followers tell.
         if self._version >= _COMPACT_FROM:
-            out += _INT32.pack(-1)  # last fetched epoch: for followers
-        if self._version >= _LOG_START_FROM:
-            out += _INT64.pack(-1)  # log start offset: for followers
-        return bytes(out + _INT32.pack(each.max_bytes) + self._tags)
+            row = _FETCH_12.pack(each.partition, each.leader_epoch, each.offset, -1, -1, each.max_bytes)
+        elif self._version >= _LEADER_EPOCH_FROM:
+            row = _FETCH_9.pack(each.partition, each.leader_epoch, each.offset, -1, each.max_bytes)
+        elif self._version >= _LOG_START_FROM:
+            row = _FETCH_5.pack(each.partition, each.offset, -1, each.max_bytes)
+        else:
+            row = _FETCH_4.pack(each.partition, each.offset, each.max_bytes)
+        return row + self._tags
 
     def _topic(self, topic: str, topic_id: UUID) -> bytes:
         if self._version < _TOPIC_ID_FROM:
@@ -156,6 +167,9 @@ class _Aborted:
             if self.compact:
                 reader.tagged_fields()
         return tuple(found)
+
+
+_NONE_ABORTED = _Aborted(b"", 0, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,23 +237,29 @@ class _Reading:
         return self._reader.compact_string() if self._compact else self._reader.string()
 
     def _head(self) -> _Head:
-        reader = self._reader
+        reader, log_start = self._reader, -1
+        if self._version >= _LOG_START_FROM:
+            partition, error, high_watermark, last_stable, log_start = reader.row(_HEAD_5)
+        else:
+            partition, error, high_watermark, last_stable = reader.row(_HEAD_4)
         return _Head(
-            partition=reader.int32(),
-            error=reader.int16(),
-            high_watermark=reader.int64(),
-            last_stable_offset=reader.int64(),
-            log_start_offset=reader.int64() if self._version >= _LOG_START_FROM else -1,
+            partition=partition,
+            error=error,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable,
+            log_start_offset=log_start,
             aborted=self._aborted(),
             preferred_read_replica=reader.int32() if self._version >= _RACK_FROM else -1,
         )
 
     def _aborted(self) -> _Aborted:
         reader, count = self._reader, self._count(smallest=17 if self._compact else 16)
+        if not count:
+            return _NONE_ABORTED
         start = reader.position
         if not self._compact:
             reader.take(16 * count)
-        elif count and not any(self._body[start + 16 : start + 17 * count : 17]):
+        elif not any(self._body[start + 16 : start + 17 * count : 17]):
             reader.take(17 * count)  # none has tags, as usual: no loop over millions
         else:
             for _ in range(reader.claim(count)):

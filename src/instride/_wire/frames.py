@@ -1,7 +1,7 @@
 """A stream of bytes cut into Kafka's frames: an INT32 length, then so many bytes.
 
 Laws
-1. A length is judged before anything is allocated for it, and a long one by the request that it answers, whose number
+1. A length is judged before anything is allocated for it, and a long one by its request, whose number
    the first bytes of the frame say. Once one is refused, no further frame comes out.
 2. A frame that does not fit into the scratch buffer gets one segment (`segments`), into which the caller receives
    directly. Where none is there to be used again, it grows with what has arrived: a claimed length costs nothing.

@@ -64,6 +64,18 @@ class Reader:
     def remaining(self) -> int:
         return self._end - self._position
 
+    def next_is(self, written: bytes) -> bool:
+        """Whether these bytes are the next. Then they are read."""
+        end = self._position + len(written)
+        if end > self._end or self._view[self._position : end] != written:
+            return False
+        self._position = end
+        return True
+
+    def since(self, position: int) -> bytes:
+        """A copy of what was read from there on."""
+        return bytes(self._view[position : self._position])
+
     # Law 5
 
     def spend(self, nbytes: int) -> None:
@@ -80,6 +92,15 @@ class Reader:
         return count
 
     # Numbers
+
+    def row(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Numbers that stand one behind the other. layout: of fixed size, big-endian, without padding."""
+        try:
+            values = layout.unpack_from(self._view, self._position)
+        except struct.error:
+            raise self._short(layout.size) from None
+        self._position += layout.size
+        return values
 
     def int8(self) -> int:
         value: int = self._fixed(_INT8)

@@ -44,8 +44,9 @@ def list_letters(topic: Topic, bootstrap_servers: Servers = None, settings: Sett
             if origin is None:
                 typer.echo(f"{where}  no dead letter of a Processor")
                 continue
-            source = f"{origin.topic} {origin.partition}:{origin.offset}"
-            typer.echo(f"{where}  {source}  {origin.attempts}  {origin.error}  {_printable(origin.message)}")
+            source = f"{_printable(origin.topic)} {origin.partition}:{origin.offset}"
+            why = f"{_printable(origin.error)}  {_printable(origin.message)}"
+            typer.echo(f"{where}  {source}  {origin.attempts}  {why}")
 
 
 @app.command()
@@ -61,10 +62,12 @@ def show(
         letter = reader.letter(*place)
     origin = DeadLetterOrigin.of(letter)
     if origin is not None:
-        when = datetime.fromtimestamp(origin.timestamp / 1000, UTC).isoformat()
-        typer.echo(f"from      {origin.topic} {origin.partition}:{origin.offset}, written {when}")
-        typer.echo(f"group     {origin.group}, {origin.attempts} attempts")
-        typer.echo(f"error     {origin.error}: {_printable(origin.message)}")
+        source = f"{_printable(origin.topic)} {origin.partition}:{origin.offset}"
+        typer.echo(f"from      {source}, written {_when(origin.timestamp)}")
+        typer.echo(f"group     {_printable(origin.group)}, {origin.attempts} attempts")
+        typer.echo(f"error     {_printable(origin.error)}: {_printable(origin.message)}")
+        if origin.left_out:
+            typer.echo(f"left out  {_printable(origin.left_out)}: too large for this topic")
     typer.echo(f"key       {letter.key!r}")
     typer.echo(f"value     {letter.value!r}")
     for name, value in letter.headers:
@@ -99,10 +102,10 @@ def _send(letters: list[Letter], to: str | None, produce: ConfluentProduce) -> N
     """Returns when they are acknowledged."""
     sent: list[tuple[Letter, Future[Any]]] = []
     for letter in letters:
-        if DeadLetterOrigin.of(letter) is None:
-            typer.echo(f"{letter.partition}:{letter.offset}  left out: no dead letter of a Processor", err=True)
-        else:
+        try:
             sent.append((letter, produce(replay_of(letter, to))))
+        except ValueError as error:
+            typer.echo(f"{letter.partition}:{letter.offset}  left out: {error}", err=True)
     for letter, acknowledged in sent:
         acknowledged.result()
         typer.echo(f"{letter.partition}:{letter.offset}  sent")
@@ -190,6 +193,14 @@ def _place(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def _when(timestamp: int) -> str:
+    """Of milliseconds since 1970. Anyone may have written the letter: any number may come."""
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp} ms after 1970"
+
+
 def _printable(text: str) -> str:
-    """In one line, and nothing that a terminal obeys."""
+    """In one line, and nothing that a terminal obeys: anyone may have written the letter."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -34,6 +34,7 @@
     ├── OffsetGapError                         a ledger was not told of records that the log has
     ├── DeserializationError                   a key or value deserializer raised; names the record
     ├── HandlerDiedError                       the process in which a Processor's handler was called has died
+    ├── RecordTooLargeError                    an output or a dead letter is larger than the broker takes
     ├── StorePositionError                     a row of a DatabaseStore was set back while the processor ran
     ├── SinkError                              the pipeline's output could not be written, committed or read
     │   ├── NotASinkError                      the folder holds something else, or a newer format

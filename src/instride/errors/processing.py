@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from instride.errors.base import KafkaError
 
-__all__ = ["HandlerDiedError", "StorePositionError"]
+__all__ = ["HandlerDiedError", "RecordTooLargeError", "StorePositionError"]
 
 
 class HandlerDiedError(KafkaError):
@@ -15,6 +15,13 @@ class HandlerDiedError(KafkaError):
     """
 
     retriable = True
+
+
+class RecordTooLargeError(KafkaError):
+    """What a `Processor` was to produce is larger than the broker takes (`max.message.bytes` of the topic).
+
+    A `produce=` of your own may raise it: of a dead letter the processor then produces a smaller form.
+    """
 
 
 class StorePositionError(KafkaError):

@@ -87,7 +87,8 @@ class Desk:
     """What the executors of one run share. attention: makes the loop's poll return; called without the lock.
 
     clock: seconds. chance: in [0, 1). group: for dead letters. wants_attention: see `Rounds`; called under the lock.
-    pass_over: tells a database, if there is one, that a record is dealt with; may raise what the database raises.
+    pass_over: tells a database, if there is one, that a record is dealt with; may raise what the database raises. For
+    coroutines what it returns is awaited, unless it is None.
     """
 
     engine: Engine
@@ -100,7 +101,7 @@ class Desk:
     dead_letters: str | None
     output: str | None
     group: str
-    pass_over: Callable[[Task], object] = lambda _: None
+    pass_over: Callable[[Task], Any] = lambda _: None
 
     def next_task(self) -> Job | None:
         """Under the lock."""

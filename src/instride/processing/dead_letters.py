@@ -10,19 +10,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from instride.errors import ConfigError
+from instride.errors import ConfigError, RecordTooLargeError
 from instride.processing.outputs import OutputRecord
 
 if TYPE_CHECKING:
     from instride._wire.decoder import ConsumerRecord
 
-__all__ = ["ConfluentProduce", "DeadLetter", "Produce", "dead_letter", "text_of"]
+__all__ = ["LEFT_OUT", "ConfluentProduce", "DeadLetter", "Produce", "confluent_settings", "dead_letter", "text_of"]
 
 _LONGEST_TEXT: Final = 1_000
+_OURS: Final = 8
+"""Headers of ours at the end of a letter."""
+LEFT_OUT: Final = "instride.left-out"
+"""A header before these, of a letter in a reduced form: what of the record is not in it."""
+_LARGEST: Final = 100_000_000
+"""Bytes: the broker says what it takes; its default for a whole request is little more."""
+_BATCH: Final = 16_384
+"""Bytes, as Java's: what is larger goes alone, so that none is refused for its neighbours' size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +39,8 @@ class DeadLetter:
 
     headers: those of the record, then "instride.topic", "instride.partition", "instride.offset", "instride.timestamp",
     "instride.group", "instride.attempts", "instride.error" (the class) and "instride.message", all as UTF-8 text.
+    left_out: what of the record is not in it, where all of it was larger than the broker takes; then the header
+    "instride.left-out" says so, before these.
     """
 
     topic: str
@@ -40,6 +50,22 @@ class DeadLetter:
     record: ConsumerRecord = field(repr=False)
     error: BaseException | None
     attempts: int
+    left_out: str = ""
+
+    def reduced(self) -> DeadLetter | None:
+        """A smaller form: without its value; then also without its key and the record's headers; then there is none."""
+        record = self.record
+        if not self.left_out:
+            return _without(self, f"value ({len(record.value or b'')} bytes)", key=self.key, headers=record.headers)
+        if self.left_out.startswith("value"):
+            return _without(self, "key, value and headers", key=None, headers=())
+        return None
+
+
+def _without(letter: DeadLetter, what: str, *, key: bytes | None, headers: tuple[Any, ...]) -> DeadLetter:
+    """An empty value, not None, which would be a tombstone where the topic is compacted."""
+    told = (LEFT_OUT, what.encode())
+    return replace(letter, left_out=what, key=key, value=b"", headers=(*headers, told, *letter.headers[-_OURS:]))
 
 
 Produce: TypeAlias = "Callable[[Any], Future[Any] | Awaitable[Any] | None]"
@@ -93,8 +119,14 @@ class ConfluentProduce:
             from confluent_kafka import Producer  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigError("to produce needs the extra instride[produce], or a produce= of your own") from error
-        ours = {"enable.idempotence": True, "linger.ms": 5, "partitioner": "murmur2_random"}  # Java's, for equal keys
-        self._make = partial(Producer, {**_translated(settings), **ours})
+        ours = {
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "partitioner": "murmur2_random",  # Java's, for equal keys
+            "message.max.bytes": _LARGEST,
+            "batch.size": _BATCH,
+        }
+        self._make = partial(Producer, {**confluent_settings(settings), **ours})
         self._producer: Any = None
         self._lock = threading.Lock()
         self._server: threading.Thread | None = None
@@ -107,7 +139,7 @@ class ConfluentProduce:
             if error is None:
                 acknowledged.set_result(None)
             else:
-                acknowledged.set_exception(ConnectionError(f"the broker did not take it: {error}"))
+                acknowledged.set_exception(_refused(letter, error))
 
         fixed = {} if isinstance(letter, DeadLetter) or letter.partition is None else {"partition": letter.partition}
         headers = list(letter.headers)
@@ -134,6 +166,13 @@ class ConfluentProduce:
             self._server.join()
 
 
+def _refused(letter: DeadLetter | OutputRecord, error: Any) -> Exception:
+    if error.name() != "MSG_SIZE_TOO_LARGE":
+        return ConnectionError(f"the broker did not take it: {error}")
+    size = len(letter.value or b"")
+    return RecordTooLargeError(f"{letter.topic}: a value of {size} bytes is more than max.message.bytes allows")
+
+
 _SAME: Final = {
     "client_id": "client.id",
     "security_protocol": "security.protocol",
@@ -150,7 +189,7 @@ _SAME: Final = {
 }
 
 
-def _translated(settings: Mapping[str, Any]) -> dict[str, Any]:
+def confluent_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """librdkafka's names for what concerns the connection."""
     for name in ("ssl_context", "sasl_oauth_token"):
         if settings.get(name) is not None:

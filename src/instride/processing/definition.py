@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, Required, TypedDict, get_args
@@ -13,6 +13,7 @@ from instride import _arguments as arguments
 from instride.deserializers import RecordReader
 from instride.errors import ConfigError
 from instride.processing.arrow_batches import in_arrow
+from instride.processing.async_store import AsyncDatabaseStore
 from instride.processing.breaker import CircuitBreaker
 from instride.processing.dead_letters import Produce
 from instride.processing.engine import EnginePlan, Order, Task
@@ -48,7 +49,7 @@ class ProcessorOptions(TypedDict, total=False):
     on_failure: AfterFailure
     dead_letters: str
     produce: Produce
-    store: DatabaseStore[Any]
+    store: DatabaseStore[Any] | AsyncDatabaseStore[Any]
     breaker: CircuitBreaker
     lifespan: Lifespan
     worker_lifespan: Lifespan
@@ -120,7 +121,7 @@ class Definition:
     lifespan: Lifespan | None
     worker_lifespan: Lifespan | None
     middleware: Sequence[Middleware]
-    store: DatabaseStore[Any] | None
+    store: DatabaseStore[Any] | AsyncDatabaseStore[Any] | None
 
     def bound(self, group: str) -> Bound:
         """For a run in this group."""
@@ -182,7 +183,7 @@ def definition(
         output=options.get("output"),
         produce=options.get("produce"),
         timeout=_timeout(verb, options),
-        lifespan=_lifespan(verb, options, "lifespan"),
+        lifespan=_run_lifespan(verb, options),
         worker_lifespan=_worker_lifespan(verb, options, is_async=is_async),
         middleware=_middleware(verb, options, is_async=is_async),
         store=_store(verb, options, is_async=is_async),
@@ -285,6 +286,13 @@ def _lifespan(verb: str, options: AnyOptions, name: Literal["lifespan", "worker_
     return found
 
 
+def _run_lifespan(verb: str, options: AnyOptions) -> Lifespan | None:
+    found, store = _lifespan(verb, options, "lifespan"), options.get("store")
+    if isinstance(store, AsyncDatabaseStore):
+        return store.database.connections if found is None else partial(_both_async, store.database.connections, found)
+    return found
+
+
 def _worker_lifespan(verb: str, options: AnyOptions, *, is_async: bool) -> Lifespan | None:
     found, store = _lifespan(verb, options, "worker_lifespan"), options.get("store")
     if found is not None and is_async:
@@ -300,14 +308,22 @@ def _both(outer: Callable[[], Any], inner: Callable[[], Any]) -> Iterator[None]:
         yield
 
 
-def _store(verb: str, options: AnyOptions, *, is_async: bool) -> DatabaseStore[Any] | None:
+@asynccontextmanager
+async def _both_async(outer: Callable[[], Any], inner: Callable[[], Any]) -> AsyncIterator[None]:
+    async with outer(), inner():
+        yield
+
+
+def _store(verb: str, options: AnyOptions, *, is_async: bool) -> DatabaseStore[Any] | AsyncDatabaseStore[Any] | None:
     store = options.get("store")
     if store is None:
         return None
-    if not isinstance(store, DatabaseStore):
+    if not isinstance(store, DatabaseStore | AsyncDatabaseStore):
         raise TypeError(f"{verb}: store must be a DatabaseStore, such as DatabaseStore(connect), not {store!r}")
-    if is_async or "processes" in options:
-        raise ConfigError(f"{verb}: store is for plain functions in threads, which have a connection each")
+    if is_async != isinstance(store, AsyncDatabaseStore):
+        raise ConfigError(f"{verb}: a DatabaseStore is for plain functions, an AsyncDatabaseStore for coroutines")
+    if "processes" in options:
+        raise ConfigError(f"{verb}: store is for threads and coroutines, not for processes")
     if _order(verb, options) != "partition":
         raise ConfigError(f'{verb}: store needs order="partition": one offset stands for all records before it')
     if options.get("output") is not None:

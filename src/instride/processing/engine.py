@@ -114,9 +114,10 @@ class Task:
     """One record on its way. attempts: how often it was handled before. error: of the last attempt.
 
     writes_dead_letter: not its handler is due but its dead letter, or (is_skipped) that a database is told.
-    over: its result is ignored. late: its time is out, so that its attempt fails when it ends. canceller: set by the
-    executor, called when it is given up. since: when it came; from its start on, when it was started. alone: it is in
-    no batch with others. spared_at: the circuit breaker's.
+    letter_error: why that letter was not written, at the newest try. over: its result is ignored. late: its time is
+    out, so that its attempt fails when it ends. canceller: set by the executor, called when it is given up. since: when
+    it came; from its start on, when it was started. alone: it is in no batch with others. spared_at: the circuit
+    breaker's.
     """
 
     __slots__ = (
@@ -128,6 +129,7 @@ class Task:
         "key",
         "lane",
         "late",
+        "letter_error",
         "offset",
         "over",
         "record",
@@ -146,6 +148,7 @@ class Task:
         self.attempts = 0
         self.error: BaseException | None = None
         self.writes_dead_letter = False
+        self.letter_error: BaseException | None = None
         self.is_skipped = False
         self.alone = False
         self.over = False
@@ -947,9 +950,19 @@ class Engine:
             self._end_started(task)
             self._finish(task)
             return None
+        task.letter_error = None if task.is_skipped else error
         after = self.plan.failures.retry.delay(max(1, task.attempts), chance)
         self._again(task, now + after)
         return after
+
+    def unwritten(self) -> list[Task]:
+        """Whose dead letter could not be written so far, by partition and offset; for health."""
+        waiting = [task for _, _, task in self._later if not task.lane.released]
+        for lane in self._lanes.values():
+            waiting += [task for _, task in lane.again]
+            waiting += lane.started.values()
+        found = [task for task in waiting if task.letter_error is not None]
+        return sorted(found, key=lambda task: (task.lane.partition, task.offset))
 
     def _end_started(self, task: Task, *, jobs: int = 1) -> None:
         """jobs: 0 for all but one of a batch."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from instride.processing.engine import Engine, Task
 from instride.records import TopicPartition
 
-__all__ = ["Health", "StuckRecord", "metrics", "stuck_record"]
+__all__ = ["Health", "StuckRecord", "UnwrittenLetter", "metrics", "stuck_record", "unwritten_letters"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +22,22 @@ class StuckRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnwrittenLetter:
+    """A record whose dead letter could not be written so far. It is tried again; no commit covers it before."""
+
+    partition: TopicPartition
+    offset: int
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """For probes: three booleans, and why.
 
     ready: it has joined its group, and does not stop. live: it polls (the newest poll began less than max_poll_interval
     ago) and has not ended. stalled: something stands still while the others go on: stuck has the records that have been
     at work for longer than stuck_after, stalled_partitions where records wait and none was finished for so long.
+    unwritten_letters: whose dead letters the broker does not take now.
     outage: by which error its circuit breaker is open. ended: by what it ended, if it failed.
     """
 
@@ -34,6 +45,7 @@ class Health:
     live: bool
     stuck: tuple[StuckRecord, ...] = ()
     stalled_partitions: tuple[TopicPartition, ...] = ()
+    unwritten_letters: tuple[UnwrittenLetter, ...] = ()
     outage: BaseException | None = None
     ended: BaseException | None = None
 
@@ -49,6 +61,13 @@ def stuck_record(task: Task, now: float) -> StuckRecord:
     )
 
 
+def unwritten_letters(engine: Engine) -> Iterator[UnwrittenLetter]:
+    """Under the engine's lock."""
+    for task in engine.unwritten():
+        if task.letter_error is not None:
+            yield UnwrittenLetter(partition=task.lane.partition, offset=task.offset, error=task.letter_error)
+
+
 def metrics(engine: Engine, now: float) -> dict[str, float]:
     """docs/processor.md has them as a table. Under the engine's lock."""
     tally = engine.tally
@@ -61,6 +80,7 @@ def metrics(engine: Engine, now: float) -> dict[str, float]:
         "records-retried-total": tally.retried,
         "records-skipped-total": tally.skipped,
         "records-dead-lettered-total": tally.dead_lettered,
+        "dead-letters-unwritten": len(engine.unwritten()),
         "records-remembered-total": tally.remembered,
         "records-abandoned-total": tally.abandoned,
         "attempts-total": tally.attempts,

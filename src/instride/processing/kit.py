@@ -23,6 +23,7 @@ from instride._wire.decoder import ConsumerRecord
 from instride.commits import CommitEntry, CommitSnapshot
 from instride.consumer_records import Stretch
 from instride.errors import IllegalStateError
+from instride.processing.async_store import AsyncDatabaseStore
 from instride.processing.attempts import Desk
 from instride.processing.dead_letters import DeadLetter
 from instride.processing.definition import Definition
@@ -36,6 +37,7 @@ from instride.records import OffsetAndMetadata, TopicPartition
 __all__ = ["ProcessorKit"]
 
 K = TypeVar("K")
+T = TypeVar("T")
 V = TypeVar("V")
 
 _TOPIC_ID: Final = UUID(int=1)
@@ -346,13 +348,20 @@ class ProcessorKit(Generic[K, V]):
         self._loop = _Loop(lambda: self._now) if what.is_async else None
         self._double = _Double([TopicPartition(topic, number) for topic in what.topics for number in range(partitions)])
         self._ended = False
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            if self._loop is not None:
+                self._loop.close()
+            raise
 
     def _begin(self) -> None:
         what, lock = self._what, threading.RLock()
         bound = what.bound(_GROUP)
         self._handler = bound.handler
-        if what.store is not None:
+        if isinstance(what.store, AsyncDatabaseStore):
+            self._await(what.store.database.prepare())
+        elif what.store is not None:
             what.store.database.prepare()
         self._engine = engine = Engine(what.plan, lambda record: len(record.key or b"") + len(record.value or b""))
         desk = Desk(
@@ -388,6 +397,16 @@ class ProcessorKit(Generic[K, V]):
         )
         self._verbs = self._rounds.run(what.topics)
         self._verb = next(self._verbs)
+
+    def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        task = self._loop.create_task(coroutine)
+        self._loop.settle()
+        if not task.done():
+            task.cancel()
+            self._loop.settle()
+            raise IllegalStateError("the store's database is outside of the kit, whose time is not real: use running()")
+        return task.result()
 
     def _handle(self, what: Any) -> Any:
         returned = self._handler(what)
@@ -538,8 +557,11 @@ class ProcessorKit(Generic[K, V]):
 
     def _call(self, verb: Verb) -> Any:
         if verb.name == "stored":
-            assert self._what.store is not None
-            return self._what.store.database.positions(_GROUP, *verb.args)
+            store = self._what.store
+            assert store is not None
+            if isinstance(store, AsyncDatabaseStore):
+                return self._await(store.database.positions(_GROUP, *verb.args))
+            return store.database.positions(_GROUP, *verb.args)
         return getattr(self._double, verb.name)(*verb.args, **verb.kwargs)
 
     def _state(self) -> tuple[object, ...]:

@@ -225,8 +225,8 @@ class Processor(Generic[K, V]):
         breaker: a CircuitBreaker, which pauses while what the handler depends on is away; by default none.
         output: the topic of what the handler returns: an OutputRecord, a list of them, or None. The attempt has ended
         when they are acknowledged.
-        store: a DatabaseStore: what the handler writes and its offset are one transaction of a database; for plain
-        functions in threads, with order="partition", which is then the default.
+        store: a DatabaseStore, for coroutine functions an AsyncDatabaseStore: what the handler writes and its offset
+        are one transaction of a database; with order="partition", which is then the default. Not with processes.
         lifespan: a function that returns a context manager, for coroutine functions an asynchronous one: entered before
         the first record, left after the last. worker_lifespan: the same for each thread. Handlers see the context
         variables that these set. middleware: functions of a record and of what comes next, which they call (or await);

@@ -157,7 +157,7 @@ def _body(numbers: Iterator[int], offset: int, *, has_mark: bool) -> Remembered 
         mark = _mark_from(numbers, offset) if has_mark else NO_MARK
     except StopIteration:
         return None
-    largest = max([at, mark.reach, mark.named, mark.deaths, *(end for _, end in finished)])
+    largest = max([at, mark.reach, mark.named, mark.deaths, *attempts.values(), *(end for _, end in finished)])
     if next(numbers, None) is not None or largest > _LARGEST:
         return None
     return Remembered(finished=tuple(finished), attempts=attempts, mark=mark)
@@ -180,11 +180,14 @@ def _varint(number: int) -> bytes:
 
 
 def _numbers(data: bytes) -> Iterator[int]:
-    """All of them; nothing after one that is cut off."""
+    """All of them; nothing after one that is cut off, or that is longer than any of ours may be."""
     number = shift = 0
     for each in data:
         number |= (each & 127) << shift
         shift += 7
+        if number > _LARGEST:
+            yield number
+            return
         if each < 128:
             yield number
             number = shift = 0

@@ -332,7 +332,7 @@ class Rounds(RebalanceListener):
         return CommitSnapshot(snapshot.entries, on_settled)
 
     def _look_at_the_last_commit(self) -> None:
-        """Before it is answered no other is sent: it would say the same."""
+        """Before its response no other is sent: it would say the same."""
         future = self._in_flight
         if future is None or not future.done():
             return

@@ -25,16 +25,20 @@ from uuid import UUID
 from instride._wire.decoder import ConsumerRecord
 from instride.consumer import Consumer
 from instride.errors import ConfigError
+from instride.processing.async_store import AsyncDatabaseStore
 from instride.processing.attempts import Desk
 from instride.processing.dead_letters import ConfluentProduce, Produce
 from instride.processing.definition import Definition
 from instride.processing.engine import Engine, Tally, Task
-from instride.processing.health import Health, metrics, stuck_record
+from instride.processing.event_loop import new_event_loop
+from instride.processing.health import Health, metrics, stuck_record, unwritten_letters
 from instride.processing.lifespan import AsyncLifespan, SyncLifespan
 from instride.processing.process_child import Spec
 from instride.processing.process_workers import ProcessWorkers, pickled
 from instride.processing.rounds import Rounds, Verb, Verbs
+from instride.processing.store import DatabaseStore
 from instride.processing.workers import LoopWorkers, ThreadWorkers
+from instride.records import TopicPartition
 
 __all__ = ["RunningProcessor", "run_with_signals"]
 
@@ -138,11 +142,14 @@ class RunningProcessor:
     def health(self) -> Health:
         """For the probes of a container: ready, live, stalled."""
         now, rounds, ended = time.monotonic(), self._rounds, self._ended.is_set()
+        with self._lock:
+            unwritten = tuple(unwritten_letters(self._engine))
         return Health(
             ready=rounds.is_joined and not ended and not rounds.is_stopping,
             live=not ended and now - rounds.polled_at < self._max_poll_interval,
             stuck=tuple(stuck_record(task, now) for task in rounds.stuck()),
             stalled_partitions=tuple(rounds.stalled()),
+            unwritten_letters=unwritten,
             outage=None if self._engine.breaker is None else self._engine.breaker.error,
             ended=self._error,
         )
@@ -223,7 +230,10 @@ class RunningProcessor:
     def _set_up(self) -> Callable[[], None]:
         """Of the run; then its workers may begin. What tears it down. Raises what the set-up raises."""
         what, loop = self._what, self._loop
-        if what.store is not None:
+        if isinstance(what.store, AsyncDatabaseStore):
+            assert loop is not None
+            asyncio.run_coroutine_threadsafe(what.store.database.prepare(), loop).result()
+        elif what.store is not None:
             what.store.database.prepare()
         if not what.is_async:
             lifespan = SyncLifespan()
@@ -257,7 +267,7 @@ class RunningProcessor:
             self._error = self._error or error
 
     def _start_loop(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="instride-event-loop", daemon=True)
         self._loop_thread.start()
 
@@ -295,9 +305,16 @@ class RunningProcessor:
 
     def _call(self, verb: Verb) -> Any:
         if verb.name == "stored":
-            assert self._what.store is not None
-            return self._what.store.database.positions(self._desk.group, *verb.args)
+            return self._positions(*verb.args)
         return _call(self._consumer, verb)
+
+    def _positions(self, partitions: Mapping[TopicPartition, UUID | None]) -> Mapping[TopicPartition, int]:
+        store, group = self._what.store, self._desk.group
+        assert store is not None
+        if isinstance(store, DatabaseStore):
+            return store.database.positions(group, partitions)
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(store.database.positions(group, partitions), self._loop).result()
 
     def _finish(self) -> None:
         """After the end: nothing of ours is left."""

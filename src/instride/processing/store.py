@@ -12,6 +12,7 @@ Laws
 4. A row never moves back by itself. If it did while the processor ran, somebody restored the database: the processor
    stops, since records before the ones that it has are missing there; started again, it begins at the row.
 5. Each thread has a connection of its own, and closes it. One that failed is rolled back, or else closed and replaced.
+6. What the laws want done is said as requests. `perform` does them here, `async_store` awaits them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import re
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, get_args
@@ -34,9 +35,20 @@ from instride.records import TopicPartition
 if TYPE_CHECKING:
     from instride.processing.engine import Job, Lane, Task
 
-__all__ = ["DatabaseStore", "ParamStyle", "Transactions"]
+__all__ = [
+    "DatabaseStore",
+    "Offsets",
+    "ParamStyle",
+    "Request",
+    "Rows",
+    "Transactions",
+    "bound",
+    "check_arguments",
+    "style_of",
+]
 
 C = TypeVar("C")
+T = TypeVar("T")
 ParamStyle = Literal["qmark", "numeric", "named", "format", "pyformat"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
@@ -63,12 +75,7 @@ class DatabaseStore(Generic[C]):
         table: of the offsets, with its schema if need be; it is made where it is not there. paramstyle: of the driver;
         by default what the driver's module says. Raises ConfigError or TypeError. Does no I/O.
         """
-        if not callable(connect):
-            raise TypeError(f"DatabaseStore: connect must be a function that opens a connection, not {connect!r}")
-        if not _NAME.fullmatch(table):
-            raise ConfigError(f"DatabaseStore: table must be a plain name, such as billing.offsets; it is {table!r}")
-        if paramstyle is not None and paramstyle not in get_args(ParamStyle):
-            raise ConfigError(f"DatabaseStore: paramstyle must be one of {', '.join(get_args(ParamStyle))}")
+        check_arguments("DatabaseStore", connect, table, paramstyle)
         self.database = Database(connect, table, paramstyle)
 
     @property
@@ -79,20 +86,119 @@ class DatabaseStore(Generic[C]):
     @property
     def schema(self) -> str:
         """The statement by which the table is made; for those who may not make one in their program."""
-        return self.database.schema
+        return self.database.offsets.schema
+
+
+def check_arguments(name: str, connect: object, table: str, paramstyle: str | None) -> None:
+    """Of a store. name: of its class. Raises ConfigError or TypeError."""
+    if not callable(connect):
+        raise TypeError(f"{name}: connect must be a function that opens a connection, not {connect!r}")
+    if not _NAME.fullmatch(table):
+        raise ConfigError(f"{name}: table must be a plain name, such as billing.offsets; it is {table!r}")
+    if paramstyle is not None and paramstyle not in get_args(ParamStyle):
+        raise ConfigError(f"{name}: paramstyle must be one of {', '.join(get_args(ParamStyle))}")
+
+
+def _nothing(_: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call of the session's (`run`, `rows`, `commit`, `roll_back`), or "handle": of the handler."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+
+
+def perform(requests: Generator[Request, Any, T], session: Session, handler: Callable[[Any], object] = _nothing) -> T:
+    """To their end; what one raises is theirs to judge. handler: where there is one to call."""
+    result: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            request = requests.send(result) if error is None else requests.throw(error)
+        except StopIteration as end:
+            return cast("T", end.value)
+        result = error = None
+        try:
+            result = (handler if request.name == "handle" else getattr(session, request.name))(*request.args)
+        except BaseException as caught:  # noqa: BLE001 - it goes back to who requested it
+            error = caught
+
+
+class Offsets:
+    """The table of offsets: what is requested of a session."""
+
+    def __init__(self, table: str) -> None:
+        self.schema = (
+            f"CREATE TABLE {table} (group_id VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
+            "part INTEGER NOT NULL, topic_id VARCHAR(36) NOT NULL, next_offset BIGINT NOT NULL, "
+            "PRIMARY KEY (group_id, topic, part))"
+        )
+        self._table = table
+
+    def prepare(self) -> Generator[Request, Any, None]:
+        if (yield from self._is_there()):
+            return
+        try:
+            yield Request("run", (self.schema,))
+            yield Request("commit")
+        except Exception:
+            yield Request("roll_back")
+            if not (yield from self._is_there()):  # else another process made it in this moment
+                raise
+
+    def _is_there(self) -> Generator[Request, Any, bool]:
+        try:
+            yield Request("rows", (f"SELECT next_offset FROM {self._table} WHERE 1 = 0",))  # noqa: S608 - a checked name
+        except Exception:  # noqa: BLE001 - each driver has errors of its own
+            found = False
+        else:
+            found = True
+        yield Request("roll_back")
+        return found
+
+    def positions(
+        self, group: str, partitions: Mapping[TopicPartition, UUID | None]
+    ) -> Generator[Request, Any, dict[TopicPartition, int]]:
+        found: dict[TopicPartition, int] = {}
+        for partition, topic_id in partitions.items():
+            row = yield from self.row(group, partition)
+            if row is not None and row.is_of(topic_id):
+                found[partition] = row.next_offset
+        yield Request("roll_back")
+        return found
+
+    def row(self, group: str, partition: TopicPartition) -> Generator[Request, Any, Row | None]:
+        statement = f"SELECT next_offset, topic_id FROM {self._table} {_OF_ROW}"  # noqa: S608
+        found = yield Request("rows", (statement, group, *partition))
+        return Row(int(found[0][0]), str(found[0][1])) if found else None
+
+    def move(
+        self, group: str, partition: TopicPartition, before: Row | None, after: Row
+    ) -> Generator[Request, Any, bool]:
+        """Law 2: whether the row was `before`. May raise what the driver raises where it was not."""
+        if before is None:
+            columns = "(group_id, topic, part, topic_id, next_offset)"
+            statement = f"INSERT INTO {self._table} {columns} VALUES (?, ?, ?, ?, ?)"  # noqa: S608
+            yield Request("run", (statement, group, *partition, after.topic_id, after.next_offset))
+            return True
+        statement = (
+            f"UPDATE {self._table} SET next_offset = ?, topic_id = ? {_OF_ROW} AND next_offset = ? AND topic_id = ?"  # noqa: S608
+        )
+        moved = yield Request(
+            "run",
+            (statement, after.next_offset, after.topic_id, group, *partition, before.next_offset, before.topic_id),
+        )
+        return bool(moved == 1)
 
 
 class Database:
     """What the processor does with it. See the laws."""
 
     def __init__(self, connect: Callable[[], Any], table: str, paramstyle: ParamStyle | None) -> None:
-        self.schema = (
-            f"CREATE TABLE {table} (group_id VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
-            "part INTEGER NOT NULL, topic_id VARCHAR(36) NOT NULL, next_offset BIGINT NOT NULL, "
-            "PRIMARY KEY (group_id, topic, part))"
-        )
+        self.offsets = Offsets(table)
         self._connect = connect
-        self._table = table
         self._paramstyle = paramstyle
         self._mine: _Mine = _Mine()
 
@@ -105,35 +211,12 @@ class Database:
     def prepare(self) -> None:
         """Make the table, if it is not there. Raises what the database raises, and ConfigError for autocommit."""
         with self._session() as session:
-            if self._has_table(session):
-                return
-            try:
-                session.run(self.schema)
-                session.commit()
-            except Exception:
-                session.roll_back()
-                if not self._has_table(session):  # else another process made it in this moment
-                    raise
-
-    def _has_table(self, session: Session) -> bool:
-        try:
-            session.rows(f"SELECT next_offset FROM {self._table} WHERE 1 = 0")  # noqa: S608 - a checked name
-        except Exception:  # noqa: BLE001 - each driver has errors of its own
-            return False
-        finally:
-            session.roll_back()
-        return True
+            perform(self.offsets.prepare(), session)
 
     def positions(self, group: str, partitions: Mapping[TopicPartition, UUID | None]) -> dict[TopicPartition, int]:
         """Where each of them goes on, of those that it has (law 3). partitions: with their topics' ids."""
-        found: dict[TopicPartition, int] = {}
         with self._session() as session:
-            for partition, topic_id in partitions.items():
-                row = self.row(session, group, partition)
-                if row is not None and row.is_of(topic_id):
-                    found[partition] = row.next_offset
-            session.roll_back()
-        return found
+            return perform(self.offsets.positions(group, partitions), session)
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -184,35 +267,6 @@ class Database:
             with suppress(Exception):
                 session.close()
 
-    # -- the rows
-
-    def row(self, session: Session, group: str, partition: TopicPartition) -> Row | None:
-        found = session.rows(f"SELECT next_offset, topic_id FROM {self._table} {_OF_ROW}", group, *partition)  # noqa: S608
-        return Row(int(found[0][0]), str(found[0][1])) if found else None
-
-    def move(self, session: Session, group: str, partition: TopicPartition, before: Row | None, after: Row) -> bool:
-        """Law 2: whether the row was `before`. May raise what the driver raises where it was not."""
-        if before is None:
-            columns = "(group_id, topic, part, topic_id, next_offset)"
-            session.run(
-                f"INSERT INTO {self._table} {columns} VALUES (?, ?, ?, ?, ?)",  # noqa: S608
-                group,
-                *partition,
-                after.topic_id,
-                after.next_offset,
-            )
-            return True
-        moved = session.run(
-            f"UPDATE {self._table} SET next_offset = ?, topic_id = ? {_OF_ROW} AND next_offset = ? AND topic_id = ?",  # noqa: S608
-            after.next_offset,
-            after.topic_id,
-            group,
-            *partition,
-            before.next_offset,
-            before.topic_id,
-        )
-        return moved == 1
-
 
 class _Mine(threading.local):
     """A thread's."""
@@ -250,60 +304,71 @@ class Transactions:
     def __init__(self, database: Database, handler: Callable[[Any], object], group: str) -> None:
         self._database = database
         self._handler = handler
-        self._group = group
-        self._known: dict[TopicPartition, _Known] = {}
+        self._rows = Rows(database.offsets, group)
 
     def __call__(self, what: Any) -> None:
         self._repeat(current_job(), what, self._handler)
 
     def pass_over(self, task: Task) -> None:
         """It was skipped, or its dead letter is acknowledged: the row moves behind it."""
-        self._repeat(task, task.record, lambda _: None)
+        self._repeat(task, task.record, _nothing)
 
     def _repeat(self, job: Job, what: Any, handler: Callable[[Any], object]) -> None:
         while not self._try(job, what, handler):
             pass  # another owner has written meanwhile, and each time that is something
 
     def _try(self, job: Job, what: Any, handler: Callable[[Any], object]) -> bool:
-        """False: the row was not where it was thought to be."""
         with self._database.transaction() as session:
-            known = self._know(session, job.lane)
-            known.is_sure = False
-            after = _handle(known, what, handler)
-            if job.over:
-                raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
-            if after is not None and not self._moves(session, known, after):
-                session.roll_back()
-                return False
-            session.commit()
-            known.row, known.is_sure = after or known.row, True
+            return perform(self._rows.attempt(job, what), session, handler)
+
+
+class Rows:
+    """What one run knows of its partitions' rows, and what it requests of a transaction (laws 2 to 4)."""
+
+    def __init__(self, offsets: Offsets, group: str) -> None:
+        self._offsets = offsets
+        self._group = group
+        self._known: dict[TopicPartition, _Known] = {}
+
+    def attempt(self, job: Job, what: Any) -> Generator[Request, Any, bool]:
+        """False: the row was not where it was thought to be."""
+        known = yield from self._know(job.lane)
+        known.is_sure = False
+        after = yield from _handle(known, what)
+        if job.over:
+            raise IllegalStateError(f"{job.lane.partition} is another's: what was handled is rolled back")
+        if after is not None and not (yield from self._moves(known, after)):
+            yield Request("roll_back")
+            return False
+        yield Request("commit")
+        known.row, known.is_sure = after or known.row, True
         return True
 
-    def _know(self, session: Session, lane: Lane) -> _Known:
+    def _know(self, lane: Lane) -> Generator[Request, Any, _Known]:
         known = self._known.get(lane.partition)
         if known is None or known.lane is not lane:
-            known = self._known[lane.partition] = _Known(lane, self._read(session, lane))
+            row = yield from self._read(lane)
+            known = self._known[lane.partition] = _Known(lane, row)
         elif not known.is_sure:
-            found = self._read(session, lane)
+            found = yield from self._read(lane)
             _refuse_set_back(lane.partition, found, known.row)
             known.row = found
         return known
 
-    def _read(self, session: Session, lane: Lane) -> Row | None:
-        return self._database.row(session, self._group, lane.partition)
+    def _read(self, lane: Lane) -> Generator[Request, Any, Row | None]:
+        return (yield from self._offsets.row(self._group, lane.partition))
 
-    def _moves(self, session: Session, known: _Known, after: Row) -> bool:
-        partition = known.lane.partition
+    def _moves(self, known: _Known, after: Row) -> Generator[Request, Any, bool]:
         try:
-            return self._database.move(session, self._group, partition, known.row, after)
+            return (yield from self._offsets.move(self._group, known.lane.partition, known.row, after))
         except Exception:
-            session.roll_back()
-            if self._read(session, known.lane) == known.row:
+            yield Request("roll_back")
+            if (yield from self._read(known.lane)) == known.row:
                 raise  # it is no other owner that kept it from moving
             return False
 
 
-def _handle(known: _Known, what: Any, handler: Callable[[Any], object]) -> Row | None:
+def _handle(known: _Known, what: Any) -> Generator[Request, Any, Row | None]:
     """The row as it is to be. None: nothing of this is to be written any more."""
     records = what if isinstance(what, list) else [what]
     topic_id, before = known.lane.topic_id, known.row
@@ -311,7 +376,8 @@ def _handle(known: _Known, what: Any, handler: Callable[[Any], object]) -> Row |
     new = [record for record in records if record.offset >= start]
     if not new:
         return None
-    refuse_unrun(handler(new if isinstance(what, list) else new[0]))
+    returned = yield Request("handle", (new if isinstance(what, list) else new[0],))
+    refuse_unrun(returned)
     named = "" if before is None else before.topic_id
     return Row(new[-1].offset + 1, named if topic_id is None else str(topic_id))
 
@@ -335,7 +401,7 @@ class Session:
         pooled = getattr(connection, "connection", None)
         self._driven: Any = getattr(pooled, "dbapi_connection", None) or connection
         self._alchemy = getattr(connection, "exec_driver_sql", None)
-        self._style = paramstyle or _style_of(self._driven)
+        self._style = paramstyle or style_of(self._driven)
         if getattr(self._driven, "autocommit", None) is True:
             self.close()
             raise ConfigError(
@@ -362,7 +428,7 @@ class Session:
 
     def _execute(self, statement: str, values: Sequence[object]) -> Any:
         """statement: with a question mark for each value."""
-        text, given = _bound(statement, values, self._style)
+        text, given = bound(statement, values, self._style)
         if self._alchemy is not None:
             return self._alchemy(text, given)
         cursor = self.connection.cursor()
@@ -379,7 +445,7 @@ class Session:
         self.connection.close()
 
 
-def _style_of(connection: Any) -> ParamStyle:
+def style_of(connection: Any) -> ParamStyle:
     """What its driver's module says; of a connection of a subclass, what that of its base says."""
     for kind in type(connection).__mro__:
         found = getattr(sys.modules.get(kind.__module__.partition(".")[0]), "paramstyle", None)
@@ -388,7 +454,7 @@ def _style_of(connection: Any) -> ParamStyle:
     raise ConfigError(f"DatabaseStore: no paramstyle is known of {type(connection).__name__}: give one")
 
 
-def _bound(statement: str, values: Sequence[object], style: ParamStyle) -> tuple[str, Any]:
+def bound(statement: str, values: Sequence[object], style: ParamStyle) -> tuple[str, Any]:
     if style == "qmark":
         return statement, tuple(values)
     marks = {"numeric": ":{}", "named": ":v{}", "format": "%s", "pyformat": "%(v{})s"}[style]

@@ -2,7 +2,8 @@
 
 Laws
 1. At most `concurrency` handlers at a time, for all partitions together. Threads are started when there is work.
-2. Each attempt in asyncio is a task of its own, with a context of its own; in threads a context variable tells which.
+2. Each attempt in asyncio has a context of its own; in threads a context variable tells which. An asyncio task makes
+   one attempt after the other, since a task for each is felt by all: until one was cancelled in it.
 3. Threads are daemons: a handler that never ends keeps no program alive. One whose time is out cannot be stopped: its
    attempt has failed, also if it returns, but only when it ends, since until then its key is at work. Another thread
    takes its place meanwhile.
@@ -16,12 +17,14 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import Context
+from functools import partial
 from typing import Any
 
-from instride.errors import ConfigError, KafkaTimeoutError
+from instride.errors import ConfigError, KafkaTimeoutError, RecordTooLargeError
 from instride.processing.attempts import Desk
 from instride.processing.dead_letters import DeadLetter, Produce
 from instride.processing.engine import Job, Task, Verdict
@@ -57,12 +60,32 @@ def write_letter(desk: Desk, produce: Produce | None, task: Task) -> None:
     error: BaseException | None = None
     try:
         if not task.is_skipped:
-            produce_all(produce, [desk.letter(task)], _ACKNOWLEDGED)
+            _produce_letter(produce, desk.letter(task))
         desk.pass_over(task)
     except Exception as caught:  # noqa: BLE001 - it is tried again
         error = caught
     if desk.wrote(task, error):
         desk.attention()
+
+
+def _produce_letter(produce: Produce | None, letter: DeadLetter) -> None:
+    while True:
+        try:
+            produce_all(produce, [letter], _ACKNOWLEDGED)
+        except RecordTooLargeError as error:
+            letter = _smaller(letter, error)
+        else:
+            return
+
+
+def _smaller(letter: DeadLetter, error: RecordTooLargeError) -> DeadLetter:
+    """Raises the error where there is no smaller form."""
+    found = letter.reduced()
+    if found is None:
+        raise error
+    where, offset, what = letter.record.topic_partition, letter.record.offset, found.left_out
+    _logger.warning("%s at offset %d: too large for %s, dead letter without its %s", where, offset, letter.topic, what)
+    return found
 
 
 class ThreadWorkers:
@@ -218,7 +241,7 @@ class ThreadWorkers:
 
 
 class LoopWorkers:
-    """Coroutine functions, each call a task of the event loop. `wake` and `cancel` may come from any thread.
+    """Coroutine functions, so many calls at a time on an event loop. `wake` and `cancel` may come from any thread.
 
     timeout: seconds of one attempt, or None.
     """
@@ -279,54 +302,82 @@ class LoopWorkers:
         """Under the lock."""
         return None if self._closed else self._desk.next_task()
 
-    def _start(self, task: Job) -> None:
-        attempt = self._attempts[task] = self._loop.create_task(
-            self._attempt(task), context=self._lifespan.context.copy()
-        )
-        task.canceller = attempt.cancel
+    def _start(self, job: Job) -> None:
+        self._note_start(job, self._loop.create_task(self._serve(job)))
 
-    async def _attempt(self, task: Job) -> None:
-        """To its end; then the next is started, with one look at the engine for both. In one coroutine, since each
-        object more is felt: whatever this does, all handlers of the loop wait for."""
-        desk, following = self._desk, None
-        if not task.writes_dead_letter:
-            error: BaseException | None = None
-            try:
-                record = desk.read(task)
-                if self._timeout is None:
-                    returned = await self._handle(record)
-                else:
-                    async with asyncio.timeout(self._timeout):
-                        returned = await self._handle(record)
-                if outputs := desk.outputs(task, returned):
-                    await self._produce_all(outputs, _OUTPUT_ACKNOWLEDGED)
-            except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
-                error = caught
-            with desk.lock:
-                verdict, attention = desk.end(task, error)
-                following = self._next() if verdict is None else None
-            if verdict is not None:
-                desk.note(task, verdict)
-            if attention:
-                desk.attention()
-        if task.writes_dead_letter and isinstance(task, Task) and not task.over:
-            await self._write(task)
-        del self._attempts[task]
-        if following is not None:
-            self._start(following)
+    def _note_start(self, job: Job, server: asyncio.Task[None]) -> None:
+        self._attempts[job] = server
+        job.canceller = partial(self._cancel, job)
+
+    def _cancel(self, job: Job) -> None:
+        """On the event loop. Its task may be at another's attempt by now."""
+        if (server := self._attempts.get(job)) is not None:
+            server.cancel()
+
+    async def _serve(self, job: Job | None) -> None:
+        """One attempt after the other, as long as there is a next. In one coroutine, since each object more is felt:
+        whatever this does, all handlers of the loop wait for."""
+        desk, server = self._desk, asyncio.current_task()
+        assert server is not None
+        while job is not None:
+            following, task = None, job
+            if not task.writes_dead_letter:
+                error: BaseException | None = None
+                try:
+                    await _InContext(self._attempt(task), self._lifespan.context.copy())
+                except BaseException as caught:  # noqa: BLE001 - the engine decides what becomes of it
+                    error = caught
+                with desk.lock:
+                    verdict, attention = desk.end(task, error)
+                    following = self._next() if verdict is None else None
+                if verdict is not None:
+                    desk.note(task, verdict)
+                if attention:
+                    desk.attention()
+            if task.writes_dead_letter and isinstance(task, Task) and not task.over:
+                await self._write(task)
+            del self._attempts[task]
+            job = None
+            if following is not None and server.cancelling():
+                self._start(following)
+            elif following is not None:
+                job = following
+                self._note_start(job, server)
+        self._fill()
+
+    async def _attempt(self, job: Job) -> None:
+        desk = self._desk
+        record = desk.read(job)
+        if self._timeout is None:
+            returned = await self._handle(record)
         else:
-            self._fill()
+            async with asyncio.timeout(self._timeout):
+                returned = await self._handle(record)
+        if outputs := desk.outputs(job, returned):
+            await self._produce_all(outputs, _OUTPUT_ACKNOWLEDGED)
 
     async def _write(self, task: Task) -> None:
         error: BaseException | None = None
         try:
-            await self._produce_all([self._desk.letter(task)], _ACKNOWLEDGED)
+            if not task.is_skipped:
+                await self._produce_letter(self._desk.letter(task))
+            if (passed := self._desk.pass_over(task)) is not None:
+                await passed
         except Exception as caught:  # noqa: BLE001 - it is tried again
             error = caught
         except asyncio.CancelledError:
             error = KafkaTimeoutError("it was cancelled")
         if self._desk.wrote(task, error):
             self._desk.attention()
+
+    async def _produce_letter(self, letter: DeadLetter) -> None:
+        while True:
+            try:
+                await self._produce_all([letter], _ACKNOWLEDGED)
+            except RecordTooLargeError as error:
+                letter = _smaller(letter, error)
+            else:
+                return
 
     async def _produce_all(self, records: Sequence[OutputRecord | DeadLetter], patience: float) -> None:
         """In their order. Raises what kept one from being acknowledged."""
@@ -341,3 +392,27 @@ class LoopWorkers:
                     await asyncio.wrap_future(found)
                 elif found is not None:
                     await found
+
+
+class _InContext:
+    """Awaited, it runs a coroutine to its end, each of its steps in this context."""
+
+    __slots__ = ("_context", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, None, None], context: Context) -> None:
+        self._coroutine = coroutine
+        self._context = context
+
+    def __await__(self) -> Generator[Any, None, None]:
+        run, send = self._context.run, self._coroutine.send
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = run(send, None) if error is None else run(self._coroutine.throw, error)
+            except StopIteration:
+                return
+            error = None
+            try:
+                yield awaited
+            except BaseException as caught:  # noqa: BLE001 - it is the coroutine's: a cancellation, say
+                error = caught

@@ -42,7 +42,7 @@ SCHEMA: Final = pa.schema([("partition", pa.int64()), ("offset", pa.int64()), ("
 """What the checks write: a row for each offset, which says whose it is."""
 
 _COMMITTED, _ALREADY, _CONFLICT = CommitStatus.COMMITTED, CommitStatus.ALREADY, CommitStatus.CONFLICT
-_ANSWER_SECONDS: Final = 300.0
+_RESPONSE_SECONDS: Final = 300.0
 T = TypeVar("T")
 
 
@@ -98,7 +98,7 @@ def the_writer_travels(case: SinkUnderTest) -> None:
     case.holds((_span(0, 4), "a"))
 
 
-def an_unanswered_commit_may_be_repeated(case: SinkUnderTest) -> None:
+def a_commit_without_a_response_may_be_repeated(case: SinkUnderTest) -> None:
     """Laws 3 and 6: by the same driver, by the next, with another attempt's output."""
     sink = case.make()
     written = _write(sink, _span(0, 5), "a")
@@ -240,7 +240,7 @@ CHECKS: Final[tuple[Callable[[SinkUnderTest], None], ...]] = (
     ranges_chain_and_outlive_their_driver,
     nothing_is_visible_before_its_commit,
     the_writer_travels,
-    an_unanswered_commit_may_be_repeated,
+    a_commit_without_a_response_may_be_repeated,
     what_does_not_meet_is_in_conflict,
     partitions_of_a_job_are_independent,
     a_range_without_rows_counts,
@@ -265,7 +265,7 @@ class _Driver:
         theirs.close()
 
     def hear(self) -> str:
-        assert self._pipe.poll(_ANSWER_SECONDS), "the driver says nothing"
+        assert self._pipe.poll(_RESPONSE_SECONDS), "the driver says nothing"
         text: str = self._pipe.recv()
         return text
 

@@ -11,15 +11,14 @@ Laws
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.util import InheritableThread
 
-from instride.errors import KafkaError, PipelineError
-from instride.spark.report import JobEnded, JobMessage, RangePart, RangeProblem, RangeReport, Reported
+from instride.errors import PipelineError
+from instride.spark.report import JobEnded, JobMessage, RangePart, RangeReport, Reported, problem_of, reason_of
 from instride.spark.task import RangeTask
 
 if TYPE_CHECKING:
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["JobRunner"]
 
 _log = logging.getLogger(__name__)
-_REASON_LINES: Final = 12
 _NAMED: Final = 8
-_TRACEBACK_LINES: Final = 30
 
 
 class _Reports(AccumulatorParam[list[str]]):
@@ -77,7 +74,7 @@ class JobRunner:
         try:
             failures = job.collect()
         except Exception as error:
-            raise PipelineError(f"Spark cannot run the pipeline's tasks: {_reason(error)}") from error
+            raise PipelineError(f"Spark cannot run the pipeline's tasks: {reason_of(error)}") from error
         if failures:
             raise PipelineError(f"Spark's workers cannot run the pipeline's tasks:\n{failures[0]}")
 
@@ -93,7 +90,7 @@ class JobRunner:
             reason = self._submit(task, tasks)
         except Exception as error:  # noqa: BLE001 - told as the job's end
             _log.debug("job %s", task.job, exc_info=True)
-            reason = _reason(error)
+            reason = reason_of(error)
         self._cancelled.discard(task.job)
         self._tell(JobEnded(job=task.job, reason=reason))
 
@@ -118,7 +115,7 @@ class JobRunner:
             try:
                 report = frames.run(task, wanted, self.cores)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the run decides
-                report = RangeReport(job=task.job, range=wanted, problem=_problem(error))
+                report = RangeReport(job=task.job, range=wanted, problem=problem_of(error))
             self._tell(Reported(report=report))
         return None
 
@@ -143,18 +140,3 @@ def _described(tasks: Sequence[Sequence[RangePart]]) -> str:
     ranges = list(dict.fromkeys(each.range for parts in tasks for each in parts))
     more = f" and {len(ranges) - _NAMED} more" if len(ranges) > _NAMED else ""
     return "instride: " + ", ".join(map(str, ranges[:_NAMED])) + more
-
-
-def _problem(error: Exception) -> RangeProblem:
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return RangeProblem(
-        kind=type(error).__name__,
-        message=_reason(error),
-        traceback="\n".join(lines[-_TRACEBACK_LINES:]),
-        fatal=isinstance(error, KafkaError) and error.fatal,
-    )
-
-
-def _reason(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
-    return "\n".join(lines[:_REASON_LINES]) or type(error).__name__

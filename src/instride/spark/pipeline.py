@@ -20,6 +20,7 @@ from instride.config import AutoOffsetReset, IsolationLevel
 from instride.consumer import RangeConsumer
 from instride.errors import ConfigError, IllegalStateError
 from instride.observers import Observer
+from instride.spark.connect_jobs import ConnectJobRunner, over_connect
 from instride.spark.dead_letters import DeadLetters
 from instride.spark.events import PipelineEvent
 from instride.spark.frames import Frames, no_function
@@ -206,7 +207,7 @@ class Pipeline:
             **dict(self._reader.security),  # the consumer checks them
         )
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._ready: tuple[JobRunner, RangeTask] | None = None
+        self._ready: tuple[JobRunner | ConnectJobRunner, RangeTask] | None = None
         self._available_now = available_now
         self._started = self._stopping = False
 
@@ -285,23 +286,27 @@ class Pipeline:
         """Ask `run` to end. From any thread or a signal handler; returns at once."""
         self._stopping = True
 
-    def _prepared(self) -> tuple[JobRunner, RangeTask]:
+    def _prepared(self) -> tuple[JobRunner | ConnectJobRunner, RangeTask]:
         if self._ready is None:
-            from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
-
-            tell = inbox_dispatcher(self._inbox, self._consumer)
-            runner = JobRunner(self._spark.sparkContext, tell, self._frames())
+            runner = self._runner(inbox_dispatcher(self._inbox, self._consumer))
             task = self._task(runner)
             runner.prepare(task)
             self._ready = runner, task
         return self._ready
+
+    def _runner(self, tell: Callable[[Message], None]) -> JobRunner | ConnectJobRunner:
+        if over_connect(self._spark):
+            return ConnectJobRunner(self._spark, tell, self._frames())
+        from instride.spark.jobs import JobRunner  # noqa: PLC0415 - pyspark is slow to import, and not for readers
+
+        return JobRunner(self._spark.sparkContext, tell, self._frames())
 
     def _frames(self) -> Frames | None:
         if self._batch_format != "spark":
             return None
         return Frames(self._spark, self._function, self._reader.columns or _COLUMNS)
 
-    def _task(self, runner: JobRunner) -> RangeTask:
+    def _task(self, runner: JobRunner | ConnectJobRunner) -> RangeTask:
         return RangeTask(
             job="",
             writer=self._sink.writer(),

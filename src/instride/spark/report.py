@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
+from instride.errors import KafkaError
 from instride.spark.sink import JobResult, OutputRange, WrittenRange
 
-__all__ = ["JobEnded", "JobMessage", "RangePart", "RangeProblem", "RangeReport", "Reported", "whole"]
+__all__ = [
+    "JobEnded",
+    "JobMessage",
+    "RangePart",
+    "RangeProblem",
+    "RangeReport",
+    "Reported",
+    "problem_of",
+    "reason_of",
+    "whole",
+]
+
+_REASON_LINES: Final = 12
+_TRACEBACK_LINES: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +132,20 @@ class JobEnded:
 
 
 JobMessage = Reported | JobEnded
+
+
+def problem_of(error: Exception, message: str | None = None) -> RangeProblem:
+    """What was raised, as a problem. message: in place of the error's first lines."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return RangeProblem(
+        kind=type(error).__name__,
+        message=reason_of(error) if message is None else message,
+        traceback="\n".join(lines[-_TRACEBACK_LINES:]),
+        fatal=isinstance(error, KafkaError) and error.fatal,
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """The first lines of what Spark says, without those of Java's stack."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    return "\n".join(lines[:_REASON_LINES]) or type(error).__name__

@@ -39,6 +39,7 @@ from instride.spark.starting import Started, Starts
 from instride.spark.task import RangeTask
 
 if TYPE_CHECKING:
+    from instride.spark.connect_jobs import ConnectJobRunner
     from instride.spark.jobs import JobRunner
 
 __all__ = ["PipelineRun", "RunSettings"]
@@ -72,7 +73,7 @@ class PipelineRun:
         *,
         consumer: RangeConsumer,
         sink: Sink,
-        runner: JobRunner,
+        runner: JobRunner | ConnectJobRunner,
         inbox: queue.SimpleQueue[Message],
         task: RangeTask,
         topic_id: Callable[[str], str],

@@ -16,13 +16,12 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from instride.errors import KafkaError
 from instride.spark.dead_letters import DeadLetters, Sieve
 from instride.spark.functions import batches_of, cast_to, unpickled
 from instride.spark.range_reader import ReaderSettings, forget, reader_for
-from instride.spark.report import RangePart, RangeProblem, RangeReport
+from instride.spark.report import RangePart, RangeReport, problem_of
 from instride.spark.sink import RangeWriter, WrittenRange
 from instride.spark.worker import spare_collections
 
@@ -34,7 +33,6 @@ __all__ = ["BatchFormat", "CalledPer", "RangeTask"]
 
 BatchFormat = Literal["arrow", "pandas", "spark"]
 CalledPer = Literal["batch", "range"]
-_TRACEBACK_LINES: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,7 @@ class RangeTask:
 
     function: the user's, as `pickle_function` gives it. called_per: what it is called for: each batch, or each range,
     with an iterator of its batches. schema: to which its results are cast, or None.
-    reports: hears of a task's ranges as soon as the task has succeeded.
+    reports: hears of a task's ranges as soon as the task has succeeded; None over Spark Connect.
     dead_letters: where records go that the function cannot take, if they may. last_try: whether this job does that.
     """
 
@@ -54,7 +52,7 @@ class RangeTask:
     called_per: CalledPer
     schema: pa.Schema | None
     reader: ReaderSettings
-    reports: Accumulator[list[str]]
+    reports: Accumulator[list[str]] | None
     dead_letters: DeadLetters | None = None
     last_try: bool = False
 
@@ -63,7 +61,8 @@ class RangeTask:
             for part in chunk:
                 began = time.monotonic()
                 report = replace(self._work(part), part=part.number, seconds=time.monotonic() - began).to_json()
-                self.reports.add([report])
+                if self.reports is not None:
+                    self.reports.add([report])
                 yield report
 
     def prepare(self, _: Iterable[int]) -> Iterator[str]:
@@ -87,7 +86,7 @@ class RangeTask:
             written = self._write(part, count, settings, sieve)
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the driver decides
             forget(settings)
-            return RangeReport(job=self.job, range=wanted, problem=_problem(error))
+            return RangeReport(job=self.job, range=wanted, problem=problem_of(error, str(error)))
         finally:
             if sieve is not None:
                 sieve.close()
@@ -146,13 +145,3 @@ class _Count:
             self.records += batch.num_rows
             self.nbytes += batch.nbytes
             yield batch
-
-
-def _problem(error: Exception) -> RangeProblem:
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    return RangeProblem(
-        kind=type(error).__name__,
-        message=str(error),
-        traceback="\n".join(lines[-_TRACEBACK_LINES:]),
-        fatal=isinstance(error, KafkaError) and error.fatal,
-    )

@@ -138,7 +138,7 @@ class Admin:
             self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
             data = self._exactly(_LENGTH.unpack(self._exactly(_LENGTH.size))[0])
         except OSError as error:
-            raise TransportError(f"the broker did not answer {type(request).__name__}: {error!r}") from error
+            raise TransportError(f"the broker did not respond to {type(request).__name__}: {error!r}") from error
         _, size = entity_reader(response.__header_schema__)(data, 0)
         entity, _ = entity_reader(response)(data, size)
         return entity

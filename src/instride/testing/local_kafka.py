@@ -227,7 +227,7 @@ class LocalKafka:
         running.wait(f"node {node} did not end", lambda: not running.is_running(node))
 
     def suspend(self, node: int) -> None:
-        """Freeze a node (SIGSTOP): its connections stay open and nothing answers."""
+        """Freeze a node (SIGSTOP): its connections stay open and nothing responds."""
         self._running.signal(node, signal.SIGSTOP)
 
     def resume(self, node: int) -> None:

@@ -5,7 +5,7 @@ Laws
    The same code watches the simulation's processes and a `Consumer`'s thread.
 2. It changes nothing and decides nothing. It takes no clock: `now` is given.
 3. Only a request that was put on a connection counts as sent. When the connection ends, its response will not come: a
-   commit is then told as answered with code -1.
+   commit is then told as a response with code -1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from instride.telemetry import FetchBegan
 
 __all__ = ["Tap"]
 
-_NO_ANSWER = ErrorCode.UNKNOWN_SERVER_ERROR
+_NO_RESPONSE = ErrorCode.UNKNOWN_SERVER_ERROR
 _FOREVER = float("inf")
 _WATCHED = (
     api.OffsetCommit,
@@ -140,12 +140,12 @@ class Tap(Observer):
         match request, response:
             case api.OffsetCommit(), api.OffsetCommitResponse():
                 codes = tuple(
-                    (TopicPartition(*tp), each.offset, response.errors.get(tp, _NO_ANSWER))
+                    (TopicPartition(*tp), each.offset, response.errors.get(tp, _NO_RESPONSE))
                     for tp, each in sorted(request.offsets.items())
                 )
-                self._say("commit answered", number, codes)
+                self._say("commit response", number, codes)
             case api.OffsetCommit(), _:
-                self._unanswered(number, request)
+                self._without_response(number, request)
             case api.FindCoordinator(), api.FindCoordinatorResponse(error=ErrorCode.GROUP_AUTHORIZATION_FAILED):
                 self._say("group refused")
             case api.OffsetFetch(), api.OffsetFetchResponse():
@@ -165,14 +165,14 @@ class Tap(Observer):
         for number in [number for number, (on, _, _) in self._sent.items() if on == connection]:
             self.on_response(number, ConnectionError(), at)
 
-    def _unanswered(self, number: int, request: api.OffsetCommit) -> None:
-        codes = ((TopicPartition(*tp), each.offset, _NO_ANSWER) for tp, each in sorted(request.offsets.items()))
-        self._say("commit answered", number, tuple(codes))
+    def _without_response(self, number: int, request: api.OffsetCommit) -> None:
+        codes = ((TopicPartition(*tp), each.offset, _NO_RESPONSE) for tp, each in sorted(request.offsets.items()))
+        self._say("commit response", number, tuple(codes))
 
     def _looked_up(self, request: api.OffsetFetch, response: api.OffsetFetchResponse) -> None:
         for tp in sorted(request.partitions or ()):
             found = response.offsets.get(tp)
-            code = response.error or (_NO_ANSWER if found is None else found.error)
+            code = response.error or (_NO_RESPONSE if found is None else found.error)
             offset = None if found is None or code or found.offset < 0 else found.offset
             self._say("looked up", TopicPartition(*tp), offset, code)
 

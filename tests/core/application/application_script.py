@@ -19,6 +19,7 @@ from instride._core.events import (
     Positioned,
     Reassigned,
     RevocationRequested,
+    Unsubscribe,
 )
 from instride._core.lease import Lease
 from instride._core.network.ranges import RangeChunk
@@ -45,12 +46,13 @@ class Script:
         self.lease = lease or Lease()
         self.queue: deque[BackgroundEvent] = deque()
         self.posted: list[ApplicationEvent] = []
+        self._unsubscribed = 0
         self.heard_commits: list[dict[int, int]] = []
         self.machine = ApplicationMachine(
             config,
             protocol=protocol,
             queue=self.queue,
-            post=self.posted.append,
+            post=self._post,
             lease=self.lease,
             on_commit=lambda offsets: self.heard_commits.append(
                 {tp.partition: at.offset for tp, at in offsets.items()}
@@ -62,12 +64,18 @@ class Script:
     def subscribe(self, listener: RebalanceListener | None = None) -> None:
         self.machine.subscribe(["t"], listener)
 
+    def _post(self, event: ApplicationEvent) -> None:
+        self.posted.append(event)
+        if isinstance(event, Unsubscribe):
+            self._unsubscribed = event.call
+
     def up(self, *events: BackgroundEvent) -> None:
         self.queue.extend(events)
 
     def assigned(self, *partitions: int, epoch: int = 1) -> None:
         """Assign partitions of topic t, each positioned at 0."""
-        self.up(Assigned(generation=1, partitions={tp(p): epoch for p in partitions}))
+        epochs = {tp(p): epoch for p in partitions}
+        self.up(Assigned(generation=1, partitions=epochs, unsubscribed=self._unsubscribed))
         for p in partitions:
             self.up(Positioned(partition=tp(p), epoch=epoch, seek_number=0, offset=0))
 

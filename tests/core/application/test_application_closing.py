@@ -174,7 +174,7 @@ def test_the_listener_hears_as_lost_of_what_was_not_complete_at_the_timeout(kind
 
 @pytest.mark.rule("12")
 @KINDS
-def test_what_was_answered_as_the_timeout_came_is_revoked(kind: Leaving) -> None:
+def test_what_had_its_response_as_the_timeout_came_is_revoked(kind: Leaving) -> None:
     listener = RecordingListener()
     leaver = Leaver(kind, listener=listener)
     listener.heard.clear()

@@ -9,6 +9,7 @@ from instride._core.events import (
     COMMITTED,
     EARLIEST,
     LATEST,
+    Assigned,
     CallCompleted,
     Close,
     Commit,
@@ -138,7 +139,7 @@ def test_a_poll_that_waits_without_a_lease_goes_on_when_it_is_renewed(owner: Scr
 @pytest.mark.rule("12")
 def test_closing_says_that_it_leaves_already_with_the_revokes(owner: Script) -> None:
     owner.start(owner.machine.close(owner.now, 5.0, leave=True))
-    assert owner.take_posted(CompleteRevoke) == [CompleteRevoke(partitions=epochs(0, 1), leaving=True)]
+    assert owner.take_posted(CompleteRevoke) == [CompleteRevoke(partitions=epochs(0, 1), leaving_by=owner.now + 5.0)]
 
 
 @pytest.mark.rule("12")
@@ -149,6 +150,32 @@ def test_a_close_that_is_interrupted_still_leaves_the_group(owner: Script) -> No
     call.close()  # what a KeyboardInterrupt in the wait does
     (event,) = owner.take_posted(Close)
     assert (event.leave, event.deadline) == (True, owner.now + 30.0)
+
+
+@pytest.mark.rule("13")
+def test_what_was_assigned_before_an_interrupted_unsubscribe_is_no_part_of_a_new_subscription(owner: Script) -> None:
+    """The group's assignment and the unsubscribe pass each other."""
+    call = owner.machine.unsubscribe(owner.now, 30.0)
+    owner.start(call)
+    call.close()
+    owner.subscribe()
+    owner.up(Assigned(generation=7, partitions={tp(0): 3, tp(1): 4}))
+    owner.poll()
+    assert owner.assignment() == set()
+    owner.assigned(0, epoch=5)
+    owner.poll()
+    assert owner.assignment() == {0}
+
+
+@pytest.mark.rule("12")
+def test_an_unsubscribe_says_that_it_leaves_where_a_step_has_let_go_of_all(owner: Script) -> None:
+    """Else the group might assign the partitions again before the member has left."""
+    owner.immediate = True
+    owner.revocation_requested(0, 1)
+    owner.poll()
+    assert owner.take_posted(CompleteRevoke) == [CompleteRevoke(partitions=epochs(0, 1))]
+    owner.start(owner.machine.unsubscribe(owner.now, 5.0))
+    assert owner.take_posted(CompleteRevoke) == [CompleteRevoke(partitions={}, leaving_by=owner.now + 5.0)]
 
 
 @pytest.mark.rule("12")
@@ -165,7 +192,7 @@ def test_an_interrupted_unsubscribe_still_leaves_and_a_new_subscription_starts(o
     assert owner.poll() == [(0, 0, 3)]
 
 
-def test_a_snapshot_whose_commit_was_not_answered_before_the_end_is_settled(owner: Script) -> None:
+def test_a_snapshot_whose_commit_has_no_response_before_the_end_is_settled(owner: Script) -> None:
     settled: list[CommitOutcome] = []
     entry = CommitEntry(offset=3, epoch=1, seek_number=0)
     snapshot = CommitSnapshot({tp(0): entry}, lambda _tp, _entry, outcome: settled.append(outcome))

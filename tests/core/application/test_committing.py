@@ -151,7 +151,7 @@ def test_lost_and_assigned_again_within_one_poll_is_another_epoch(owner: Script)
 
 
 @pytest.mark.parametrize("error", [None, RebalanceInProgressError("later")])
-def test_each_entry_is_settled_by_its_own_answer(owner: Script, error: KafkaError | None) -> None:
+def test_each_entry_is_settled_by_its_own_response(owner: Script, error: KafkaError | None) -> None:
     made = Settled(p0=entry(4), p1=entry(3))
     call = owner.machine.commit_async(owner.now, made.snapshot)
     assert made.outcomes == {}
@@ -363,7 +363,7 @@ def test_the_number_of_the_response_is_known_before_anything_is_sent(owner: Scri
     assert heard == [(call, 0)], "of an empty commit nothing is sent"
 
 
-def test_without_an_interceptor_a_commit_by_hand_is_sent_and_answered_as_ever() -> None:
+def test_without_an_interceptor_a_commit_by_hand_is_sent_and_returns_as_ever() -> None:
     queue: deque[BackgroundEvent] = deque()
     posted: list[ApplicationEvent] = []
     config = ConsumerConfig(bootstrap_servers="b:1", group_id="g")

@@ -48,7 +48,7 @@ class ReadingScript(Script):
 
     def arrives(self, partition: int, start: int, end: int, *, leader_epoch: int = 0, fetch_number: int = 0) -> None:
         chunk = SimulatedChunk(
-            topic="t", partition=partition, first_offset=start, next_offset=end, leader_epoch=leader_epoch
+            topic="t", partition=partition, first_offset=start, next_offset=end, epoch_starts=(0,) * (leader_epoch + 1)
         )
         self.up(
             Fetched(

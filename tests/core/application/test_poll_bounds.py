@@ -116,7 +116,7 @@ def test_what_makes_room_for_a_fetch_is_told_at_once(prefetch: str, fetch_buffer
     script.subscribe()
     script.assigned(0, 1)
     script.poll()
-    chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=5, leader_epoch=0)
+    chunk = SimulatedChunk(topic="t", partition=0, first_offset=0, next_offset=5)
     script.up(Fetched(partition=tp(0), epoch=1, fetch_number=0, start=0, chunk=chunk, next_offset=5))
     script.posted.clear()
     script.poll(limit=2)

@@ -56,6 +56,16 @@ def test_wakeup_comes_before_the_step(script: Script) -> None:
     assert script.to_be_revoked() == {0}
 
 
+def test_a_wakeup_that_waits_is_enough(script: Script) -> None:
+    """Of an application that works for long a queue would be left that grows with each wakeup."""
+    assert not script.machine.wakeup_waits()
+    script.up(Wakeup())
+    assert script.machine.wakeup_waits()
+    with pytest.raises(WakeupError):
+        script.poll()
+    assert not script.machine.wakeup_waits()
+
+
 @pytest.mark.requirement("threading/14")
 @pytest.mark.rule("1")
 @pytest.mark.parametrize("wakeup_first", [True, False])

@@ -100,7 +100,7 @@ def test_requests_are_timed_by_kind() -> None:
     assert values["join-total"] == 0
 
 
-def test_fetches_count_records_and_bytes_of_answers_that_have_some() -> None:
+def test_fetches_count_records_and_bytes_of_responses_that_have_some() -> None:
     meter = NetworkMeter()
     fetch = api.Fetch(partitions=(), max_wait=0.5, min_bytes=1, max_bytes=1)
     chunk = RangeChunk(topic="t", partition=0, first_offset=0, next_offset=8, nbytes=800)

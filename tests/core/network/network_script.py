@@ -93,7 +93,7 @@ class NetworkScript:
         self.logs: list[str] = []
         self.levels: list[int] = []
         self.stopped = False
-        self.metadata_answers = 0
+        self.metadata_responses = 0
         self.attempts: list[tuple[str, int]] = []
         self.open: set[ConnectionKey] = set()
         self._calls = 1000
@@ -195,7 +195,7 @@ class NetworkScript:
     # -- the brokers
 
     def requested(self, kind: type[R]) -> R:
-        """The one request of this kind that waits for its answer."""
+        """The one request of this kind that waits for its response."""
         found = [each.request for each in self.waiting if isinstance(each.request, kind)]
         assert len(found) == 1, f"{len(found)} of {kind.__name__} wait; there are {self.waits()}"
         return found[0]
@@ -207,7 +207,7 @@ class NetworkScript:
         """Answer the oldest request of this kind."""
         action = next(each for each in self.waiting if isinstance(each.request, kind))
         self.waiting.remove(action)
-        self.metadata_answers += isinstance(response, api.MetadataResponse)
+        self.metadata_responses += isinstance(response, api.MetadataResponse)
         self.machine.response_received(action.request_id, response, self.now)
         if settle:
             self.settle()
@@ -216,12 +216,12 @@ class NetworkScript:
         """The machine hears what the metadata says now."""
         self.settle()
         self.pass_time(self.config.retry_backoff_max * 2)
-        before = self.metadata_answers
+        before = self.metadata_responses
         # A question about a partition without a leader asks for it; the question itself ends at once.
         self.do(FetchOffsets(call=-1, deadline=self.now + 0.001, timestamps={tp(NO_SUCH_PARTITION): EARLIEST}))
         self.pass_time(0.002)
         self.delivered = [each for each in self.delivered if not (isinstance(each, CallCompleted) and each.call == -1)]
-        assert self.metadata_answers > before
+        assert self.metadata_responses > before
 
     def log_reaches(self, start: int, end: int, *, partition: int = 0) -> None:
         """Answer both questions of a look whether an offset is out of range."""

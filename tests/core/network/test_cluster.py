@@ -131,7 +131,7 @@ def test_once_brokers_are_known_they_are_used_and_the_bootstrap_connection_close
     assert world.cluster.partition_count("t") == 1
 
 
-def test_a_broker_that_did_not_answer_is_left_out_until_the_metadata_is_fresh() -> None:
+def test_a_broker_that_did_not_respond_is_left_out_until_the_metadata_is_fresh() -> None:
     world = World()
     world.known(1, 2)
     world.cluster.suspect(1)

@@ -120,7 +120,7 @@ def test_a_commit_that_does_not_wait_for_a_rebalance_is_refused_while_others_wai
 
 
 @pytest.mark.rule("full-speed")
-def test_who_waits_behind_another_commit_is_refused_when_the_join_is_answered(script: NetworkScript) -> None:
+def test_who_waits_behind_another_commit_is_refused_when_the_join_ends(script: NetworkScript) -> None:
     script.heartbeat(REBALANCE_IN_PROGRESS)
     first = script.commit({0: 5}, carry_over=False)
     second = script.commit({0: 6}, carry_over=False)

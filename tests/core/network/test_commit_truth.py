@@ -1,4 +1,4 @@
-"""Rule 15: a commit's answer tells what the group has; one high-water mark, moved by what the broker accepted."""
+"""Rule 15: a commit's response tells what the group has; one high-water mark, moved by what the broker accepted."""
 
 from __future__ import annotations
 
@@ -536,7 +536,7 @@ def test_the_results_of_an_outage_arrive_in_events_by_partition_and_not_by_call(
     assert script.events - before < 10
 
 
-def test_deadlines_of_what_was_answered_are_forgotten() -> None:
+def test_deadlines_of_what_has_its_response_are_forgotten() -> None:
     script = NetworkScript(session_timeout=1800.0, request_timeout=1000.0)
     script.member_of(1, 0, 1)
     deadline = script.now + 400.0

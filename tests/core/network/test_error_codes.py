@@ -250,7 +250,7 @@ def outcome_of(script: Watched, pending: str, searches: int) -> str:
 
 
 @pytest.mark.parametrize(("pending", "code", "expected"), list(rows()))
-def test_what_becomes_of_a_question_that_is_answered_with_an_error(pending: str, code: int, expected: str) -> None:
+def test_what_becomes_of_a_question_that_ends_with_an_error(pending: str, code: int, expected: str) -> None:
     kind, ask, response = QUESTIONS[pending]
     script = Watched()
     script.member_of(1, 0)
@@ -329,7 +329,7 @@ def test_a_topic_id_that_a_broker_does_not_know_is_learnt_anew(pending: str, fol
         E.UNKNOWN_TOPIC_ID,
     ],
 )
-def test_what_the_application_asks_is_asked_again_and_answered_once(code: int) -> None:
+def test_what_the_application_asks_is_asked_again_and_has_one_response(code: int) -> None:
     script = NetworkScript()
     script.committed_offset = None
     script.subscribe()

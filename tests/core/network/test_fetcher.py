@@ -1,4 +1,4 @@
-"""Fetching: every class of error, stale answers, corrupt bytes; one partition's trouble stops no other."""
+"""Fetching: every class of error, stale responses, corrupt bytes; one partition's trouble stops no other."""
 
 from __future__ import annotations
 
@@ -199,10 +199,10 @@ def test_a_passing_error_is_tried_again_and_stops_no_other(script: NetworkScript
 
 @pytest.mark.parametrize("code", STALE_METADATA)
 def test_a_leaders_error_asks_for_fresh_metadata(script: NetworkScript, code: int) -> None:
-    before = script.metadata_answers
+    before = script.metadata_responses
     response(script, p0=api.FetchedPartition(error=code))
     script.pass_time(2.0)
-    assert script.metadata_answers > before
+    assert script.metadata_responses > before
 
 
 @pytest.mark.requirement("surface/reset")
@@ -293,7 +293,7 @@ def test_a_broken_connection_is_tried_again_after_a_back_off(script: NetworkScri
     assert fetches(script) == {0: 0, 1: 0}
 
 
-def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout(script: NetworkScript) -> None:
+def test_a_broker_that_never_responds_is_given_up_after_the_request_timeout(script: NetworkScript) -> None:
     script.pass_time(script.config.request_timeout + script.config.fetch_max_wait + 2)
     assert any("fetch from node 1 failed" in each for each in script.logs)
     assert fetches(script) == {0: 0, 1: 0}

@@ -57,7 +57,7 @@ def test_the_leader_is_told_our_rack_and_the_replica_it_names_is_read_from(scrip
     assert script.asked_node() == 2
 
 
-def test_a_metric_tells_which_follower_has_answered(script: Racks) -> None:
+def test_a_metric_tells_which_follower_has_responded(script: Racks) -> None:
     meter = script.machine.meter
     script.fetch(to=1, preferred_read_replica=2)
     assert meter.replicas == {}, "that was the leader"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from network_script import NetworkScript, tp
 
 from instride._core.assignors.assignor import Assignment, ClusterView, MemberSubscription
+from instride._core.assignors.roundrobin import RoundRobinAssignor
 from instride._core.assignors.sticky import CooperativeStickyAssignor
 from instride._core.events import (
     Assigned,
@@ -195,7 +196,7 @@ def test_what_cannot_be_spoken_with_is_told(script: NetworkScript) -> None:
 
 
 @pytest.mark.vector(36)
-def test_a_join_that_is_never_answered_is_given_up_after_the_rebalance_timeout() -> None:
+def test_a_join_that_is_without_any_response_is_given_up_after_the_rebalance_timeout() -> None:
     script = NetworkScript(max_poll_interval=20.0, request_timeout=5.0, session_timeout=10.0)
     script.subscribe()
     first = script.requested(api.JoinGroup)
@@ -452,7 +453,7 @@ def test_what_its_asker_gave_up_is_not_sent_again(script: NetworkScript) -> None
     assert "OffsetCommit" not in script.waits()
 
 
-def test_an_empty_commit_is_answered_and_nothing_is_sent(script: NetworkScript) -> None:
+def test_an_empty_commit_succeeds_and_nothing_is_sent(script: NetworkScript) -> None:
     script.member_of(1, 0)
     call = script.commit({})
     assert [response.call for response in script.take(CallCompleted)] == [call]
@@ -475,12 +476,12 @@ def test_a_commit_that_may_not_wait_is_refused_when_the_broker_refuses_it(script
 # --- leading ------------------------------------------------------------------------------------------------
 
 
-def leads(script: NetworkScript, *others: bytes, generation: int = 1) -> None:
+def leads(script: NetworkScript, *others: bytes, generation: int = 1, protocol: str = "cooperative-sticky") -> None:
     """The pending join is answered: we lead, with these members beside us."""
     mine = api.GroupMember(member_id="me", metadata=script.requested(api.JoinGroup).protocols[0].metadata)
     members = (mine, *(api.GroupMember(member_id=f"m{i}", metadata=each) for i, each in enumerate(others)))
     response = api.JoinGroupResponse(
-        generation=generation, protocol="cooperative-sticky", leader="me", member_id="me", members=members
+        generation=generation, protocol=protocol, leader="me", member_id="me", members=members
     )
     script.response(api.JoinGroup, response)
 
@@ -542,19 +543,48 @@ def test_a_fellow_of_very_many_topics_gets_nothing_and_costs_little(script: Netw
     assert "'m1' and 0 more" in told
 
 
-def test_fellows_that_name_very_much_get_nothing_and_cost_little(script: NetworkScript) -> None:
-    """Each topic or partition takes two hundred bytes in the leader, for four that came, and a microsecond."""
+@functools.cache
+def many(letter: str) -> bytes:
+    """More topics than a leader keeps the metadata of; with those of another letter more names than it reads."""
+    return wants(*(f"{letter}{number}" for number in range(150_001)))
+
+
+def owns(*partitions: int, userdata: bytes = b"") -> bytes:
+    return write_subscription(Subscription(topics=("t",), owned=tuple(map(tp, partitions)), userdata=userdata))
+
+
+LONG = owns(0, userdata=bytes(3 << 20))
+"""Those who say least are heard first."""
+
+
+def test_what_a_fellow_that_is_not_heard_may_own_is_given_to_nobody(script: NetworkScript) -> None:
+    """Each name takes two hundred bytes in the leader. And a partition would have two owners until it is released."""
     script.subscribe()
-
-    def owns(count: int) -> bytes:
-        head = struct.pack(">hi", 1, 1) + b"\0\1t" + struct.pack(">ii", -1, 1) + b"\0\1t"
-        return head + struct.pack(f">i{count}i", count, *range(count))
-
-    # Those who say least are heard first.
-    leads(script, owns(150_001), owns(150_000), owns(150_000), wants("t"))
+    leads(script, LONG, many("a"), many("b"), owns(3), wants("t"))
     (told,) = [line for line in script.logs if "get nothing" in line]
-    assert "member 'm0' and 0 more get nothing" in told
-    assert dealt(script).get("m0", []) == []
+    assert "member 'm1' and 2 more get nothing; meanwhile no member of a cooperative group is given what it" in told
+    assert dealt(script) == {"me": [], "m0": [], "m1": [], "m2": [], "m3": ["t-3"], "m4": []}
+    script.sync()
+    script.do(PartitionsAssigned(generation=1))
+    script.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    leads(script, wants("t"), wants(), wants(), owns(3), wants("t"), generation=2)
+    assert sorted(itertools.chain(*dealt(script).values())) == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_eager_members_own_nothing_when_they_join() -> None:
+    script = NetworkScript(assignors=[RoundRobinAssignor()])
+    script.subscribe()
+    leads(script, LONG, many("a"), many("b"), protocol="roundrobin")
+    assert dealt(script)["me"] == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_a_large_group_whose_members_subscribe_alike_is_heard_whole(script: NetworkScript) -> None:
+    """As by a pattern: thirty-one members with ten thousand topics each."""
+    script.subscribe()
+    alike = wants("t", *(f"other-{number}" for number in range(10_000)))
+    leads(script, *([alike] * 31))
+    assert not [line for line in script.logs if "get nothing" in line]
+    assert sorted(itertools.chain(*dealt(script).values())) == ["t-0", "t-1", "t-2", "t-3"]
 
 
 def test_a_member_that_cannot_be_understood_gets_nothing_and_stops_nobody(script: NetworkScript) -> None:
@@ -578,7 +608,7 @@ def test_a_leader_joins_again_when_the_number_of_partitions_changes(script: Netw
     assert dealt(script)["me"] == [f"t-{p}" for p in range(6)]
 
 
-def test_a_change_between_the_deal_and_the_sync_is_seen_when_the_sync_is_answered(script: NetworkScript) -> None:
+def test_a_change_between_the_deal_and_the_sync_is_seen_when_the_sync_ends(script: NetworkScript) -> None:
     script.subscribe()
     leads(script)
     script.requested(api.SyncGroup)

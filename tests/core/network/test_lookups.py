@@ -49,7 +49,7 @@ def ask_topics(script: NetworkScript, *names: str, internal: bool = True, timeou
     script.pass_time(0.5)
 
 
-def the_answer(script: NetworkScript) -> CallCompleted:
+def the_response(script: NetworkScript) -> CallCompleted:
     (response,) = script.take(CallCompleted)
     return response
 
@@ -64,7 +64,7 @@ def test_committed_offsets_come_with_their_metadata_and_none_for_none(script: Ne
         tp(1): api.CommittedOffset(offset=-1),
     }
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=offsets))
-    response = the_answer(script)
+    response = the_response(script)
     assert response.call == 1
     assert response.result == {tp(0): OffsetAndMetadata(offset=5, metadata="by me", leader_epoch=2), tp(1): None}
 
@@ -86,7 +86,7 @@ def test_a_passing_error_is_asked_again(script: NetworkScript, code: int) -> Non
     script.pass_time(3.0)
     found: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=5)}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
-    assert the_answer(script).error is None
+    assert the_response(script).error is None
 
 
 def test_a_broken_connection_is_asked_again(script: NetworkScript) -> None:
@@ -96,13 +96,13 @@ def test_a_broken_connection_is_asked_again(script: NetworkScript) -> None:
     script.requested(api.OffsetFetch)
 
 
-def test_a_final_error_is_answered_at_once(script: NetworkScript) -> None:
+def test_a_final_error_has_its_response_at_once(script: NetworkScript) -> None:
     ask_committed(script)
     script.response(
         api.OffsetFetch,
         api.OffsetFetchResponse(offsets={tp(0): api.CommittedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)}),
     )
-    assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
+    assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
 
 
 # --- offsets by time ----------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_offsets_come_from_the_leaders(script: NetworkScript) -> None:
         tp(1): api.ListedOffset(offset=4),
     }
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
-    response = the_answer(script)
+    response = the_response(script)
     assert (response.call, offsets_of(response)) == (2, {tp(0): 3, tp(1): 4})
 
 
@@ -130,20 +130,20 @@ def test_only_what_is_missing_is_asked_again(script: NetworkScript) -> None:
     script.pass_time(3.0)
     assert script.requested(api.ListOffsets).timestamps == {tp(1): EARLIEST}
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=4)}))
-    assert offsets_of(the_answer(script)) == {tp(0): 3, tp(1): 4}
+    assert offsets_of(the_response(script)) == {tp(0): 3, tp(1): 4}
 
 
-def test_one_final_error_answers_once(script: NetworkScript) -> None:
+def test_one_final_error_ends_it_once(script: NetworkScript) -> None:
     ask_offsets(script, tp(0), tp(1))
     listed: dict[tuple[str, int], api.ListedOffset] = {
         tp(0): api.ListedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         tp(1): api.ListedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     }
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets=listed))
-    assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
+    assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
 
 
-def test_a_leader_that_does_not_answer_is_asked_again(script: NetworkScript) -> None:
+def test_a_leader_that_does_not_respond_is_asked_again(script: NetworkScript) -> None:
     ask_offsets(script, tp(0))
     script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(3.0)
@@ -157,7 +157,7 @@ def test_a_found_offset_comes_with_its_time_and_epoch(script: NetworkScript) -> 
     listed = api.ListedOffset(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): listed}))
     found = OffsetAndTimestamp(offset=3, timestamp=1_700_000_000_005, leader_epoch=7)
-    assert the_answer(script).result == {tp(0): found}
+    assert the_response(script).result == {tp(0): found}
 
 
 def test_a_topic_that_may_not_be_read_ends_the_lookup_at_once_and_no_later_one(
@@ -165,12 +165,12 @@ def test_a_topic_that_may_not_be_read_ends_the_lookup_at_once_and_no_later_one(
 ) -> None:
     script.topic_errors["t"] = 29
     ask_offsets(script, tp(0))
-    assert isinstance(the_answer(script).error, TopicAuthorizationFailedError)
+    assert isinstance(the_response(script).error, TopicAuthorizationFailedError)
     del script.topic_errors["t"]
     ask_offsets(script, tp(0))
     assert script.take(CallCompleted) == [], "what is known is of before the question"
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
-    assert offsets_of(the_answer(script)) == {tp(0): 3}
+    assert offsets_of(the_response(script)) == {tp(0): 3}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_the_deadline_names_what_is_not_there(script: NetworkScript, wanted: Top
     script.pass_time(1.0)
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(0): api.ListedOffset(offset=3)}))
     script.pass_time(5.0)
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert str(error) == f"no response within the timeout; last obstacle: {obstacle}"
 
@@ -200,7 +200,7 @@ def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript
     ask_topics(script, "t")
     leader = Node(node_id=1, host="b", port=1)
     infos = tuple(PartitionInfo(topic="t", partition=number, leader=leader) for number in (0, 1))
-    response = the_answer(script)
+    response = the_response(script)
     assert (response.call, response.result) == (3, {"t": infos})
 
 
@@ -208,7 +208,7 @@ def test_the_partitions_of_a_topic_come_with_their_leaders(script: NetworkScript
 def test_the_topics_id_is_told_where_the_broker_has_one(script: NetworkScript) -> None:
     script.topics, script.topic_ids = {"t": 1, "old": 1}, {"t": UUID(int=7)}
     ask_topics(script, "t", "old")
-    result = the_answer(script).result
+    result = the_response(script).result
     assert {topic: infos[0].topic_id for topic, infos in result.items()} == {"t": UUID(int=7), "old": None}
 
 
@@ -219,21 +219,21 @@ def test_a_topic_that_does_not_exist_is_left_out_and_not_created(script: Network
     request = script.requested(api.Metadata)
     assert request == api.Metadata(topics=("nowhere",), allow_auto_topic_creation=False)
     script.response(api.Metadata, script.metadata(request))
-    assert the_answer(script).result == {}
+    assert the_response(script).result == {}
 
 
 def test_all_topics_leave_internal_ones_out_unless_requested(script: NetworkScript) -> None:
     script.topics = {"t": 1, "__consumer_offsets": 1}
     for internal, expected in ((False, {"t"}), (True, {"t", "__consumer_offsets"})):
         ask_topics(script, internal=internal)
-        assert set(the_answer(script).result) == expected
+        assert set(the_response(script).result) == expected
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
 def test_a_topic_that_may_not_be_described_is_an_error(script: NetworkScript, code: int) -> None:
     script.topic_errors["t"] = code
     ask_topics(script, "t")
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, BrokerResponseError)
     assert error.code == code
     assert "'t'" in str(error)
@@ -245,7 +245,7 @@ def test_a_topic_whose_leaders_are_not_known_yet_is_asked_again(script: NetworkS
     assert script.take(CallCompleted) == []
     del script.topic_errors["t"]
     script.pass_time(3.0)
-    assert set(the_answer(script).result) == {"t"}
+    assert set(the_response(script).result) == {"t"}
 
 
 def test_a_broker_that_breaks_off_is_asked_again(script: NetworkScript) -> None:
@@ -259,14 +259,14 @@ def test_a_broker_that_breaks_off_is_asked_again(script: NetworkScript) -> None:
     script.response(api.Metadata, TransportError("gone"))
     script.hold_metadata = False
     script.pass_time(3.0)
-    assert set(the_answer(script).result) == {"t"}
+    assert set(the_response(script).result) == {"t"}
 
 
 def test_topics_are_waited_for_until_the_deadline(script: NetworkScript) -> None:
     script.reachable = False
     ask_topics(script, timeout=5.0)
     script.pass_time(6.0)
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert "refused" in str(error)
 
@@ -276,7 +276,7 @@ def test_refused_credentials_end_a_question_about_topics_at_once(script: Network
     script.refusal = AuthenticationError("who are you")
     ask_topics(script, timeout=60.0)
     script.pass_time(3.0)
-    assert isinstance(the_answer(script).error, AuthenticationError)
+    assert isinstance(the_response(script).error, AuthenticationError)
 
 
 # --- the deadline -------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_a_question_that_gets_no_response_ends_at_its_deadline(script: NetworkSc
     script.pass_time(9.4)
     assert script.take(CallCompleted) == []
     script.pass_time(0.2)
-    assert isinstance(the_answer(script).error, KafkaTimeoutError)
+    assert isinstance(the_response(script).error, KafkaTimeoutError)
     found: dict[tuple[str, int], api.CommittedOffset] = {tp(0): api.CommittedOffset(offset=5)}
     script.response(api.OffsetFetch, api.OffsetFetchResponse(offsets=found))
     assert script.take(CallCompleted) == [], "once"
@@ -299,7 +299,7 @@ def test_the_deadline_names_the_last_obstacle_of_a_response(script: NetworkScrip
     ask_committed(script, timeout=5.0)
     script.response(api.OffsetFetch, api.OffsetFetchResponse(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     script.pass_time(6.0)
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert "CoordinatorLoadInProgressError" in str(error)
     assert type(error.__cause__).__name__ == "CoordinatorLoadInProgressError"
@@ -309,7 +309,7 @@ def test_the_deadline_names_a_cluster_that_was_never_reached(script: NetworkScri
     script.reachable = False
     ask_committed(script, timeout=5.0)
     script.pass_time(6.0)
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert "refused" in str(error)
 
@@ -318,13 +318,13 @@ def test_the_deadline_of_offsets_too_names_a_cluster_that_was_never_reached(scri
     script.reachable = False
     ask_offsets(script, tp(0), timeout=5.0)
     script.pass_time(6.0)
-    assert "refused" in str(the_answer(script).error)
+    assert "refused" in str(the_response(script).error)
 
 
 def test_the_deadline_names_a_topic_without_leader(script: NetworkScript) -> None:
     ask_offsets(script, tp(0, "nowhere"), timeout=5.0)
     script.pass_time(6.0)
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert "nowhere-0" in str(error)
 
@@ -333,10 +333,10 @@ def test_questions_do_not_wait_for_each_other(script: NetworkScript) -> None:
     ask_committed(script)
     ask_offsets(script, tp(1))
     script.response(api.ListOffsets, api.ListOffsetsResponse(offsets={tp(1): api.ListedOffset(offset=4)}))
-    assert the_answer(script).call == 2
+    assert the_response(script).call == 2
 
 
-def test_where_the_network_swallows_everything_a_question_says_that_nobody_answers() -> None:
+def test_where_the_network_swallows_everything_a_question_says_that_nobody_responds() -> None:
     class Silent(NetworkScript):
         """No connection opens, and none is refused."""
 
@@ -347,7 +347,7 @@ def test_where_the_network_swallows_everything_a_question_says_that_nobody_answe
     script = Silent()
     script.do(FetchOffsets(call=2, deadline=script.now + 5.0, timestamps={tp(0): EARLIEST}))
     script.pass_time(5.1)
-    error = the_answer(script).error
+    error = the_response(script).error
     assert isinstance(error, KafkaTimeoutError)
     assert isinstance(error.__cause__, TransportError)
     assert "no broker of bootstrap_servers responds" in str(error)

@@ -23,7 +23,7 @@ def script() -> NetworkScript:
 
 
 @pytest.mark.rule("completing")
-def test_lost_with_everything_answered_is_revoked(script: NetworkScript) -> None:
+def test_lost_with_every_response_is_revoked(script: NetworkScript) -> None:
     epoch = script.epoch(1)
     script.pass_time(script.config.heartbeat_interval)
     script.machine.handle(CompleteRevoke(partitions={tp(1): epoch}), script.now)

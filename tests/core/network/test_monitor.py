@@ -241,7 +241,7 @@ def test_the_end_of_the_log_is_no_stall(reading: MonitorScript) -> None:
     assert reading.noticed(PartitionStalled) == []
 
 
-def test_a_partition_of_which_no_fetch_was_ever_answered_stalls(reading: MonitorScript) -> None:
+def test_a_partition_of_which_no_fetch_ever_succeeded_stalls(reading: MonitorScript) -> None:
     """Nobody knows whether it has records: silence of the broker is no end of the log."""
     reading.live_for(14)
     (stalled,) = reading.noticed(PartitionStalled)
@@ -266,7 +266,7 @@ def test_a_partition_at_its_end_stalls_while_each_fetch_of_it_is_refused(reading
     assert [each for each in reading.logs if "stands still for" in each and stalled.error in each]
 
 
-def test_a_partition_at_its_end_stalls_while_its_broker_answers_no_fetch_well(reading: MonitorScript) -> None:
+def test_a_partition_at_its_end_stalls_while_its_broker_fails_every_fetch(reading: MonitorScript) -> None:
     reading.fetched(0, 5, high_watermark=5)
     reading.consumed(5)
     for _ in range(14):
@@ -296,7 +296,7 @@ def test_a_partition_whose_end_cannot_be_listed_stalls() -> None:
     assert stalled.error == "the connection broke"
 
 
-def test_a_long_poll_that_is_not_answered_yet_is_no_stall() -> None:
+def test_a_long_poll_that_is_not_over_yet_is_no_stall() -> None:
     script = MonitorScript(stalled_after=10.0, fetch_max_wait=20.0)
     script.member_of(1, 0)
     script.live_for(28)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from network_script import NetworkScript, tp
 
-from instride._core.events import CALLER_WAITS, Assign, CallCompleted, Close, Subscribe, Unsubscribe
+from instride._core.events import (
+    CALLER_WAITS,
+    Assign,
+    Assigned,
+    CallCompleted,
+    Close,
+    CompleteRevoke,
+    Subscribe,
+    Unsubscribe,
+)
 from instride._core.network.actions import CloseConnection, Role
 from instride._wire import api
 from instride.errors import ErrorCode, GroupAuthorizationFailedError, KafkaError, KafkaTimeoutError, TransportError
@@ -64,7 +73,7 @@ def test_with_no_time_at_all_the_group_is_told_still(script: NetworkScript) -> N
 @pytest.mark.requirement("surface/close-bounded")
 @pytest.mark.vector(72)
 @pytest.mark.rule("12")
-def test_a_coordinator_that_does_not_answer_costs_the_timeout_only(script: NetworkScript) -> None:
+def test_a_coordinator_that_does_not_respond_costs_the_timeout_only(script: NetworkScript) -> None:
     script.member_of(1, 0)
     close(script, timeout=5.0)
     script.requested(api.LeaveGroup)
@@ -255,6 +264,21 @@ def test_once_the_caller_has_gone_nothing_is_sent_but_the_leaving(
 
 
 @pytest.mark.rule("12")
+@pytest.mark.parametrize("gone", [False, True], ids=["the caller waits", "the caller has gone"])
+def test_while_a_listener_hears_of_the_loss_nothing_is_committed(script: NetworkScript, gone: bool) -> None:
+    """The unsubscribe itself is told after the listener, which may work for long."""
+    script.member_of(1, 0)
+    script.commit({0: 5})
+    script.committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    script.do(CompleteRevoke(partitions={tp(0): script.epoch(0)}, leaving_by=script.now))
+    script.now += CALLER_WAITS + 1.0 if gone else CALLER_WAITS - 0.1
+    script.do()
+    assert script.waits().count("OffsetCommit") == (not gone)
+    script.do(Unsubscribe(call=1, deadline=script.now))
+    assert script.waits().count("LeaveGroup") == 1
+
+
+@pytest.mark.rule("12")
 def test_the_response_to_an_earlier_leaving_does_not_end_a_later_one(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.do(Unsubscribe(call=1, deadline=script.now + 30))
@@ -267,6 +291,17 @@ def test_the_response_to_an_earlier_leaving_does_not_end_a_later_one(script: Net
     assert script.take(CallCompleted) == []
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
     assert [each.call for each in script.take(CallCompleted)] == [2]
+
+
+@pytest.mark.rule("13")
+def test_what_is_assigned_says_which_unsubscribe_came_before_it(script: NetworkScript) -> None:
+    script.member_of(1, 0)
+    script.do(Unsubscribe(call=7, deadline=script.now + 30))
+    script.do(Subscribe(topics=frozenset({"t"})))
+    script.take(Assigned)
+    script.rebalance(1, 0)
+    (event,) = script.take(Assigned)
+    assert (set(event.partitions), event.unsubscribed) == ({tp(0)}, 7)
 
 
 @pytest.mark.rule("13")

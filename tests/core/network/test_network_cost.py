@@ -98,7 +98,7 @@ def assign_by_hand(many: int) -> Callable[[], object]:
 def test_a_partition_that_is_assigned_takes_as_many_calls_among_ten_times_as_many() -> None:
     few, many = calls(assign_by_hand(FEW)) / FEW, calls(assign_by_hand(10 * FEW)) / (10 * FEW)
     assert many <= few, f"{few} calls a partition among {FEW}, {many} among ten times as many"
-    assert many <= 310
+    assert many <= 255  # 238 with Python 3.11; newer ones count some more of what is written in C
 
 
 def idle(many: int) -> NetworkScript:
@@ -131,10 +131,17 @@ def a_pause(script: NetworkScript) -> Callable[[], object]:
     return lambda: script.do(Pause(partition=tp(3), epoch=script.epoch(3)))
 
 
+@pytest.fixture(scope="module")
+def idle_ones() -> tuple[NetworkScript, NetworkScript]:
+    return idle(100), idle(10_000)
+
+
 @pytest.mark.parametrize("situation", [a_turn, a_silent_fetch, a_record, a_pause])
-def test_idle_partitions_cost_nothing_in_a_turn(situation: Callable[[NetworkScript], Callable[[], object]]) -> None:
-    few, many = steps(situation(idle(FEW))), steps(situation(idle(10 * FEW)))
-    assert many <= few + 20, f"{few} steps with {FEW} partitions, {many} with ten times as many"
+def test_idle_partitions_cost_nothing_in_a_turn(
+    situation: Callable[[NetworkScript], Callable[[], object]], idle_ones: tuple[NetworkScript, NetworkScript]
+) -> None:
+    few, many = (steps(situation(each)) for each in idle_ones)
+    assert many <= few + 20, f"{few} steps with 100 partitions, {many} with 10,000"
 
 
 def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:

@@ -59,7 +59,7 @@ def test_what_a_stopped_partition_has_buffered_stops_no_other(how: str) -> None:
     assert {each.partition for each in script.requested(api.Fetch).partitions} == {1}
 
 
-def test_questions_about_nothing_are_answered_at_once(script: NetworkScript) -> None:
+def test_questions_about_nothing_have_their_responses_at_once(script: NetworkScript) -> None:
     script.reachable = False
     deadline = script.now + 60
     script.do(FetchOffsets(call=1, deadline=deadline, timestamps={}))
@@ -92,7 +92,7 @@ def test_closing_neither_joins_nor_assigns_anew_before_it_leaves(script: Network
     script.rebalance(2, 0)
     epochs = {tp(0): script.epoch(0), tp(1): script.epoch(1)}
     script.delivered.clear()
-    script.do(CompleteRevoke(partitions=epochs, leaving=True))
+    script.do(CompleteRevoke(partitions=epochs, leaving_by=script.now + 30.0))
     assert "JoinGroup" not in script.waits()
     assert {type(event).__name__ for event in script.delivered} == {"Revoked"}
 

@@ -179,7 +179,7 @@ def test_a_thousand_partitions_that_a_broker_refuses_are_requested_together(code
     script.member_of(1, *range(200))
     script.run(20.0)
     assert script.most_in_a_second(api.Fetch, since=105.0) <= 6
-    assert script.metadata_answers <= 100
+    assert script.metadata_responses <= 100
     assert len(script.lines) <= 200
 
 
@@ -196,3 +196,85 @@ def test_a_thousand_partitions_without_a_leader_cost_few_turns() -> None:
         script.settle()
         turns += 1
     assert turns <= 80
+
+
+def nothing(_script: Lying, request: api.Fetch, end: int = 0) -> api.FetchResponse:
+    """Of each partition in the session that it has no news."""
+    none = api.FetchedPartition(high_watermark=end)
+    return api.FetchResponse(session_id=7, partitions=dict.fromkeys(request.known, none))
+
+
+def one_refused(script: Lying, request: api.Fetch) -> api.FetchResponse:
+    """A reason to respond at once, of another partition each time."""
+    number = len(script.of(api.Fetch))
+    response = nothing(script, request)
+    response.partitions[tp(number % 20)] = api.FetchedPartition(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return response
+
+
+def now_and_then_records(script: Lying, request: api.Fetch) -> api.FetchResponse:
+    """Offsets that lead on, in one response of a hundred."""
+    if len(script.of(api.Fetch)) % 100:
+        return nothing(script, request)
+    offset = min(each.offset for each in request.known.values())
+    return api.FetchResponse(session_id=7, partitions={tp(0): api.FetchedPartition(next_offset=offset + 1)})
+
+
+EMPTY: dict[str, Lie] = {
+    "an empty response": lambda _script, _request: api.FetchResponse(),
+    "an empty response of a session": lambda _script, _request: api.FetchResponse(session_id=7),
+    "nothing of each partition": nothing,
+    "another session each time": lambda script, _request: api.FetchResponse(session_id=len(script.of(api.Fetch))),
+    "an error of each session": lambda _script, request: api.FetchResponse(
+        session_id=7, error=0 if request.session_epoch == 0 else ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    ),
+    "an error of each epoch": lambda _script, request: api.FetchResponse(
+        session_id=7, error=0 if request.session_epoch == 0 else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    ),
+    "an error of the session each time": lambda _script, _request: api.FetchResponse(
+        error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    ),
+    "an end that rises": lambda script, request: nothing(script, request, end=len(script.of(api.Fetch))),
+    "an end that comes and goes": lambda script, request: nothing(script, request, end=len(script.of(api.Fetch)) % 2),
+    "no end": lambda script, request: nothing(script, request, end=-1),
+    "an error of one": one_refused,
+    "records now and then": now_and_then_records,
+}
+
+
+@pytest.mark.parametrize("how", EMPTY)
+def test_a_broker_that_holds_no_fetch_back_is_asked_as_often_as_one_that_does(how: str) -> None:
+    """Whatever its reason. A fetch says for how long it may be held back where there is nothing new."""
+    script = Lying({api.Fetch: EMPTY[how]}, max_poll_interval=10_000.0)
+    script.topics = {"t": 20}
+    script.member_of(1, *range(20))
+    script.run(6.0)
+    assert len(script.of(api.Fetch)) <= 150
+    assert script.most_in_a_second(api.Fetch, since=102.0) <= 24, "as of a broker that lets go after 0.05 s"
+    assert len(script.lines) <= 200
+
+
+@pytest.mark.parametrize("reason", ["an empty response", "an error of one"])
+def test_a_broker_with_a_reason_now_and_then_is_asked_again_at_once(reason: str) -> None:
+    """As when the leader names another replica, or a session is forgotten: what is new is not to wait for it."""
+    script = Lying({}, max_poll_interval=10_000.0)
+    script.member_of(1, 0, 1, 2, 3)
+    for _ in range(100):
+        request = script.requested(api.Fetch)
+        script.response(api.Fetch, EMPTY[reason](script, request))
+        script.requested(api.Fetch)
+        script.pass_time(script.config.fetch_max_wait / 2)
+        script.response(api.Fetch, nothing(script, request))
+        script.requested(api.Fetch)
+
+
+def test_early_responses_with_a_long_time_between_them_are_followed_at_once() -> None:
+    script = Lying({}, max_poll_interval=10_000.0)
+    script.member_of(1, 0)
+    for _ in range(20):
+        request = script.requested(api.Fetch)
+        script.response(api.Fetch, of_each(request, script, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        while "Fetch" not in script.waits():
+            script.pass_time(0.1)
+    script.response(api.Fetch, nothing(script, script.requested(api.Fetch)))
+    script.requested(api.Fetch)

@@ -187,7 +187,7 @@ def test_a_leader_that_moved_is_asked_again_with_fresh_metadata(script: Finding,
     assert script.take(Positioned)[0].offset == 12
 
 
-def test_a_leader_that_does_not_answer_is_asked_again(script: Finding) -> None:
+def test_a_leader_that_does_not_respond_is_asked_again(script: Finding) -> None:
     script.found(-1)
     script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(3.0)

@@ -271,7 +271,7 @@ def test_a_revoke_ends_the_look() -> None:
     assert script.take(PartitionFailed) == []
 
 
-def test_a_leader_that_does_not_answer_is_asked_again() -> None:
+def test_a_leader_that_does_not_respond_is_asked_again() -> None:
     script = Doubting()
     script.called_out_of_range()
     script.response(api.ListOffsets, TransportError("gone"))

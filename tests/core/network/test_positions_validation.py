@@ -93,7 +93,7 @@ def test_a_new_leader_is_asked_whether_the_position_is_one_of_its_log() -> None:
     script.new_leader(5)
     request = script.requested(api.OffsetForLeaderEpoch)
     assert (request.epochs, request.leader_epochs) == ({tp(0): 3}, {tp(0): 5})
-    assert 0 not in script.fetched_from(), "nothing is fetched before the answer"
+    assert 0 not in script.fetched_from(), "nothing is fetched before the response"
     script.ended(12)
     script.pass_time(1.0)
     assert script.fetched_from()[0] == 10
@@ -206,7 +206,7 @@ def test_an_error_is_asked_again_with_fresh_metadata(code: int) -> None:
     assert script.fetched_from()[0] == 10
 
 
-def test_a_leader_that_does_not_answer_is_asked_again() -> None:
+def test_a_leader_that_does_not_respond_is_asked_again() -> None:
     script = Validating()
     script.new_leader(5)
     script.response(api.OffsetForLeaderEpoch, TransportError("gone"))

@@ -103,7 +103,7 @@ def test_an_error_of_one_partition_stops_no_other(script: Ranging) -> None:
     assert script.ranges() == [(0, 0, 2)]
 
 
-def test_a_broker_that_does_not_answer_is_asked_again(script: Ranging) -> None:
+def test_a_broker_that_does_not_respond_is_asked_again(script: Ranging) -> None:
     script.response(api.ListOffsets, TransportError("gone"))
     script.pass_time(2.0)
     script.ends(p0=2, p1=4)
@@ -143,10 +143,10 @@ def test_a_log_that_ends_before_the_position_twice_is_out_of_range(script: Rangi
     """As a fetch would find it: the topic may have been made anew, or the log cut."""
     script.ends(p0=10, p1=0)
     script.pass_time(1.0)
-    before = script.metadata_answers
+    before = script.metadata_responses
     script.ends(p0=4, p1=0)
     script.pass_time(1.0)
-    assert script.metadata_answers > before
+    assert script.metadata_responses > before
     assert script.take(PartitionFailed) == [], "a new leader may not know all at once"
     script.ends(p0=4, p1=0)
     script.log_reaches(0, 4)

@@ -72,7 +72,7 @@ def test_what_is_not_kafka_is_told_at_once_and_then_seldom() -> None:
     assert len(told(script)) == 1
 
 
-def test_that_nobody_answers_is_told_after_two_seconds_and_again() -> None:
+def test_that_nobody_responds_is_told_after_two_seconds_and_again() -> None:
     script = NetworkScript(bootstrap_servers="s0:1,s1:1")
     script.reachable = False
     assigned(script, 0)

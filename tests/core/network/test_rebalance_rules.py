@@ -168,7 +168,7 @@ def test_a_completion_that_crosses_a_gift_finishes_and_is_assigned_anew(script: 
 @pytest.mark.requirement("threading/26")
 @pytest.mark.requirement("KIP-983/2")
 @pytest.mark.rule("completing")
-def test_a_revoke_completes_when_every_commit_of_it_is_answered(script: NetworkScript) -> None:
+def test_a_revoke_completes_when_every_commit_of_it_has_its_response(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     asked_back(script, 1, keeps=(0,))
     script.commit({1: 5})
@@ -218,7 +218,7 @@ def test_completions_while_a_join_is_pending_share_one_rejoin(script: NetworkScr
 
 
 @pytest.mark.rule("deadline")
-def test_past_the_deadline_the_group_is_told_when_the_commit_is_answered(script: NetworkScript) -> None:
+def test_past_the_deadline_the_group_is_told_when_the_commit_ends(script: NetworkScript) -> None:
     script.member_of(1, 0, 1)
     asked_back(script, 1, keeps=(0,))
     held_until = script.now + script.config.max_poll_interval - script.config.commit_budget
@@ -359,7 +359,7 @@ def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() 
 
 
 @pytest.mark.rule("membership")
-def test_the_lease_ends_a_session_after_the_last_answered_heartbeat_was_sent(script: NetworkScript) -> None:
+def test_the_lease_ends_a_session_after_the_last_heartbeat_with_a_response_was_sent(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.pass_time(script.config.heartbeat_interval)
     sent = script.now
@@ -391,7 +391,7 @@ def test_who_is_no_member_has_no_lease_until_it_joined_again_or_left_the_group(s
 
 
 @pytest.mark.rule("membership")
-def test_a_pending_join_or_sync_counts_as_answered() -> None:
+def test_a_pending_join_or_sync_counts_as_a_response() -> None:
     script = NetworkScript(session_timeout=6.0, heartbeat_interval=1.0)
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
@@ -408,7 +408,7 @@ def test_a_pending_join_or_sync_counts_as_answered() -> None:
 
 
 @pytest.mark.requirement("threading/2")
-def test_a_join_answered_between_two_polls_is_not_thrown_away(script: NetworkScript) -> None:
+def test_a_join_that_ends_between_two_polls_is_not_thrown_away(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(2, 0, 3)

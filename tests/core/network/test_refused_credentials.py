@@ -52,7 +52,7 @@ def test_who_polls_is_told_each_time_and_who_does_not_is_told_seldom() -> None:
     assert all(isinstance(error, AuthenticationError) for error in script.errors())
 
 
-def test_calls_that_wait_are_answered_with_it() -> None:
+def test_calls_that_wait_end_with_it() -> None:
     script = Refusing()
     script.do(Assign(partitions={tp(0): 1}))
     deadline = script.now + 60.0

@@ -117,7 +117,7 @@ def test_a_change_that_reverts_while_the_coordinator_moves_still_ends_in_a_join(
 
 
 @pytest.mark.vector(32)
-def test_a_membership_that_ends_before_the_sync_is_answered(script: NetworkScript) -> None:
+def test_a_membership_that_ends_before_the_sync_ends(script: NetworkScript) -> None:
     script.member_of(1, 0)
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.join(2)

@@ -50,7 +50,7 @@ def test_every_event_has_a_type_of_its_own_which_cannot_be_changed() -> None:
 
 
 @pytest.mark.requirement("threading/22")
-def test_what_is_answered_has_a_deadline_and_only_that() -> None:
+def test_what_has_a_response_has_a_deadline_and_only_that() -> None:
     for each in DOWN:
         names = {field.name for field in fields(each)}
         assert ("call" in names) == ("deadline" in names), each
@@ -145,7 +145,7 @@ ends = st.sampled_from([None, ("unsubscribe", 3.0), ("close", 0.0), ("close", 3.
     end=ends,
     holds=st.booleans(),
 )
-def test_each_question_is_answered_once_and_by_its_deadline(
+def test_each_question_has_one_response_and_by_its_deadline(
     begin: str, script: list[tuple[Any, ...]], end: tuple[str, float] | None, holds: bool
 ) -> None:
     made = Timed()
@@ -176,7 +176,7 @@ def test_each_question_is_answered_once_and_by_its_deadline(
     assert made.stopped == (end is not None and end[0] == "close")
 
 
-def test_what_is_still_open_when_the_consumer_has_closed_is_answered_before_the_end() -> None:
+def test_what_is_still_open_when_the_consumer_has_closed_ends_before_the_end() -> None:
     made = Timed()
     made.member_of(1, 0)
     made.ask("offsets", 500.0)

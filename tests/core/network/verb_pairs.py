@@ -2,7 +2,7 @@
 
 Laws
 1. What a poll returns is judged at once: it begins where the partition stands, but for gaps that the log has.
-2. Where a partition begins that was assigned, or sought to an end, only an answer of the broker says.
+2. Where a partition begins that was assigned, or sought to an end, only a response of the broker says.
 3. A commit never names an offset behind which something was not returned.
 """
 
@@ -151,7 +151,7 @@ class Pair:
             lease=self.brokers.lease,
         )
         self.listener = Working()
-        # Where each partition stands, in which epoch. None: only the broker's answers say.
+        # Where each partition stands, in which epoch. None: only the broker's responses say.
         self.stands: dict[TopicPartition, tuple[int, int | None]] = {}
         self.returned: dict[TopicPartition, int] = {}
         self.machine.subscribe(["t"], self.listener)

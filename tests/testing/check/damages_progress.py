@@ -75,7 +75,7 @@ def _refused(history: History) -> History:
     """Every answer to a commit says no."""
     return [
         event._replace(detail=(event.detail[0], tuple((tp, at, 27) for tp, at, _ in event.detail[1])))
-        if event.what == "commit answered"
+        if event.what == "commit response"
         else event
         for event in history
     ]
@@ -101,7 +101,7 @@ def _turns_pass(history: History, *, refused: bool = False) -> Iterator[History]
             for turn in (at_time_of(event, "alive", alive[-1] + 0.001 * number), at_time_of(event, "poll", (), (), ()))
         ]
         code = ((each[0], each[3], 27),)
-        yield with_events(history, at, *([at_time_of(event, "commit answered", -7, code)] if refused else []), *turns)
+        yield with_events(history, at, *([at_time_of(event, "commit response", -7, code)] if refused else []), *turns)
 
 
 @damage("R1")

@@ -36,7 +36,7 @@ def _comes_again_though_committed(history: History) -> Iterator[History]:
         if end is not None and again.offset + 1 <= before.start + before.done:
             event = history[end]
             offsets = ((before.partition, again.offset + 1, 0),)
-            new = [at_time_of(event, "commit", 1, offsets), at_time_of(event, "commit answered", -7, offsets)]
+            new = [at_time_of(event, "commit", 1, offsets), at_time_of(event, "commit response", -7, offsets)]
             yield with_events(history, end, *new)
 
 
@@ -75,7 +75,7 @@ def _finished_only_after_its_commit(history: History) -> Iterator[History]:
 
 def _first_commit(history: History, partition: Any, offset: int, *, after: int) -> int | None:
     """The place of the first commit at that offset or beyond it, if it is at that offset."""
-    kind = "commit" if any(True for _ in said(history, "commit")) else "commit answered"
+    kind = "commit" if any(True for _ in said(history, "commit")) else "commit response"
     for at in range(after + 1, len(history)):
         if history[at].what == kind:
             for tp, committed, code in history[at].detail[1]:
@@ -87,7 +87,7 @@ def _first_commit(history: History, partition: Any, offset: int, *, after: int) 
 @damage("S5")
 def _a_commit_goes_back(history: History) -> Iterator[History]:
     """An answer that was given before is given again, with a lower offset by now."""
-    kind = "commit" if any(True for _ in said(history, "commit")) else "commit answered"
+    kind = "commit" if any(True for _ in said(history, "commit")) else "commit response"
     last: dict[Any, tuple[int, int]] = {}
     for at, event in said(history, kind):
         for partition, offset, code in event.detail[1]:
@@ -117,7 +117,7 @@ def _a_commit_of_an_older_assignment(history: History) -> Iterator[History]:
                 offsets = ((after.partition, again.offset + 1, 0),)
                 if before.start is not None and again.offset < before.start + before.done:
                     kind, number = (
-                        ("commit", 1) if any(True for _ in said(history, "commit")) else ("commit answered", -7)
+                        ("commit", 1) if any(True for _ in said(history, "commit")) else ("commit response", -7)
                     )
                     yield with_events(history, at + 1, at_time_of(event, kind, number, offsets))
 
@@ -132,11 +132,11 @@ def _returned_with_its_revoke(history: History) -> Iterator[History]:
 
 
 @damage("S7", "S5")
-def _let_go_of_before_the_answer(history: History) -> Iterator[History]:
+def _let_go_of_before_the_response(history: History) -> Iterator[History]:
     for _, event in said(history, "sends commit"):
         number, offsets = event.detail
         response = next(
-            (a for a, e in said(history, "commit answered") if e.who == event.who and e.detail[0] == number), 0
+            (a for a, e in said(history, "commit response") if e.who == event.who and e.detail[0] == number), 0
         )
         partitions = {each[0] for each in offsets}
         for end in range(response + 1, min(response + 40, len(history))):

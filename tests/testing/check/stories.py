@@ -37,7 +37,7 @@ def commits(who: str, offset: int, *, number: int = 1, leader_epoch: int = 5, co
     return [
         (who, "sends commit", number, ((P, offset, leader_epoch),)),
         (who, "commit", 1, ((P, offset, code),)),
-        (who, "commit answered", number, ((P, offset, code),)),
+        (who, "commit response", number, ((P, offset, code),)),
     ]
 
 

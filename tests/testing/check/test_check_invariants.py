@@ -45,13 +45,13 @@ def rounds(count: int) -> list[Say]:
 
 def refused(code: int) -> list[Say | float]:
     """A's last commit is refused; it lets go all the same, and B is returned what A was."""
-    sent: list[Say] = [("A", "sends commit", 7, ((P, 5, 5),)), ("A", "commit answered", 7, ((P, 5, code),))]
+    sent: list[Say] = [("A", "sends commit", 7, ((P, 5, 5),)), ("A", "commit response", 7, ((P, 5, code),))]
     again: list[Say] = [*TO_B, ("B", "looked up", P, None, 0), ("B", "positioned", P, 7, 0), poll("B", 0, 4, epoch=7)]
     return [*READS, *ASKED, *sent, *again]
 
 
 TIMED_OUT: Say = ("A", "timed out", "unsubscribe")
-TRIES: list[Say] = [("A", "sends commit", 7, ((P, 5, 5),)), ("A", "commit answered", 7, ((P, 5, 7),))]
+TRIES: list[Say] = [("A", "sends commit", 7, ((P, 5, 5),)), ("A", "commit response", 7, ((P, 5, 7),))]
 
 
 def unsubscribes(*said: Say | float) -> list[Say | float]:
@@ -181,7 +181,7 @@ BROKEN: list[Broken] = [
     ("S7", "nothing after the request", [*READS, *ASKED, poll("A", 5, 9)], {}),
     (
         "S7",
-        "commits are answered first",
+        "commits have their responses first",
         [*READS, *ASKED, commits("A", 5)[0], ("A", "revoked", ((P, 1),))],
         {},
     ),
@@ -300,8 +300,8 @@ BROKEN: list[Broken] = [
     ("L5", "a failed commit stops no turn", [*READS, *commits("A", 5, code=27), *beats(41)], CLIENTS),
     ("R1", "buffers keep their caps", [*STARTED, sample(100, buffered=1001)], {}),
     ("R1", "buffers keep their caps", [*STARTED, load(buffered=1001)], {}),
-    ("R1", "little is under way", [*STARTED, load(queued=201)], {}),
-    ("R1", "little is under way", [*A_THOUSAND, load(queued=1202)], {}),
+    ("R1", "little is under way", [*STARTED, load(queued=301)], {}),
+    ("R1", "little is under way", [*A_THOUSAND, load(queued=1302)], {}),
     ("R1", "little is under way", [*STARTED, load(requests=41)], {}),
     ("R1", "little is under way", [*STARTED, load(connections=21)], {}),
     ("R1", "little is under way", [*STARTED, load(turns=1501)], {}),
@@ -527,7 +527,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             ("A", "seek", P),
             ("A", "positioned", P, 1, 2),
             ("A", "commit", 1, ((P, 5, 0),)),
-            ("A", "commit answered", 1, ((P, 5, 0),)),
+            ("A", "commit response", 1, ((P, 5, 0),)),
             *commits("A", 2, number=2, leader_epoch=-1),
             ("A", "poll", ((P, 1, 1, 2, 9, 5),), (), ()),
             done("A", 2, 9),
@@ -598,11 +598,21 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             *READS,
             *commits("A", 3),
             *commits("A", 5, number=2)[:2],
-            ("A", "commit answered", 2, ((P, 5, -1),)),
+            ("A", "commit response", 2, ((P, 5, -1),)),
             ("A", "commit failed", "KafkaTimeoutError"),
             *commits("A", 4, number=3),
         ],
         {"kind": "faults"},
+    ),
+    "a start before holes that were told before it": (
+        [
+            *OWNS[:-1],
+            (BROKER, "hole", P, 10, 11),
+            (BROKER, "produced", P, 12),
+            ("A", "positioned", P, 1, 10),
+            *commits("A", 12),
+        ],
+        {"reset": "latest"},
     ),
     "a start that is committed": (at_the_end(*commits("A", 10, number=2)), {"reset": "latest"}),
     "a start that a later owner's reset passes over": (
@@ -742,7 +752,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
             ("A", "seek", P),
             ("A", "positioned", P, 2, 6),
             ("A", "commit", 1, ((P, 7, 0),)),
-            ("A", "commit answered", 2, ((P, 7, 0),)),
+            ("A", "commit response", 2, ((P, 7, 0),)),
             *commits("A", 6, number=3),
         ],
         {"kind": "faults"},
@@ -774,7 +784,7 @@ KEPT: dict[str, tuple[list[Say | float], dict[str, Any]]] = {
         [*STARTED, ("B", "assigned", 3, ((P, 1),)), ("A", "assigned", 2, ((P, 1),)), ("A", "lost", ((P, 1),))],
         {"kind": "faults"},
     ),
-    "where each of 1,000 partitions begins is queued": ([*A_THOUSAND, load(queued=1201)], {}),
+    "where each of 1,000 partitions begins is queued": ([*A_THOUSAND, load(queued=1301)], {}),
     "resources that rise while warming up": ([*STARTED, sample(50), sample(90), *[sample(120)] * 10, OVER], {}),
     "a peer that tells of records and partitions only": (
         [

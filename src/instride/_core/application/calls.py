@@ -24,7 +24,7 @@ from itertools import starmap
 from operator import call
 from typing import Any, TypeVar
 
-__all__ = ["Call", "Wait", "Write", "at_once", "first"]
+__all__ = ["Call", "Wait", "Write", "at_once", "first", "last"]
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -54,7 +54,16 @@ def at_once(writes: Iterable[Write]) -> Any:
 
 def first(queue: deque[E]) -> E | None:
     """In one step: who looks first whether there is one may find it gone, by a handler of a signal."""
+    return _at(queue, 0)
+
+
+def last(queue: deque[E]) -> E | None:
+    """In one step too."""
+    return _at(queue, -1)
+
+
+def _at(queue: deque[E], place: int) -> E | None:
     try:
-        return queue[0]
+        return queue[place]
     except IndexError:
         return None

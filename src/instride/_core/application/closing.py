@@ -61,7 +61,8 @@ def leave_group(state: ApplicationState, deadline: float) -> int:
     """Law 4. Nothing is subscribed any more; the number of the response. Told again, it gets a response again."""
     call = state.next_call()
     state.awaited.add(call)
-    state.write([(state.send, Unsubscribe(call=call, deadline=deadline)), *_forgetting(state)])
+    told = Unsubscribe(call=call, deadline=deadline)
+    state.write([(state.send, told), (setattr, state, "unsubscribed", call), *_forgetting(state)])
     return call
 
 
@@ -84,8 +85,9 @@ def _complete_all(state: ApplicationState, now: float, deadline: float, errors: 
         return True
     completing, writes = state.lists.release(state.lists.owned)
     commit_before_release(state, now, completing)
-    if completing:
-        state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving=True))])
+    if state.lists.owned:
+        # Also where a poll's step has let go of everything: nothing shall be assigned again before the end.
+        state.write([*writes, (state.send, CompleteRevoke(partitions=completing, leaving_by=deadline))])
     while True:
         drain(state)
         yield from _take_losses(state, errors)

@@ -70,7 +70,7 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
         case Fetched() | Positioned() | PartitionFailed() | PartitionRecovered():
             return _data(state, event)
         case Lost() | RevocationRequested() | Reassigned() | Assigned() | CommitsSettled() | Revoked():
-            return [_waiting(state, event)]
+            return _waiting(state, event)
         case DeadlineMoved():
             _deadline_moved(state, event)
         case ErrorRaised():
@@ -93,17 +93,19 @@ def _apply(state: ApplicationState, event: BackgroundEvent) -> list[Write]:
     return []
 
 
-def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> Write:
+def _waiting(state: ApplicationState, event: Lost | Change | Completion) -> list[Write]:
     """For the poll that takes it. Telemetry hears now when the network side knew of it."""
     if not isinstance(event, CommitsSettled):
         state.ownership_view.arrived(event)
     match event:
         case Lost():
-            return (state.inbox.losses.append, event)
+            return [(state.inbox.losses.append, event)]
+        case Assigned() if event.unsubscribed < state.unsubscribed:
+            return []  # of a subscription that is over
         case RevocationRequested() | Reassigned() | Assigned():
-            return (state.inbox.changes.append, event)
+            return [(state.inbox.changes.append, event)]
         case CommitsSettled() | Revoked():
-            return (state.inbox.completions.append, event)
+            return [(state.inbox.completions.append, event)]
         case _:
             assert_never(event)
 

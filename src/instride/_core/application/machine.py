@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from instride._core.application import closing, committing, lookup_calls, seeking, subscribing
-from instride._core.application.calls import Call, Wait
+from instride._core.application.calls import Call, Wait, last
 from instride._core.application.deserializing import Read
 from instride._core.application.drain import drain
 from instride._core.application.ownership_view import Reason
@@ -31,6 +31,7 @@ from instride._core.events import (
     EnforceRebalance,
     Pause,
     Resume,
+    Wakeup,
 )
 from instride._core.lease import Lease
 from instride._core.metrics.meters import NetworkMeter
@@ -347,6 +348,12 @@ class ApplicationMachine:
         self, now: float, names: tuple[str, ...] | None, timeout: float, *, internal: bool
     ) -> Call[Mapping[str, tuple[PartitionInfo, ...]]]:
         return lookup_calls.topics(self._state, now, names, timeout, internal=internal)
+
+    def wakeup_waits(self) -> bool:
+        """Thread-safe. Whether the last event of the queue is a wakeup: another one would say nothing new, and a queue
+        that nobody polls would grow by it."""
+        newest = last(self._state.queue)
+        return isinstance(newest, Wakeup)
 
     # -- the end
 

@@ -193,8 +193,12 @@ class OwnedPartition:
 
     def _returned(self) -> _Place:
         """Law 1."""
+        return self._completed() or self._place
+
+    def _completed(self) -> _Place | None:
+        """Where a completed poll ended, while `_place` and the buffer are still those of before it."""
         taken = self._taken
-        return taken[1] if taken is not None and taken[0].aside is None else self._place
+        return taken[1] if taken is not None and taken[0].aside is None else None
 
     def _settled(self) -> _Place:
         """The same, and the buffer begins there. Each step may be interrupted, and be done again."""
@@ -256,10 +260,8 @@ class OwnedPartition:
     def _from(self, count: int) -> _Place:
         """The same, for a take of so many. Where the last poll left enough of a chunk, that stays aside: to put it into
         the buffer for each small poll costs as much as to take of it."""
-        taken = self._taken
-        if taken is not None and taken[0].aside is None and taken[1].rest is not None and len(taken[1].rest) > count:
-            return taken[1]
-        return self._next()
+        place = self._completed()
+        return place if place is not None and place.rest is not None and len(place.rest) > count else self._next()
 
     def positioned(self, seek_number: int, offset: int, leader_epoch: int, *, reset: bool = False) -> None:
         """The network side found where the partition begins."""
@@ -362,9 +364,8 @@ class OwnedPartition:
 
     @property
     def buffered(self) -> int:
-        place, taken = self._place, self._taken  # most have taken nothing, of those that each poll asks
-        if taken is not None:
-            place = taken[1] if taken[0].aside is None else self._next()
+        # Each poll asks this of all; of most nothing is taken.
+        place = self._place if self._taken is None else self._completed() or self._next()
         last = self._buffer[-1:]
         return last[0].records - place.records if last else 0
 

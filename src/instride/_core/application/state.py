@@ -76,6 +76,8 @@ class ApplicationState:
         # Of the newest assignment that a poll has taken.
         self.generation = -1
         self.member_id = ""
+        # The call of the newest unsubscribe that the network side was told of: what was assigned before it is over.
+        self.unsubscribed = 0
         # The number of the response to a close, once the network side is told.
         self.closing: int | None = None
         self.completions: dict[int, CallCompleted] = {}

@@ -118,7 +118,7 @@ class AssignedPartition:
     # The furthest offset that was called out of range; -1 after a seek.
     doubted: int
     known_end: int
-    # What its last fetch met; empty where that was answered well. For telemetry.
+    # What its last fetch met; empty where that succeeded. For telemetry.
     fetch_error: str
     # Why it is to be reset, and from where: until the new position is known.
     reset_cause: ResetCause
@@ -217,7 +217,7 @@ class AssignedPartition:
 
     @property
     def lagging(self) -> bool:
-        """Whether there are records to fetch, as far as is known: a broker answers at once."""
+        """Whether there are records to fetch, as far as is known: a broker responds at once."""
         return (self.undecoded[-1].end if self.undecoded else self.offset) < self.known_end
 
     @property
@@ -515,20 +515,20 @@ class AssignedPartitions(dict[TopicPartition, AssignedPartition]):
         """T1."""
         if not self.changed:
             return
-        changed = list(self.changed)
+        changed, counted = list(self.changed), self._counted
+        self._changed_for_fetches.update(self.changed)
         self.changed.clear()
         for assigned in changed:
-            self._changed_for_fetches[assigned] = None
-            before = self._counted.pop(assigned, _NOTHING)
-            after = _NOTHING
-            if self.get(assigned.partition) is assigned:
-                after = _standing(assigned)
-                if before == after:
-                    after = before
-                elif not (assigned.records or assigned.kept_bytes):
-                    after = self._idle[after]
-                self._counted[assigned] = after
+            before = counted.get(assigned, _NOTHING)
+            if self.get(assigned.partition) is not assigned:
+                counted.pop(assigned, None)
+                self._count(assigned, before, _NOTHING)
+                continue
+            after = _standing(assigned)
             if before != after:
+                if not (assigned.records or assigned.kept_bytes):
+                    after = self._idle[after]
+                counted[assigned] = after
                 self._count(assigned, before, after)
 
     def _count(self, assigned: AssignedPartition, before: _Standing, after: _Standing) -> None:
@@ -557,11 +557,14 @@ _NOTHING: _Standing = (None, False, False, False, False, False, False, 0, 0)
 
 def _standing(assigned: AssignedPartition) -> _Standing:
     owned, undecoded, records = assigned.state is Ownership.OWNED, assigned.undecoded != (), assigned.records
-    wants = assigned.fetchable and (assigned.lagging or assigned.known_end < 0)
-    demand = owned and (wants or undecoded or records > 0)
     flows = owned and not (assigned.paused or assigned.unreadable)
+    phase = assigned.phase
+    # `fetchable` and `lagging`, written out: this is what a partition that has changed costs in every turn.
+    fetchable = flows and phase is Phase.FETCHING and not assigned.asking
+    wants = fetchable and (assigned.known_end < 0 or assigned.offset < assigned.known_end)
+    demand = owned and (wants or undecoded or records > 0)
     return (
-        assigned.phase,
+        phase,
         not owned,
         assigned.checked < 0,
         undecoded,

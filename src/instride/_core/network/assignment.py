@@ -79,6 +79,7 @@ class MemberAssignment:
         self.target: frozenset[TopicPartition] = frozenset()
         self.listener = False
         self.leaving = False
+        self.unsubscribed = 0
 
     # -- what is known
 
@@ -263,7 +264,10 @@ class MemberAssignment:
             self._newest_epoch += 1
             self.partitions.add(self._new(tp, self._newest_epoch))
             epochs[tp] = self._newest_epoch
-        self._context.deliver(Assigned(generation=self._generation, partitions=epochs, member_id=self._member_id))
+        generation, member_id, unsubscribed = self._generation, self._member_id, self.unsubscribed
+        self._context.deliver(
+            Assigned(generation=generation, partitions=epochs, member_id=member_id, unsubscribed=unsubscribed)
+        )
         self._context.touch()
 
     def _new(self, partition: TopicPartition, epoch: int) -> AssignedPartition:

@@ -134,6 +134,10 @@ class Standing:
         self._tell(cause.error)
 
 
+# Not a union in `deliver`: one would be made for each event.
+_OF_OWNERSHIP = (RevocationRequested, Reassigned, Lost, Assigned, Revoked)
+
+
 class Context:
     """Passed to every part. `touch` says that something changed, so that the parts are asked again at once.
 
@@ -165,7 +169,7 @@ class Context:
         self.touched = True
 
     def deliver(self, event: BackgroundEvent) -> None:
-        if isinstance(event, RevocationRequested | Reassigned | Lost | Assigned | Revoked):
+        if isinstance(event, _OF_OWNERSHIP):
             event = replace(event, at=self.now)
         self.on_deliver(event)
         self.out.append(Deliver(event=event))

@@ -27,6 +27,10 @@ Laws of the fetcher
     damaged on the way, and the broker would never send the others.
 11. Where a response states no end of the log, since a session leaves out what has no news, its end is taken to be where
     the next fetch begins: else that would be sent at once, again and again, since an unknown end does not wait (law 6).
+12. A broker that responds before half of the time for which it may hold a fetch back, and sends no records, has a
+    reason: an error of one partition, another replica, a session that it has forgotten. After `_EARLY` such responses
+    of a lane running its next fetch waits, each time twice as long, up to the time for which the last one let the
+    broker wait, or a second: a broker that never holds a fetch back then gets as few fetches as one that does.
 
 Laws of fetching ahead: the next fetch of a partition leaves before what came of it is decoded (`Undecoded`)
 A1. What came of a partition waits in a queue, each part with the offset it begins at and the one after its last whole
@@ -74,7 +78,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -241,6 +245,11 @@ def next_epoch(epoch: int) -> int:
     return epoch + 1 if epoch < _LAST_EPOCH else 1
 
 
+def _has_no_id(wanted: api.FetchPartition) -> bool:
+    """Most have the very object: comparing two ids costs more than all else of a session."""
+    return wanted.topic_id is api.NO_TOPIC_ID or wanted.topic_id == api.NO_TOPIC_ID
+
+
 class FetchSession:
     """Not thread-safe: the fetcher owns it. `put` and `drop` what the next fetch is to be of, then `ask`.
 
@@ -271,8 +280,9 @@ class FetchSession:
         key = (wanted.topic, wanted.partition)
         before = self._take_out(key)
         self._table[key] = before if before == wanted and before is not None else wanted
-        self._without_id += wanted.topic_id == api.NO_TOPIC_ID
-        self._topics[wanted.topic_id] = wanted.topic
+        self._without_id += _has_no_id(wanted)
+        if before is None or before.topic_id is not wanted.topic_id:
+            self._topics[wanted.topic_id] = wanted.topic
 
     def drop(self, key: api.Partition) -> None:
         self._take_out(key)
@@ -282,13 +292,13 @@ class FetchSession:
         """It keeps its place in the order."""
         before = self._table.get(key)
         self._before.setdefault(key, before)
-        self._without_id -= before is not None and before.topic_id == api.NO_TOPIC_ID
+        self._without_id -= before is not None and _has_no_id(before)
         return before
 
     def ask(self, turn: int = 0, *, renew: bool = False) -> FetchSessionState:
         """The next fetch. turn: where a fetch that names everything begins in their order. renew: S5.
 
-        Until it was answered, or has failed, nothing may be put or dropped: the response is read by its `known`.
+        Until its response came, or it failed, nothing may be put or dropped: the response is read by its `known`.
         """
         before, self._before = self._before, {}
         named = self._without_id > 0
@@ -322,7 +332,7 @@ class FetchSession:
         return any(old is not None and new is not None and old.topic_id != new.topic_id for old, new in pairs)
 
     def response_received(self, response: api.FetchResponse) -> None:
-        """The fetch was answered without an error."""
+        """The fetch succeeded."""
         if self._epoch == _FULL:
             self._id = response.session_id
             self._epoch = next_epoch(_FULL) if self.established else _FULL
@@ -359,9 +369,15 @@ _LITTLE = 8
 _PATIENCE = 16
 # What a piece counts for besides its bytes.
 _PIECE_BYTES = 4 << 10
+# Law 12: so many early responses without records are followed at once; then the pauses begin, in seconds.
+_EARLY = 8
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 1.0
 
 # Which fetch: the broker's id, and Role.DATA for partitions that lag or Role.TAIL for those at their end.
 LaneKey = tuple[int, Role]
+# A broker, and its epoch as the leader.
+_Leader = tuple[api.Broker, int]
 
 
 class _Lane:
@@ -372,18 +388,21 @@ class _Lane:
     unsure: those whose end is not known. unproven: those of which no fetch succeeded lately.
     suspects: each is fetched alone, without the session (law 4).
     named_at: when its session last named everything.
-    left: in the session, and to be dropped. again: to be looked at once the fetch was answered.
+    early: how many responses running came early and without records. ready_at: before that no fetch is sent (law 12).
+    left: in the session, and to be dropped. again: to be looked at once the fetch has its response.
     None of them is a set: the same inputs give the same requests, whatever the hashes of a process.
     """
 
     __slots__ = (
         "again",
+        "early",
         "fences",
         "in_flight",
         "key",
         "left",
         "named_at",
         "own",
+        "ready_at",
         "session",
         "suspects",
         "unproven",
@@ -402,6 +421,8 @@ class _Lane:
         self.left: dict[TopicPartition, None] = {}
         self.again: dict[AssignedPartition, None] = {}
         self.named_at = 0.0
+        self.early = 0
+        self.ready_at = 0.0
 
     def asks_for(self, assigned: AssignedPartition) -> bool:
         """Whether a fetch of it, as it is now, is under way."""
@@ -411,6 +432,16 @@ class _Lane:
     def idle(self) -> bool:
         """Whether no fetch is in flight, no partition is fetched alone, and the session names none."""
         return self.in_flight is None and not self.suspects and not len(self.session)
+
+    def came(self, *, empty: bool, sent_at: float, wait: float, now: float) -> None:
+        """Law 12, of a response. empty: without records. wait: for how long the broker might hold the fetch back."""
+        early = empty and now - sent_at < wait / 2
+        if not empty or (wait and not early) or sent_at > self.ready_at + wait:
+            self.early = 0
+        if early:
+            self.early += 1
+            pause = _FIRST_PAUSE * 2.0 ** min(self.early - _EARLY, 30) if self.early > _EARLY else 0.0
+            self.ready_at = now + min(wait, _LONGEST_PAUSE, pause)
 
     def leave(self, partition: TopicPartition) -> None:
         if self.in_flight is not None:
@@ -447,13 +478,6 @@ class Fetcher:
         self._waiting: dict[AssignedPartition, None] = {}
         self._look_at = float("inf")
         self._full: dict[AssignedPartition, None] = {}
-        # A partition that is in none of them, and may not be fetched, has nothing to be placed.
-        self._known: tuple[Container[AssignedPartition], ...] = (
-            self._lane_of,
-            self._leader_of,
-            self._waiting,
-            self._full,
-        )
         self._replica_until = float("inf")
         self._metadata_version = -1
         self._settings = context.config
@@ -500,7 +524,7 @@ class Fetcher:
             if lane.in_flight is None and (lane.suspects or len(lane.session)):
                 node_id = lane.key[0]
                 backoff = self._node_backoff.setdefault(node_id, self._context.backoff())
-                ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0))
+                ready_at = max(backoff.ready_at, self._throttled.get(node_id, 0.0), lane.ready_at)
                 if now >= ready_at:
                     self._send(lane, now)
                 else:
@@ -537,12 +561,17 @@ class Fetcher:
             self._look_at = float("inf")
             looks |= self._waiting
         for assigned in looks:
-            if assigned.fetchable or any(assigned in each for each in self._known):
+            if assigned.fetchable or self._is_placed(assigned):
                 self._place(assigned, now)
             if assigned in self._passed_over and not self._is_held(assigned):
                 del self._passed_over[assigned]
         if known[0] != self._metadata_version:
             self._forget_brokers(now)
+
+    def _is_placed(self, assigned: AssignedPartition) -> bool:
+        """One that is nowhere, and may not be fetched, has nothing to be placed."""
+        counted = assigned in self._lane_of or assigned in self._leader_of
+        return counted or assigned in self._waiting or assigned in self._full
 
     def _forget_brokers(self, now: float) -> None:
         """Drop the lanes and back-offs of nodes that are no brokers any more, once nothing is in flight to them."""
@@ -555,14 +584,17 @@ class Fetcher:
             self._led.pop(node_id, None)
 
     def _place(self, assigned: AssignedPartition, now: float) -> None:
-        self._count_leader(assigned)
+        held = self._is_held(assigned)
+        fetchable = held and assigned.fetchable
+        leader = self._cluster.leader(assigned.partition) if fetchable else None
+        self._count_leader(assigned, leader)
         old = self._lane_of.get(assigned)
-        if old is not None and old.asks_for(assigned) and self._is_held(assigned):
+        if old is not None and held and old.asks_for(assigned):
             old.again[assigned] = None
             return
         self._waiting.pop(assigned, None)
         self._full.pop(assigned, None)
-        lane = self._lane(assigned, now)
+        lane = self._lane(assigned, leader, now) if fetchable else None
         if old is not None and (lane is not old or assigned in old.suspects or old.in_flight is not None):
             self._leave(old, assigned)
         if lane is None:
@@ -570,13 +602,13 @@ class Fetcher:
         if lane.in_flight is not None:
             lane.again[assigned] = None
         else:
-            self._join(lane, assigned)
+            self._join(lane, assigned, leader)
 
     def _is_held(self, assigned: AssignedPartition) -> bool:
         return self._owned().get(assigned.partition) is assigned
 
-    def _count_leader(self, assigned: AssignedPartition) -> None:
-        leader = self._cluster.leader(assigned.partition) if self._is_held(assigned) and assigned.fetchable else None
+    def _count_leader(self, assigned: AssignedPartition, leader: _Leader | None) -> None:
+        """leader: None where it may not be fetched."""
         before = self._leader_of.pop(assigned, None)
         if before is not None:
             self._led[before] -= 1
@@ -584,10 +616,8 @@ class Fetcher:
             node_id = self._leader_of[assigned] = leader[0].node_id
             self._led[node_id] = self._led.get(node_id, 0) + 1
 
-    def _lane(self, assigned: AssignedPartition, now: float) -> _Lane | None:
-        """The lane that is to fetch it now. None: no lane, or not yet."""
-        if not self._is_held(assigned) or not assigned.fetchable:
-            return None
+    def _lane(self, assigned: AssignedPartition, leader: _Leader | None, now: float) -> _Lane | None:
+        """The lane that is to fetch it now, since it may be fetched. None: no lane, or not yet."""
         assert self._capacity is not None
         if not self._capacity.of(assigned):
             self._full[assigned] = None
@@ -595,7 +625,6 @@ class Fetcher:
         if not assigned.backoff.ready(now):
             self._wait_until(assigned, assigned.backoff.ready_at)
             return None
-        leader = self._cluster.leader(assigned.partition)
         if leader is None:
             assigned.backoff.failed(now)
             self._wait_until(assigned, assigned.backoff.ready_at)
@@ -631,7 +660,7 @@ class Fetcher:
         lane.suspects.pop(assigned, None)
         lane.leave(assigned.partition)
 
-    def _join(self, lane: _Lane, assigned: AssignedPartition) -> None:
+    def _join(self, lane: _Lane, assigned: AssignedPartition, leader: _Leader | None) -> None:
         tp = assigned.partition
         self._lane_of[assigned] = lane
         keep(lane.unsure, tp, wanted=assigned.known_end < 0)
@@ -640,13 +669,12 @@ class Fetcher:
         if assigned.alone and assigned.trouble is not None:
             lane.suspects[assigned] = None
             return
-        lane.session.put(self._partition(assigned))
+        lane.session.put(self._partition(assigned, leader))
         lane.fences[tp] = assigned.fence
         keep(lane.own, tp, wanted=self._leader_of.get(assigned) == lane.key[0])
 
-    def _partition(self, assigned: AssignedPartition) -> api.FetchPartition:
+    def _partition(self, assigned: AssignedPartition, leader: _Leader | None) -> api.FetchPartition:
         assert self._capacity is not None, "the partitions are placed before a fetch leaves"
-        leader = self._cluster.leader(assigned.partition)
         return api.FetchPartition(
             topic=assigned.partition.topic,
             partition=assigned.partition.partition,
@@ -666,7 +694,7 @@ class Fetcher:
         if lane.suspects:  # law 4; the others of its broker wait for this response
             suspect = next(iter(lane.suspects))
             lane.in_flight = {suspect.partition: suspect.fence}
-            named = self._partition(suspect)
+            named = self._partition(suspect, self._cluster.leader(suspect.partition))
             state, wait = alone(named), 0.0
         else:
             lane.in_flight, state, wait = lane.fences, self._ask_session(lane, now), self._wait(lane)
@@ -675,7 +703,7 @@ class Fetcher:
             ConnectionKey(role, node_id),
             (broker.host, broker.port),
             self._request(state, wait),
-            lambda result, then: self._on_response(lane, fences, state, result, then),
+            lambda result, then: self._on_response(lane, fences, state, result, then, sent=(now, wait)),
             now,
             timeout=self._context.config.request_timeout + self._context.config.fetch_max_wait,
         )
@@ -715,10 +743,20 @@ class Fetcher:
         return min(longest, _BRIEFLY) if leaves_out else longest
 
     def _on_response(
-        self, lane: _Lane, fences: Fences, requested: FetchSessionState, result: api.Response | Exception, now: float
+        self,
+        lane: _Lane,
+        fences: Fences,
+        requested: FetchSessionState,
+        result: api.Response | Exception,
+        now: float,
+        *,
+        sent: tuple[float, float],
     ) -> None:
+        """sent: when, and for how long the broker might hold the fetch back."""
         lane.in_flight = None
         self._context.touch()
+        if isinstance(result, api.FetchResponse):
+            lane.came(empty=not _has_records(requested, result), sent_at=sent[0], wait=sent[1], now=now)
         self._take_response(lane, fences, requested, result, now)
         for partition in lane.left:
             lane.leave(partition)
@@ -756,7 +794,7 @@ class Fetcher:
         self, node_id: int, fences: Fences, requested: FetchSessionState, result: api.FetchResponse, now: float
     ) -> None:
         table, arrival, came = self._owned(), Arrival(), []
-        offsets = requested.known or {(each.topic, each.partition): each for each in requested.partitions}
+        offsets = _offsets(requested)
         for tp, fetched in result.partitions.items():
             assigned = table.get(TopicPartition(*tp))
             if assigned is None or fences.get(assigned.partition) != assigned.fence or not assigned.awaits_records:
@@ -1011,6 +1049,19 @@ class Fetcher:
 def _is_news(assigned: AssignedPartition, fetched: api.FetchedPartition) -> bool:
     """A5: whether anything but "no news" came."""
     return bool(fetched.error or fetched.corrupt is not None or fetched.next_offset > assigned.fetch_offset)
+
+
+def _offsets(requested: FetchSessionState) -> Mapping[api.Partition, api.FetchPartition]:
+    return requested.known or {(each.topic, each.partition): each for each in requested.partitions}
+
+
+def _has_records(requested: FetchSessionState, result: api.FetchResponse) -> bool:
+    """Or anything else from which an offset moves."""
+    offsets = _offsets(requested)
+    return any(
+        each.undecoded is not None or (tp in offsets and each.next_offset > offsets[tp].offset)
+        for tp, each in result.partitions.items()
+    )
 
 
 def _part(fences: Fences, partitions: Iterable[TopicPartition]) -> Fences:

@@ -29,6 +29,7 @@ from instride._core.ownership import IllegalTransitionError, RebalanceProtocol
 from instride._wire import api
 from instride._wire.consumer_protocol import (
     Assignment,
+    SharedTopics,
     Subscription,
     read_assignment,
     read_subscription,
@@ -733,6 +734,8 @@ class Joining:
             which = f"member {first!r} and {len(others)} more get nothing"
             why = f"members of the group subscribe to over {_MOST_FOREIGN} topics that this leader does not know"
             why += f", or together name over {_MOST_HEARD} topics and partitions"
+            if self._leader_assignment.unheard:
+                which += "; meanwhile no member of a cooperative group is given what it does not own already"
             self._context.log(logging.WARNING, f"{why}: {which}")
         role = "leader" if self._leader_assignment else "member"
         self._context.log(
@@ -1029,7 +1032,8 @@ class LeaderAssignment:
     2. What a member says of itself that cannot be read makes that member subscribe to nothing; it stops nobody else.
        So does a subscription with which the topics that are not known here would be over `_MOST_FOREIGN`, since the
        leader requests and keeps the metadata of each; and one that comes when members have named over `_MOST_HEARD`
-       topics and partitions (`left_out`). Those who say least are heard first.
+       topics and partitions (`left_out`). Those who say least are heard first; a list of topics that several members
+       wrote alike counts once.
     3. The counts of partitions that an assignment was made from are kept, so that a change of them is seen; where
        members say in which racks they run, the racks of the replicas too (KIP-881).
     4. While partitions are withheld until their owners have released them, each assignment carries a notice for members
@@ -1038,6 +1042,9 @@ class LeaderAssignment:
        assignments have user data, since it takes them for a custom assignor's.
     5. A static leader that comes back to a stable group makes none: the group goes on with the one there is (KIP-814).
     6. What an assignor returns is checked before it is written: it may be the user's own code, and any type.
+    7. A member that was not heard may own any partition. Until it has released what it owns (it gets nothing, and so
+       joins again without it) no member of a cooperative group is given what it does not own already. Eager members own
+       nothing when they join.
 
     The members of one generation.
     """
@@ -1045,6 +1052,8 @@ class LeaderAssignment:
     def __init__(self, response: api.JoinGroupResponse, cluster: Cluster) -> None:
         self._cluster = cluster
         self.left_out: list[str] = []
+        # Whether what some member says was not read (law 7).
+        self.unheard = False
         self._members = self._bounded(response.members, response.member_id)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
         self._skips = response.skip_assignment
@@ -1055,14 +1064,15 @@ class LeaderAssignment:
         """Law 2."""
         bounded = list(map(_silent, members))
         foreign: set[str] = set()
-        heard = 0
+        heard, shared = 0, SharedTopics()
         for place in sorted(range(len(members)), key=lambda place: len(members[place].metadata)):
             is_own = members[place].member_id == own
             if heard > _MOST_HEARD and not is_own:
                 self.left_out.append(members[place].member_id)
+                self.unheard = True
                 continue
-            member = _decoded(members[place])
-            heard += len(member.topics) + len(member.owned)
+            member, repeats = _decoded(members[place], shared)
+            heard += len(member.owned) + (0 if repeats else len(member.topics))
             more = {topic for topic in member.topics if topic not in self._cluster.topics} - foreign
             if len(foreign) + len(more) <= _MOST_FOREIGN or is_own:
                 foreign |= more
@@ -1085,6 +1095,8 @@ class LeaderAssignment:
         if self._skips:
             return {}
         made = self._checked(assignor, view)
+        if self.unheard and RebalanceProtocol.COOPERATIVE in assignor.protocols:
+            made = self._only_owned(made)
         withheld = self._withheld(made)
         places = {member: place for place, member in enumerate(sorted(made))}
         notices = {
@@ -1100,6 +1112,11 @@ class LeaderAssignment:
             raise AssignorError(f"assignor {assignor.name!r} returned {_shown(made)}: return member id -> partitions")
         known = {member.member_id for member in self._members}
         return {member: _listed(assignor.name, member, parts, known) for member, parts in made.items()}
+
+    def _only_owned(self, made: Mapping[str, Iterable[TopicPartition]]) -> dict[str, tuple[TopicPartition, ...]]:
+        """Law 7."""
+        owned = {each.member_id: frozenset(each.owned) for each in self._members}
+        return {member: tuple(part for part in parts if part in owned[member]) for member, parts in made.items()}
 
     def _withheld(self, made: Mapping[str, Iterable[TopicPartition]]) -> int:
         """Partitions that a member still owns and is to release. Eager members own none when they join."""
@@ -1143,12 +1160,13 @@ def _silent(member: api.GroupMember) -> MemberSubscription:
     return MemberSubscription(member_id=member.member_id, group_instance_id=member.group_instance_id, topics=())
 
 
-def _decoded(member: api.GroupMember) -> MemberSubscription:
+def _decoded(member: api.GroupMember, shared: SharedTopics) -> tuple[MemberSubscription, bool]:
+    """And whether its topics were read of another member already."""
     try:
-        subscription = read_subscription(member.metadata)
+        subscription = read_subscription(member.metadata, shared)
     except ProtocolError:
         subscription = Subscription(topics=())
-    return MemberSubscription(
+    decoded = MemberSubscription(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         topics=subscription.topics,
@@ -1157,6 +1175,7 @@ def _decoded(member: api.GroupMember) -> MemberSubscription:
         rack=subscription.rack,
         userdata=subscription.userdata,
     )
+    return decoded, subscription.repeats
 
 
 # -- heartbeats

@@ -12,7 +12,7 @@ C2. Then the member leaves the group, where it is to leave. The response is awai
     of the coordinator too (`group.Leaving`). When the deadline comes first nothing is aborted: what was sent still
     arrives; and the caller and the log hear that the group was not left.
 C3. Once the caller has gone on (`CALLER_WAITS`), nothing is sent for the group any more but the LeaveGroup: a
-    commit then would be one after the end.
+    commit then would be one after the end. Nor is it while a listener still hears that the rest is lost.
 C4. The call ends in any case. A close ends every open call, then its own; `Stop` follows.
 """
 
@@ -105,6 +105,11 @@ class Closing:
         self._stage = _Stage.OPEN
         self._event: Close | Unsubscribe | None = None
         self._failed: KafkaTimeoutError | None = None  # what went wrong before the group was left: told first
+        self._expected_by = float("inf")  # an unsubscribe or close that is to come
+
+    def is_to_come(self, by: float) -> None:
+        self._assignment.leaving = True
+        self._expected_by = by
 
     def cut_short(self, now: float) -> None:
         """A new subscription or assignment: an unsubscribe that is still under way ends here, or it would end that."""
@@ -117,7 +122,9 @@ class Closing:
     def begin(self, event: Close | Unsubscribe, now: float) -> None:
         before, self._event = self._event, event
         self._stage = _Stage.COMMITTING
-        self._assignment.leaving = True
+        self.is_to_come(float("inf"))
+        if isinstance(event, Unsubscribe):
+            self._assignment.unsubscribed = event.call
         if before is not None and now >= before.deadline:
             # Its caller has heard that the group is left: this one gives its commits no more time.
             self._leave(event, now)
@@ -127,6 +134,10 @@ class Closing:
         event = self._event
         if self._stage is _Stage.COMMITTING and event is not None and now >= event.deadline + CALLER_WAITS:
             self._leave(event, now)
+        if now >= self._expected_by + CALLER_WAITS:
+            # The listener, which is still at work, was told that the rest is lost: no commit follows.
+            self._assignment.forget_all()
+            self.is_to_come(float("inf"))
 
     def poll(self, now: float) -> float:
         event = self._event
@@ -418,7 +429,8 @@ class NetworkMachine:
     def _revoking(self, event: CompleteRevoke | PartitionsRevoked | DelayExplained) -> None:
         match event:
             case CompleteRevoke():
-                self._assignment.leaving |= event.leaving
+                if event.leaving_by is not None:
+                    self._closing.is_to_come(event.leaving_by)
                 self._assignment.complete(event.partitions)
             case PartitionsRevoked():
                 self._assignment.listener_done(event.partitions)

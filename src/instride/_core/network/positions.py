@@ -38,7 +38,7 @@ Validation (KIP-320), and topics that were deleted and made again
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -127,17 +127,15 @@ class Positions:
                     due = min(due, assigned.trouble.ready_at)
         return due
 
-    def _in_phase(self, *phases: Phase) -> Iterator[AssignedPartition]:
+    def _in_phase(self, phase: Phase) -> list[AssignedPartition]:
         """Those whose next request is to be sent."""
-        for phase in phases:
-            for assigned in self._assigned().in_phase(phase):
-                if not assigned.asking and assigned.state is Ownership.OWNED:
-                    yield assigned
+        found = self._assigned().in_phase(phase)
+        return [each for each in found if not each.asking and each.state is Ownership.OWNED]
 
     def _find(self, now: float) -> float:
-        waiting = list(self._in_phase(Phase.FIND_COMMITTED, Phase.FIND_OFFSET))
+        waiting = [*self._in_phase(Phase.FIND_COMMITTED), *self._in_phase(Phase.FIND_OFFSET)]
         wake = min((each.backoff.ready_at for each in waiting if each.backoff.ready_at > now), default=float("inf"))
-        ready = [each for each in waiting if each.backoff.ready(now)]
+        ready = [each for each in waiting if each.backoff.ready_at <= now]
         committed = [each for each in ready if each.phase is Phase.FIND_COMMITTED]
         if committed:
             wake = min(wake, self._find_committed(committed, now))
@@ -345,8 +343,10 @@ class Positions:
             if old != api.NO_TOPIC_ID:
                 self._topic_recreated(assigned, old)
                 return
+        if assigned.phase is not Phase.FETCHING:
+            return
         leader = self._cluster.leader(assigned.partition)
-        if assigned.phase is not Phase.FETCHING or leader is None or leader[1] <= assigned.validated:
+        if leader is None or leader[1] <= assigned.validated:
             return
         assigned.replica, assigned.undecoded = None, ()  # they were the old leader's
         if 0 <= assigned.leader_epoch < leader[1]:

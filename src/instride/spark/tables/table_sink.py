@@ -4,7 +4,7 @@ Laws
 1. What is decided is decided on one snapshot, and committed on that very snapshot: where another has committed to
    one of the same partitions since, the format refuses, and all is decided anew on the next snapshot.
 2. The offsets reached are in the table itself, set by the commit that brings the rows. With each goes a mark of the
-   job that set it, so that a repeat of an unanswered commit is known, and a mark of the topic's id.
+   job that set it, so that a repeat of a commit without a response is known, and a mark of the topic's id.
 3. Ranges of one commit are independent: one that is in conflict, or whose files are missing, keeps back no other.
 4. Files that no commit names are left to the format's own vacuum. They are never deleted here: that a job seems to
    be in conflict is no proof that its files are not in the table.

@@ -37,7 +37,7 @@ class Assignment:
     begun: on which of its records work was begun, where its user tells. idle_delays: how often in a row it was delayed
         without any work. acknowledged: what the coordinator said last that it took.
     began_at_reset: when its revoke was requested it had a place, which no commit of the group had given it.
-    answers: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
+    responses: what the coordinator said is committed, None for nothing. reset: why it may start elsewhere.
     released: its listener was told of its revoke.
     paused: its user wants nothing of it at present.
     earlier: after a seek, until a commit goes beyond: the first and last offset that one that was requested before the
@@ -66,7 +66,7 @@ class Assignment:
     excused: bool = False
     waiting_since: float | None = None
     failed_at: float | None = None
-    answers: list[int | None] = field(default_factory=list)
+    responses: list[int | None] = field(default_factory=list)
     reset: str = ""
     released: bool = False
     not_begun: int | None = None

@@ -43,15 +43,15 @@ class HistoryState:
     heard: what the listener has. alive: until when a member knows that it is one. networked_at: when its network thread
         last sent a request or had a response. delivered_until: the same, as it was when a poll returned last; what that
         thread told earlier is delivered.
-    answered: how many heartbeats of a member were. produced: the ends that a log had, each with its time. beat_at: how
-    many heartbeats had been answered at a member's last beat. turn_at: when it had its last turn (`folds.turns`).
+    heartbeat_responses: how many a member had. produced: the ends that a log had, each with its time. beat_at: how
+    many heartbeat responses a member had at its last beat. turn_at: when it had its last turn (`folds.turns`).
     rounds: how many rebalances began. changes: of membership, those of a subscription too. delays_over: revokes that
     ended after they had been delayed.
     ending: who was interrupted in a close or unsubscribe, and by when its membership is to have ended. members: the
     group's. interrupted: who ever was.
     taken: by member and partition, what the coordinator took of it: the last that the member knows of, and those since.
     commits_at_all: who has sent a commit. tells_begins: whose users tell on which records work is begun.
-    in_flight: what each unanswered commit speaks of. own: offsets that a user chose himself, without a leader epoch.
+    in_flight: what each pending commit speaks of. own: offsets that a user chose himself, without a leader epoch.
     """
 
     ask: Ask = _ask_nobody
@@ -101,7 +101,7 @@ class HistoryState:
     delays_over: int = 0
     samples: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     loads: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    answered: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    heartbeat_responses: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     produced: defaultdict[TopicPartition, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
     beat_at: dict[str, int] = field(default_factory=dict)
     turn_at: dict[str, float] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class HistoryState:
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """A user's seek, or a reset: what is passed over is nobody's work any more."""
-        self.prefix[partition] = max(offset, self.reached(partition))
+        self.prefix[partition] = max(self.next_record(partition, offset), self.reached(partition))
 
     def forget_deliveries(self, partition: TopicPartition, offset: int) -> None:
         """A user seeks: from there on each record may be returned once more; so may what he had not committed yet."""

@@ -50,7 +50,7 @@ def _rules_for(parameters: Parameters) -> dict[str, list[Rule]]:
     return found
 
 
-_NETWORK: Final = frozenset({"alive", "sends commit", "commit answered", "looked up"})
+_NETWORK: Final = frozenset({"alive", "sends commit", "commit response", "looked up"})
 """What a member's network thread tells of its requests and their responses."""
 
 

@@ -187,7 +187,7 @@ KINDS: Final[dict[str, tuple[Field, ...]]] = {
     # what it and the coordinator say to each other
     "alive": _kind(until=_LIMIT),
     "sends commit": _kind(number=_whole, offsets=_list(_tuple(_partition, _offset, _whole))),
-    "commit answered": _kind(number=_whole, offsets=_CODES),
+    "commit response": _kind(number=_whole, offsets=_CODES),
     "commit told": _kind(committed=_OFFSETS, instead=_OFFSETS),
     "group refused": _kind(),
     # the coordinator's side

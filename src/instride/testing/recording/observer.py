@@ -2,7 +2,7 @@
 
 Laws
 1. A poll is written down when it returns, with the lists as they are then. One that returns nothing new is written
-   only when a heartbeat was answered since the last one: that the application goes on polling, at the pace of that.
+   only when a heartbeat had its response since the last one: that the application goes on polling, at the pace of that.
 2. Offsets without a record are holes only where the user says that the log has some; else they are told as they are.
 """
 

@@ -69,7 +69,7 @@ class RecordedPeer:
         """The broker has taken this commit."""
         self._number += 1
         sent = tuple(sorted(offsets.items()))
-        self._add("commit answered", self._number, tuple((tp, offset, 0) for tp, offset in sent))
+        self._add("commit response", self._number, tuple((tp, offset, 0) for tp, offset in sent))
 
     def closed(self) -> None:
         """It left the group, having committed what it returned."""

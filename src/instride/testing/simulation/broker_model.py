@@ -1,9 +1,9 @@
 """A model of the brokers: logs, leaders, metadata, long polls, and which node is the group's coordinator.
 
 Laws
-1. A Fetch is answered as soon as there are records of min_bytes or an error for it, else when its max_wait ends; and
+1. A Fetch ends as soon as there are records of min_bytes or an error for it, else when its max_wait ends; and
    of every partition that it names, but in a session (`session_model`).
-2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group answers
+2. A node that does not lead a partition, or is not the coordinator, says so. One that still loads the group responds
    COORDINATOR_LOAD_IN_PROGRESS, and NONE to heartbeats, as Kafka does.
 3. A node that is down serves nothing; the cluster calls `cut` on its connections.
 4. What is refused for a while (`refusals`) is refused by every node, the present coordinator for the group.
@@ -13,7 +13,6 @@ Laws
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 from functools import partial
 from typing import TypedDict
@@ -22,12 +21,12 @@ from instride._wire import api
 from instride.errors import CorruptRecordError
 from instride.errors.codes import ErrorCode
 from instride.records import TopicPartition
-from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedBatches, SimulatedChunk
+from instride.testing.simulation.chunk import RECORD_BYTES, SimulatedBatches, SimulatedChunk, epoch_at
 from instride.testing.simulation.coordinator_model import GroupModel
 from instride.testing.simulation.history import BROKER, History
 from instride.testing.simulation.links import Reply
 from instride.testing.simulation.log_model import Found, LogModel
-from instride.testing.simulation.refusals import RESPONSE_LOST, UNANSWERED, Refusals
+from instride.testing.simulation.refusals import NO_RESPONSE, RESPONSE_LOST, Refusals
 from instride.testing.simulation.scheduler import Scheduler
 from instride.testing.simulation.session_model import Requested, SessionModel
 
@@ -190,7 +189,7 @@ class BrokerModel:
         """Law 4."""
         if code == RESPONSE_LOST:
             self._serve_member(who, request, lambda _response: None)
-        elif code != UNANSWERED:
+        elif code != NO_RESPONSE:
             reply(_refusal(request, code))
 
     def _serve_member(self, who: str, request: api.Request, reply: Reply) -> None:
@@ -355,13 +354,12 @@ class BrokerModel:
             partition=tp.partition,
             first_offset=found.offsets[0],
             next_offset=found.next_offset,
-            leader_epoch=self._epoch_of(tp, found.next_offset - 1),
             offsets=() if isinstance(found.offsets, range) else tuple(found.offsets),
+            epoch_starts=tuple(self._epoch_starts[tp]),
         )
 
     def _epoch_of(self, tp: TopicPartition, offset: int) -> int:
-        """Of what is, or was, at this offset: a marker and an aborted record have one too."""
-        return bisect_right(self._epoch_starts[tp], offset) - 1
+        return epoch_at(self._epoch_starts[tp], offset)
 
 
 def _refusal(request: api.Request, code: int) -> api.Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +15,7 @@ from instride.records import ConsumerRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RECORD_BYTES", "SimulatedBatches", "SimulatedChunk"]
+__all__ = ["RECORD_BYTES", "SimulatedBatches", "SimulatedChunk", "epoch_at"]
 
 RECORD_BYTES = 100
 """What each record accounts for."""
@@ -23,16 +24,28 @@ _BATCHES = (1, 2, 5, 20, 60)
 """How many records a batch may have."""
 
 
+def epoch_at(starts: Sequence[int], offset: int) -> int:
+    """Of what is, or was, at this offset: a marker and an aborted record have a leader epoch too."""
+    return bisect_right(starts, offset) - 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedChunk:
-    """offsets: of its records, where some are missing; else all from `first_offset` to before `next_offset`."""
+    """offsets: of its records, where some are missing; else all from `first_offset` to before `next_offset`.
+
+    epoch_starts: where each leader epoch begins in the log, from epoch 0 on.
+    """
 
     topic: str
     partition: int
     first_offset: int
     next_offset: int
-    leader_epoch: int = 0
     offsets: tuple[int, ...] = ()
+    epoch_starts: tuple[int, ...] = (0,)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._epoch_of(self.next_offset - 1)
 
     @property
     def last_offset(self) -> int:
@@ -58,34 +71,40 @@ class SimulatedChunk:
             partition=self.partition,
             first_offset=first,
             next_offset=end,
-            leader_epoch=self.leader_epoch,
             offsets=offsets,
+            epoch_starts=self.epoch_starts,
         )
 
-    def stretches(self) -> Iterator[tuple[int, int]]:
-        """Its offsets, as stretches without a gap: the first and the last of each."""
-        if not self.offsets:
-            yield self.first_offset, self.last_offset
+    def _epoch_of(self, offset: int) -> int:
+        return epoch_at(self.epoch_starts, offset)
+
+    def stretches(self) -> Iterator[tuple[int, int, int]]:
+        """Its offsets, as stretches without a gap and of one leader epoch: first, last, leader epoch."""
+        offsets = self._offsets()
+        first = offsets[0]
+        if not self.offsets and self._epoch_of(first) == self.leader_epoch:
+            yield first, offsets[-1], self.leader_epoch
             return
-        first = self.offsets[0]
-        for before, after in pairwise(self.offsets):
-            if after > before + 1:
-                yield first, before
+        for before, after in pairwise(offsets):
+            if after > before + 1 or self._epoch_of(after) != self._epoch_of(before):
+                yield first, before, self._epoch_of(before)
                 first = after
-        yield first, self.offsets[-1]
+        yield first, offsets[-1], self._epoch_of(offsets[-1])
+
+    def _offsets(self) -> Sequence[int]:
+        return self.offsets or range(self.first_offset, self.next_offset)
 
     def records(self, *, epoch: int, seek_number: int) -> list[ConsumerRecord]:
-        offsets: Sequence[int] = self.offsets or range(self.first_offset, self.next_offset)
         return [
             ConsumerRecord(
                 self.topic,
                 self.partition,
                 offset,
-                leader_epoch=self.leader_epoch,
+                leader_epoch=self._epoch_of(offset),
                 epoch=epoch,
                 seek_number=seek_number,
             )
-            for offset in offsets
+            for offset in self._offsets()
         ]
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:

@@ -3,10 +3,10 @@
 Laws
 1. Empty -> PreparingRebalance -> CompletingRebalance -> Stable. The join barrier is the largest of all members'
    rebalance time-outs, counted from entering Preparing; the sync barrier as long again. Who misses one is removed.
-2. Commits: Stable and Preparing take the present generation and renew the session; Completing answers
+2. Commits: Stable and Preparing take the present generation and renew the session; Completing responds
    REBALANCE_IN_PROGRESS to the new generation, ILLEGAL_GENERATION to any other. Empty takes those of no member.
    Nobody asks who owns a partition.
-3. A follower that joins again in Stable, with equal bytes, is answered at once with the same generation. A changed
+3. A follower that joins again in Stable, with equal bytes, completes at once, with the same generation. A changed
    follower, and the leader always, starts a rebalance.
 4. A coordinator that moves keeps what was stored: offsets, and the group as of its last complete Sync.
 5. A pending Join or Sync needs no heartbeats. Who waits for a rebalance is told so by its heartbeat's response.

@@ -35,7 +35,7 @@ class LinkOwner(Protocol):
 
     name: str
 
-    def link_answered(self, link: Link, request_id: int, response: Response) -> None: ...
+    def link_responded(self, link: Link, request_id: int, response: Response) -> None: ...
     def link_closed(self, link: Link) -> None: ...
     def link_broke_within_a_frame(self, link: Link) -> None: ...
 
@@ -125,7 +125,7 @@ class Link:
         self._next()
 
     def _delivered(self, request_id: int, response: Response) -> None:
-        self.owner.link_answered(self, request_id, response)
+        self.owner.link_responded(self, request_id, response)
 
     def _partly(self) -> None:
         if self.fragile and self.alive:

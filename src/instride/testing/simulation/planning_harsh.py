@@ -13,7 +13,7 @@ from typing import Final
 
 from instride.errors.codes import ErrorCode
 from instride.testing.simulation.plan import Fault, FaultKind, MemberPlan, Plan
-from instride.testing.simulation.refusals import CORRUPT, RESPONSE_LOST, UNANSWERED
+from instride.testing.simulation.refusals import CORRUPT, NO_RESPONSE, RESPONSE_LOST
 
 __all__ = ["HARSH", "with_harsh_brokers"]
 
@@ -54,7 +54,7 @@ def _leaves(rng: random.Random, plan: Plan) -> Plan:
             time=max(0.0, time - 0.05),
             kind="refuse leaves",
             seconds=rng.choice((0.1, 0.5, 2.0, 6.0)),
-            code=rng.choice((_LOADING, _NOT_COORDINATOR, UNANSWERED, RESPONSE_LOST)),
+            code=rng.choice((_LOADING, _NOT_COORDINATOR, NO_RESPONSE, RESPONSE_LOST)),
         )
         for time in times
     )
@@ -69,7 +69,7 @@ def _leaver(rng: random.Random, member: MemberPlan, span: float) -> MemberPlan:
 def _commits(rng: random.Random, plan: Plan) -> Plan:
     """Minutes in which records are written, and read, and nothing of it can be committed."""
     begin, seconds = rng.uniform(0.5, plan.quiet_after), rng.uniform(60.0, 180.0)
-    code = rng.choice((_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR, _TIMED_OUT, UNANSWERED, RESPONSE_LOST))
+    code = rng.choice((_LOADING, _NOT_AVAILABLE, _NOT_COORDINATOR, _TIMED_OUT, NO_RESPONSE, RESPONSE_LOST))
     span = begin + seconds + rng.uniform(1.0, 5.0)
     more = tuple((rng.uniform(begin, span), rng.randrange(plan.partitions), rng.randint(1, 6)) for _ in range(30))
     return replace(

@@ -1,7 +1,7 @@
 """One member's process: both machines, the queues between them, and two threads that take turns by chance.
 
 Laws
-1. The network thread does what `_net.thread` does: application events, answers, tick, actions. A turn takes any first
+1. The network thread does what `_net.thread` does: application events, responses, tick, actions. A turn takes any first
    part of what has come, so that everything can come between two events.
 2. The application's thread runs a generator. It waits as `_net.mailbox` does: at once where something is queued.
 3. A suspended process does nothing; what comes meanwhile is there when it goes on. A crashed one never does.
@@ -144,7 +144,8 @@ class Process:
         self.suspended_until = self.scheduler.now + seconds
 
     def wakeup(self) -> None:
-        self._deliver(Wakeup())
+        if not self.application.wakeup_waits():
+            self._deliver(Wakeup())
 
     def has_lost(self, partition: TopicPartition) -> bool:
         """Whether the application will hear, and has not yet, that the partition is lost."""
@@ -172,7 +173,7 @@ class Process:
         self.died_of = error
         self._end()
 
-    def link_answered(self, link: Link, request_id: int, response: Response) -> None:
+    def link_responded(self, link: Link, request_id: int, response: Response) -> None:
         self._input(_Input(link, request_id=request_id, response=response))
 
     def link_closed(self, link: Link) -> None:

@@ -13,9 +13,9 @@ from instride._wire import api
 from instride.records import TopicPartition
 from instride.testing.simulation.scheduler import Scheduler
 
-__all__ = ["CORRUPT", "RESPONSE_LOST", "UNANSWERED", "Refusals"]
+__all__ = ["CORRUPT", "RESPONSE_LOST", "NO_RESPONSE", "Refusals"]
 
-UNANSWERED: Final = -1
+NO_RESPONSE: Final = -1
 """The request is not taken, and nothing is said."""
 RESPONSE_LOST: Final = -2
 """The request is taken, and nothing is said."""

@@ -1,7 +1,7 @@
 """A model of a broker's fetch sessions (KIP-227): what it remembers of each, and what it leaves out of its responses.
 
 Laws
-1. A session is made by a fetch of epoch 0 that is answered, if there is room; else its response has session id 0. A
+1. A session is made by a fetch of epoch 0 that succeeds, if there is room; else its response has session id 0. A
    fetch of epoch 0 or -1 that names a session ends that one first.
 2. A later fetch must come in the session's epoch, and name topics as it began; then what it names is taken over, and
    what it forgets is left out. One that has nothing left is over.

@@ -91,16 +91,9 @@ class SimulatedConsumer:
         paused = self._application.paused()
         if deliveries or requested or lost:
             returned = tuple(
-                (
-                    each.partition,
-                    each.epoch,
-                    each.seek_number,
-                    first,
-                    last,
-                    each.chunk.leader_epoch,
-                )
+                (each.partition, each.epoch, each.seek_number, *stretch)
                 for each in deliveries
-                for first, last in _stretches(each.chunk)
+                for stretch in _stretches(each.chunk)
             )
             if paused:
                 self._process.history.add(self._process.name, "still paused", tuple(sorted(paused)))
@@ -232,6 +225,6 @@ class SimulatedConsumer:
         self._process.history.add(self._process.name, "closed", clean)
 
 
-def _stretches(chunk: RecordChunk) -> Iterable[tuple[int, int]]:
+def _stretches(chunk: RecordChunk) -> Iterable[tuple[int, int, int]]:
     assert isinstance(chunk, SimulatedChunk)
     return chunk.stretches()

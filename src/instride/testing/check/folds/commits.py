@@ -1,4 +1,4 @@
-"""Commits: what a member sends, what it is answered, and what the coordinator takes."""
+"""Commits: what a member sends, what the response says, and what the coordinator takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _sends(state: HistoryState, event: Event) -> None:
     state.in_flight[event.who][number] = {partition: offset for partition, offset, _ in offsets}
 
 
-def _answered(state: HistoryState, event: Event) -> None:
+def _responded(state: HistoryState, event: Event) -> None:
     """Whoever is fenced, by another with its instance id, can commit nothing more: all it has done may come again."""
     number, offsets = event.detail
     if any(code == _FENCED_INSTANCE_ID for _, _, code in offsets):
@@ -91,7 +91,7 @@ def _stored(state: HistoryState, event: Event) -> None:
 
 FOLDS: Folds = {
     "sends commit": _sends,
-    "commit answered": _answered,
+    "commit response": _responded,
     "commit": _commit,
     "commit failed": _commit_failed,
     "commit told": _told,

@@ -97,11 +97,11 @@ def _unsubscribed(state: HistoryState, event: Event) -> None:
 
 
 def _timed_out(state: HistoryState, event: Event) -> None:
-    """It leaves without the commits that were tried, and refused or not answered, for as long as it might wait: what
+    """It leaves without the commits that were tried, and refused or pending, for as long as it might wait: what
     they spoke of may come again. What it did not try to commit may not."""
-    unanswered = {partition for offsets in state.in_flight[event.who].values() for partition in offsets}
+    pending = {partition for offsets in state.in_flight[event.who].values() for partition in offsets}
     for each in state.live[event.who].values():
-        each.excused |= each.failed_at is not None or each.partition in unanswered
+        each.excused |= each.failed_at is not None or each.partition in pending
 
 
 def _interrupted(state: HistoryState, event: Event) -> None:
@@ -133,7 +133,7 @@ def _blind(state: HistoryState, event: Event) -> None:
 
 def _alive(state: HistoryState, event: Event) -> None:
     (until,) = event.detail
-    state.answered[event.who] += until is not None and until > state.alive.get(event.who, 0.0)
+    state.heartbeat_responses[event.who] += until is not None and until > state.alive.get(event.who, 0.0)
     state.alive[event.who] = float("inf") if until is None else until
 
 

@@ -40,7 +40,7 @@ def _requested(state: HistoryState, event: Event) -> None:
     for each in state.each(event.who, event.detail[0]):
         state.ask("requested", Change(event, each))
         each.requested, each.requested_at = True, event.time
-        each.began_at_reset = each.start is not None and not each.reset and each.answers[-1:] == [None]
+        each.began_at_reset = each.start is not None and not each.reset and each.responses[-1:] == [None]
         each.waiting_since, each.passed, each.overdue = None, 0, 0
         each.lines.append(state.line)
 
@@ -84,7 +84,7 @@ def _on_assigned(state: HistoryState, event: Event) -> None:
 
 
 def _on_gone(state: HistoryState, event: Event) -> None:
-    """Who was told of a revoke need not be told that it was lost while his listener ran: its commits were answered."""
+    """Who was told of a revoke need not be told that it was lost while his listener ran: its commits were over."""
     state.ask("on gone", event)
     for partition in event.detail[0] if event.what == "on revoked" else ():
         each = state.live[event.who].get(partition)

@@ -40,10 +40,11 @@ def _hole(state: HistoryState, event: Event) -> None:
 
 
 def _looked_up(state: HistoryState, event: Event) -> None:
+    """A member that leaves may still hear what it asked while it owned the partition."""
     partition, offset, code = event.detail
-    each = state.live[event.who].get(partition)
+    each = state.live[event.who].get(partition) or state.last.get((event.who, partition))
     if each is not None and not code:
-        each.answers.append(offset)
+        each.responses.append(offset)
         each.lines.append(state.line)
 
 
@@ -94,7 +95,7 @@ def _resumes(state: HistoryState, event: Event) -> None:
 
 
 def _begin(state: HistoryState, each: Assignment, offset: int) -> None:
-    if state.judged_by.reset == "latest" and each.answers[-1:] == [None]:
+    if state.judged_by.reset == "latest" and each.responses[-1:] == [None]:
         state.skip_to(each.partition, offset)
     if each.start is None:
         each.begin(offset)

@@ -1,7 +1,7 @@
 """A member's turns: time as the member itself passes it, for machines on which seconds mean nothing.
 
 Laws
-1. A beat is a poll's return with a heartbeat of the member answered since its last beat: both of its threads, and the
+1. A beat is a poll's return with a heartbeat response of the member since its last beat: both of its threads, and the
    coordinator, have been at work in between. Where heartbeats are not told there are none, and so no turns.
 2. A turn, for what has records to read, is a beat whose poll returned no record at all; or a poll with a record that
    was written after the last turn. (Polls may well bring many records of others that were fetched before: a member
@@ -26,8 +26,8 @@ __all__ = ["count_turns"]
 def count_turns(state: HistoryState, event: Event, paused: Collection[TopicPartition]) -> None:
     """A poll has returned; its deliveries are in the book, what it says of revokes is not yet."""
     who = event.who
-    beat = state.answered[who] > state.beat_at.get(who, 0)
-    state.beat_at[who] = state.answered[who]
+    beat = state.heartbeat_responses[who] > state.beat_at.get(who, 0)
+    state.beat_at[who] = state.heartbeat_responses[who]
     turn = (beat and not event.detail[0]) or _brings_news(state, event)
     for each in list(state.live[who].values()):
         if each.requested and beat:
@@ -48,7 +48,7 @@ def _has_to_wait(each: Assignment) -> bool:
 
 def _brings_news(state: HistoryState, event: Event) -> bool:
     """Law 2."""
-    if not state.answered[event.who]:
+    if not state.heartbeat_responses[event.who]:
         return False
     since = state.turn_at.get(event.who, float("-inf"))
     return any(_written_at(state, partition, last) > since for partition, _, _, _, last, _ in event.detail[0])

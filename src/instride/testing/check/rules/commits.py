@@ -71,7 +71,7 @@ def s5_result(event: Event, state: HistoryState) -> str | None:
     for partition, offset in (*committed, *instead):
         taken = state.taken[event.who, partition]
         requested = state.last.get((event.who, partition))
-        if requested is not None and requested.answers[-1:] == [offset]:
+        if requested is not None and requested.responses[-1:] == [offset]:
             continue
         if offset not in taken and ((partition, offset) in committed or offset != state.committed.get(partition)):
             last = taken[-1] if taken else "nothing"

@@ -33,7 +33,7 @@ def _turns(step: Passed | Delivery | Change) -> int:
 
 def _has_turns(step: Passed | Delivery, state: HistoryState) -> bool:
     """It is known what there is to read, and that time passes."""
-    return step.each.partition in state.produced and state.answered[step.each.who] > 0
+    return step.each.partition in state.produced and state.heartbeat_responses[step.each.who] > 0
 
 
 def _goes_on(step: Passed | Delivery, state: HistoryState) -> bool:
@@ -49,7 +49,7 @@ def _bounded(step: Passed | Change, _state: HistoryState) -> bool:
 
 
 def _released(step: Passed | Change, state: HistoryState) -> bool:
-    return step.each.requested and step.each.undelayed and state.answered[step.each.who] > 0
+    return step.each.requested and step.each.undelayed and state.heartbeat_responses[step.each.who] > 0
 
 
 @rule("L1", "the others go on", "delivery", "requested", within="faultless", bound="gap", when=_no_commit_failed)

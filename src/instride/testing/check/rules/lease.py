@@ -18,7 +18,7 @@ def _is_told(step: Delivery | Commit, state: HistoryState) -> bool:
 
 @rule("S10", "fences itself", "delivery", when=_is_told)
 def s10_records(step: Delivery, state: HistoryState) -> str | None:
-    """When the session time-out has passed since the sending of the last heartbeat that was answered well, nothing is
+    """When the session time-out has passed since the sending of the last heartbeat that succeeded, nothing is
     returned until one is. (What a Join or Sync under way is worth, the writer of "alive" knows.)"""
     until = state.alive_until(step.event.who)
     if step.event.time <= until + _GRACE:

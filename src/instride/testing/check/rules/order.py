@@ -32,7 +32,7 @@ def s3_hole(step: Delivery, state: HistoryState) -> str | None:
 @rule("S3", "begins where committed", "delivery")
 def s3_begin(step: Delivery, state: HistoryState) -> str | None:
     """A new owner starts exactly at the group's committed offset; where there is none, at the start of the log
-    (reset to the earliest). Where only the members are seen, a commit whose answer never came may count or not. One
+    (reset to the earliest). Where only the members are seen, a commit whose response never came may count or not. One
     that has a newer owner, and cannot know, began where the group was then: whether it may return anything is S11's."""
     each = step.each
     if each.start is None or each.deliveries or each.ended or each.reset or each.superseded or state.commits_unseen:

@@ -13,7 +13,7 @@ def s9(step: Place, state: HistoryState) -> str | None:
     where the coordinator says that there is no offset, or the leader that it is out of range; never after an error, and
     never unasked."""
     each = step.each
-    if each.ended == "interrupted" or each.reset or step.offset in each.answers or None in each.answers:
+    if each.ended == "interrupted" or each.reset or step.offset in each.responses or None in each.responses:
         return None
-    said = f"the coordinator said {each.answers[-1]}" if each.answers else "no good answer had come"
+    said = f"the coordinator said {each.responses[-1]}" if each.responses else "no good response had come"
     return f"{each} is read from {step.offset}, and {said}"

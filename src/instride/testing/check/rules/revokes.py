@@ -19,13 +19,13 @@ def s7_records(step: Delivery, state: HistoryState) -> str | None:
     return None
 
 
-@rule("S7", "commits are answered first", "revoked")
-def s7_answered(step: Change, state: HistoryState) -> str | None:
-    """A revoke completes only when each commit of the partition is answered."""
+@rule("S7", "commits have their responses first", "revoked")
+def s7_responses(step: Change, state: HistoryState) -> str | None:
+    """A revoke completes only when each commit of the partition has its response."""
     each = step.each
     for number, offsets in state.in_flight[each.who].items():
         if each.partition in offsets:
-            return f"{each} was let go of with its commit {number} at {offsets[each.partition]} unanswered"
+            return f"{each} was let go of with its commit {number} at {offsets[each.partition]} without a response"
     return None
 
 

@@ -1,0 +1,296 @@
+"""A consumer with its real driver, mailbox and network thread's turns, over a scripted clock and scripted sockets.
+
+Laws
+1. Nothing takes time but a wait. Where the application waits, the network thread's turns are taken on its behalf; where
+   these wait too, the clock goes on to the nearest of both ends, or to the next response.
+2. A socket is an end of a socket pair, and connects at once. At the other end a broker (`attack.broker`) answers bytes.
+3. What the broker holds back it never answers.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from queue import Empty
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+
+import instride._net.driver
+import instride._net.mailbox
+import instride._net.thread
+import instride._net.transport
+import instride._verbs
+from attack.broker import Request
+from attack.bytes_of import assignment
+from attack.virtual import SilentBroker
+from instride import Consumer, RangeConsumer
+
+__all__ = [
+    "COMMIT",
+    "COORDINATOR",
+    "FETCH",
+    "HEARTBEAT",
+    "JOIN",
+    "KEEPALIVE",
+    "LEAVE",
+    "SYNC",
+    "ScriptedBroker",
+    "World",
+]
+
+FETCH, COMMIT, COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 1, 8, 10, 11, 12, 13, 14
+KEEPALIVE: Final = -1
+"""Among the options of a socket: SO_KEEPALIVE, which is none of TCP."""
+FETCH_TAKES: Final = 0.2
+_BEGAN: Final = 1000.0
+_TURNS: Final = 200_000
+
+
+class ScriptedBroker(SilentBroker):
+    """Gives this member `given` of "t", with the leader's word `notice`. held: the requests that it does not answer."""
+
+    end = 1_000_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent = False
+        self.held: set[int] = set()
+        self.given: tuple[int, ...] = (0, 1, 2)
+        self.notice: bytes | None = None
+        self.rebalances = False
+        self.throttle = 0.0
+        self.generation = 0
+
+    def response(self, frame: bytes) -> bytes:
+        key = struct.unpack_from(">h", frame)[0]
+        return b"" if self.silent or key in self.held else super().response(frame)
+
+    def answer(self, key: int, request: Request) -> bytes:
+        if key != HEARTBEAT:
+            return super().answer(key, request)
+        return struct.pack(">ih", round(self.throttle * 1000), 27 if self.rebalances else 0)
+
+    def join(self, request: Request) -> bytes:
+        self.generation += 1
+        self.rebalances = False
+        joined = super().join(request)
+        return joined[:6] + struct.pack(">i", self.generation) + joined[10:]
+
+    def sync(self, request: Request) -> bytes:
+        return self.synced(assignment({"t": self.given}, self.notice))
+
+
+@dataclass(slots=True)
+class Clock:
+    at: float = _BEGAN
+
+    def __call__(self) -> float:
+        return self.at
+
+
+class ScriptedSocket(socket.socket):
+    """options: of TCP, as they were set."""
+
+    options: dict[int, int]
+
+    def setsockopt(self, level: int, option: int, value: Any, *rest: Any) -> None:
+        if level == socket.IPPROTO_TCP:
+            self.options[option] = value
+        elif option != socket.SO_KEEPALIVE:
+            super().setsockopt(level, option, value, *rest)
+        else:
+            self.options[KEEPALIVE] = value
+
+    def connect_ex(self, address: object) -> int:
+        return errno.EINPROGRESS
+
+
+@dataclass(slots=True)
+class Peer:
+    """The broker's end of a connection. options: of TCP, by which the consumer's end was opened. ended_at: when the
+    consumer closed it."""
+
+    end: socket.socket
+    options: dict[int, int]
+    opened_at: float
+    octets: bytearray = field(default_factory=bytearray)
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that the broker has read."""
+
+    at: float
+    peer: Peer
+
+    @property
+    def given_up_after(self) -> float:
+        """Seconds. Its connection was closed then."""
+        assert self.peer.ended_at is not None, "it is waited for still"
+        return self.peer.ended_at - self.at
+
+
+class World:
+    """requested: what the broker has read, by its key."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, kind: type[Consumer | RangeConsumer] = Consumer, **settings: Any
+    ) -> None:
+        self.clock = Clock()
+        self.broker = ScriptedBroker()
+        self.peers: list[Peer] = []
+        self.requested: dict[int, list[Sent]] = defaultdict(list)
+        self._coming: list[tuple[float, int, Peer, bytes]] = []
+        self._numbers = count()
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._until = 0.0
+        self._tokens = 0
+        self._running = self._ended = False
+        for module in ("driver", "mailbox", "thread", "transport"):
+            patch.setattr(getattr(instride._net, module), "now", self.clock)
+        patch.setattr(instride._verbs, "now", self.clock)
+        sockets: Any = {name: getattr(socket, name) for name in dir(socket)}
+        patch.setattr(instride._net.transport, "socket", SimpleNamespace(**{**sockets, "socket": self._socket}))
+        defaults: Any = {"bootstrap_servers": "127.0.0.1:9092", "group_id": "g", "auto_offset_reset": "earliest"}
+        self.consumer = cast(Any, kind(**{**defaults, **settings}))
+        self._thread = self.consumer._driver._thread
+        self._mailbox = self.consumer._driver._mailbox
+        self._mailbox._tokens = self
+        self._thread._thread = self
+        self._pump: Any = self._thread._pump
+        self._thread._pump = self
+
+    @property
+    def now(self) -> float:
+        return self.clock.at
+
+    def later(self, seconds: float, happens: Callable[[], None]) -> None:
+        """While the application waits."""
+        self._later.append((self.now + seconds, happens))
+
+    def close(self) -> None:
+        """The next world has another clock."""
+        self.consumer.close(timeout=0)
+        self.pass_until(self.now + 60.0, lambda: not self.is_alive())
+        for each in self.peers:
+            each.end.close()
+
+    # -- as the network thread's `threading.Thread`
+
+    @property
+    def ident(self) -> int | None:
+        return 1 if self._running else None
+
+    def start(self) -> None:
+        self._running = True
+
+    def is_alive(self) -> bool:
+        return self._running and not self._ended
+
+    def join(self, timeout: float) -> None:
+        self.pass_until(self.now + timeout, lambda: self._ended)
+
+    # -- as the mailbox's token
+
+    def empty(self) -> bool:
+        return self._tokens == 0
+
+    def put(self, _: None) -> None:
+        self._tokens += 1
+
+    def get(self, *, timeout: float) -> None:
+        self.pass_until(self.now + timeout, lambda: self._tokens > 0)
+        if not self._tokens:
+            raise Empty
+        self._tokens -= 1
+
+    # -- as the pump
+
+    crowded = False
+
+    def register(self, *arguments: Any) -> None:
+        self._pump.register(*arguments)
+
+    def unregister(self, data: object) -> None:
+        self._pump.unregister(data)
+
+    def select(self, timeout: float) -> Any:
+        """Law 1."""
+        self._serve()
+        ready = self._pump.select(0.0)
+        if ready or timeout <= 0:
+            return ready
+        arrives = self._coming[0][0] if self._coming else float("inf")
+        self.clock.at = max(self.now, min(self.now + timeout, self._until, arrives))
+        self._serve()
+        return self._pump.select(0.0)
+
+    # -- time, and the other ends
+
+    def pass_until(self, end: float, enough: Callable[[], bool] = lambda: False) -> None:
+        for _ in range(_TURNS):
+            if enough() or self.now >= end:
+                return
+            if not self.is_alive():
+                self.clock.at = end
+                return
+            self._until = min([end, *(at for at, _ in self._later)])
+            self._thread._turn()
+            for each in [each for each in self._later if each[0] <= self.now]:
+                self._later.remove(each)
+                each[1]()
+            if self._thread._stopping:
+                self._ended = True
+                self._thread._clean_up()
+                self._mailbox.network_ended()
+                self._serve()
+        raise AssertionError(f"it spins at {self.now}")
+
+    def _socket(self, family: int, kind: int) -> ScriptedSocket:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        made = ScriptedSocket(fileno=ours.detach())
+        made.options = {}
+        self.peers.append(Peer(end=theirs, options=made.options, opened_at=self.now))
+        return made
+
+    def _serve(self) -> None:
+        for each in self.peers:
+            if each.ended_at is None:
+                self._read(each)
+        while self._coming and self._coming[0][0] <= self.now:
+            _, _, peer, data = heapq.heappop(self._coming)
+            with suppress(BrokenPipeError):  # it was closed meanwhile
+                peer.end.sendall(data)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            data = peer.end.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            peer.ended_at = self.now
+        peer.octets += data
+        while len(peer.octets) >= 4 and len(peer.octets) >= (size := 4 + int.from_bytes(peer.octets[:4])):
+            frame = bytes(peer.octets[4:size])
+            del peer.octets[:size]
+            self._answer(peer, frame)
+
+    def _answer(self, peer: Peer, frame: bytes) -> None:
+        key = struct.unpack_from(">h", frame)[0]
+        self.requested[key].append(Sent(self.now, peer))
+        data = self.broker.response(frame)
+        if data:
+            heapq.heappush(self._coming, (self.now + FETCH_TAKES * (key == FETCH), next(self._numbers), peer, data))

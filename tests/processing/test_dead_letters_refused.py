@@ -1,0 +1,130 @@
+"""A dead letter that the broker does not take: a smaller form where it is too large, else it is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from engine_help import Bench, desk_of, keyed
+from processing_help import P0
+
+from instride import ConsumerRecord, UnwrittenLetter
+from instride.errors import RecordTooLargeError
+from instride.processing.dead_letters import DeadLetter
+from instride.processing.health import metrics, unwritten_letters
+from instride.processing.lifespan import AsyncLifespan
+from instride.processing.origin import DeadLetterOrigin, replay_of
+from instride.processing.workers import LoopWorkers, write_letter
+
+_LOCK = threading.RLock()
+LARGE = b"v" * 5_000
+
+
+class Topic:
+    """Takes so many bytes of key, value and the record's own headers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.taken: list[DeadLetter] = []
+
+    def __call__(self, letter: DeadLetter) -> None:
+        theirs = sum(len(value or b"") for name, value in letter.headers if not name.startswith("instride."))
+        if len(letter.key or b"") + len(letter.value or b"") + theirs > self._most:
+            raise RecordTooLargeError("too large")
+        self.taken.append(letter)
+
+    async def awaited(self, letter: DeadLetter) -> None:
+        self(letter)
+
+
+def failed(form: str, topic: Topic) -> Bench:
+    """One record, that is to become a dead letter, in this form of workers."""
+    bench = Bench(after="dead-letter")
+    headers = (("h", b"h" * 500),)
+    bench.submit([ConsumerRecord("t", 0, 0, epoch=1, key=b"k" * 50, value=LARGE, headers=headers)])
+    if form == "plain":
+        task = bench.take()
+        bench.end(task, ValueError("bad"))
+        write_letter(desk_of(bench.engine, _LOCK, dead_letters="dlq"), topic, task)
+        return bench
+
+    async def handle(record: Any) -> None:
+        raise ValueError("bad")
+
+    loop = asyncio.new_event_loop()
+    desk = desk_of(bench.engine, _LOCK, dead_letters="dlq")
+    LoopWorkers(desk, handle, topic.awaited, 1, loop, None, AsyncLifespan(desk.fail)).wake()
+    for _ in range(10):
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    return bench
+
+
+def read(letter: DeadLetter) -> ConsumerRecord[Any, Any]:
+    return ConsumerRecord("dlq", 0, 7, key=letter.key, value=letter.value, headers=letter.headers)
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+@pytest.mark.parametrize(
+    ("most", "key", "left_out"),
+    [(10_000, b"k" * 50, ""), (1_000, b"k" * 50, "value (5000 bytes)"), (0, None, "key, value and headers")],
+)
+def test_what_is_too_large_is_written_without_what_makes_it_so(
+    form: str, most: int, key: bytes | None, left_out: str
+) -> None:
+    topic = Topic(most)
+    bench = failed(form, topic)
+    (letter,) = topic.taken
+    assert bench.engine.tally.dead_lettered == 1
+    assert (letter.key, letter.value, letter.left_out) == (key, b"" if left_out else LARGE, left_out)
+    origin = DeadLetterOrigin.of(read(letter))
+    assert origin is not None
+    assert (origin.topic, origin.offset, origin.message, origin.left_out) == ("t", 0, "bad", left_out)
+    if left_out:
+        with pytest.raises(ValueError, match="t-0 at offset 0"):
+            replay_of(read(letter))
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_what_has_no_smaller_form_is_tried_again_and_told(form: str) -> None:
+    bench = failed(form, Topic(-1))
+    (found,) = unwritten_letters(bench.engine)
+    assert (found.partition, found.offset, type(found.error)) == (P0, 0, RecordTooLargeError)
+    assert bench.engine.tally.dead_lettered == 0
+    assert bench.commit()[P0][0] == 0
+
+
+def test_a_letter_that_is_refused_is_told_until_it_is_written() -> None:
+    bench = Bench(after="dead-letter")
+    bench.submit(keyed(P0, "ab"))
+    task, other = bench.take(), bench.take()
+    bench.end(task, ValueError())
+    bench.end(other, None)
+    error = PermissionError("the topic may not be written")
+    for _ in range(3):
+        after = bench.engine.wrote(task, error, bench.now, 0.5)
+        told = [UnwrittenLetter(partition=P0, offset=0, error=error)]
+        assert after is not None
+        assert list(unwritten_letters(bench.engine)) == told
+        assert metrics(bench.engine, bench.now)["dead-letters-unwritten"] == 1
+        bench.now += after
+        assert bench.engine.has_next(bench.now)
+        assert list(unwritten_letters(bench.engine)) == told, "also while it is due"
+        assert bench.take() is task
+        assert list(unwritten_letters(bench.engine)) == told, "also while it is tried"
+    assert bench.commit()[P0][0] == 0
+    bench.engine.wrote(task, None, bench.now, 0.5)
+    assert list(unwritten_letters(bench.engine)) == []
+    assert bench.commit()[P0][0] == 2
+
+
+def test_a_lost_partition_has_no_letters() -> None:
+    bench = Bench(after="dead-letter")
+    bench.submit(keyed(P0, "a"))
+    task = bench.take()
+    bench.end(task, ValueError())
+    bench.engine.wrote(task, ConnectionError(), bench.now, 0.5)
+    bench.engine.submit([], [P0])
+    assert list(unwritten_letters(bench.engine)) == []

@@ -1,0 +1,188 @@
+"""Coroutine handlers: what attempts that share a task of asyncio share besides; and the loop that a processor makes."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from engine_help import desk_of, keyed
+from processing_help import P0
+
+from instride import ConsumerRecord, OffsetAndMetadata, Retry, current_attempt
+from instride.processing.engine import Engine, EnginePlan, Order
+from instride.processing.event_loop import new_event_loop
+from instride.processing.failures import Failures
+from instride.processing.lifespan import AsyncLifespan
+from instride.processing.workers import LoopWorkers
+
+Record = ConsumerRecord[Any, Any]
+mark: ContextVar[int] = ContextVar("mark")
+
+
+class Bench:
+    """Records of one partition and a handler for one of them at a time; `turn` gives the event loop its turns."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, handler: Any, records: int, order: Order = "none") -> None:
+        self.loop = loop
+        self.engine = Engine(
+            EnginePlan(order=order, failures=Failures(retry=Retry(attempts=2, backoff=0.0))), lambda _: 1
+        )
+        desk = desk_of(self.engine)
+        self.workers = LoopWorkers(desk, handler, None, 1, loop, None, AsyncLifespan(desk.fail))
+        self.engine.submit(keyed(P0, "a" * records))
+        self.engine.locate(P0, OffsetAndMetadata(offset=0))
+        self.workers.wake()
+
+    def turn(self, until: Callable[[], object] = lambda: False, most: int = 50) -> None:
+        for _ in range(most):
+            if until():
+                return
+            self.loop.run_until_complete(asyncio.sleep(0))
+
+
+@pytest.fixture
+def loop() -> Any:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def test_each_attempt_has_a_context_of_its_own_through_all_its_steps(loop: asyncio.AbstractEventLoop) -> None:
+    seen: list[tuple[int, int, int, int]] = []
+
+    async def child() -> int:
+        return mark.get()
+
+    async def handler(record: Record) -> None:
+        before = mark.get(-1)
+        mark.set(record.offset)
+        await asyncio.sleep(0)
+        childs = await asyncio.create_task(child())
+        seen.append((before, mark.get(), childs, current_attempt().number))
+
+    bench = Bench(loop, handler, 3)
+    bench.turn(lambda: bench.engine.tally.finished == 3)
+    assert seen == [(-1, 0, 0, 1), (-1, 1, 1, 1), (-1, 2, 2, 1)]
+
+
+def test_an_error_from_outside_reaches_the_handler_where_it_waits(loop: asyncio.AbstractEventLoop) -> None:
+    caught: list[str] = []
+
+    async def handler(record: Record) -> None:
+        broken = loop.create_future()
+        loop.call_soon(broken.set_exception, OSError("away"))
+        try:
+            await broken
+        except OSError as error:
+            caught.append(str(error))
+            await asyncio.sleep(0)
+            raise
+
+    bench = Bench(loop, handler, 1)
+    bench.turn(lambda: bench.engine.failure is not None)
+    assert caught == ["away", "away"]
+    assert isinstance(bench.engine.failure, OSError)
+
+
+def test_a_cancellation_is_felt_by_its_own_attempt_only(loop: asyncio.AbstractEventLoop) -> None:
+    """Also one that comes when the attempt has ended, and one that the handler keeps to itself."""
+    ends: dict[int, asyncio.Future[None]] = {}
+    felt: list[int] = []
+    servers: list[asyncio.Task[Any] | None] = []
+
+    async def handler(record: Record) -> None:
+        servers.append(asyncio.current_task())
+        assert servers[-1] is not None
+        assert not servers[-1].cancelling()
+        ends[record.offset] = loop.create_future()
+        try:
+            await ends[record.offset]
+        except asyncio.CancelledError:
+            felt.append(record.offset)
+
+    bench = Bench(loop, handler, 4)
+    bench.turn(lambda: 0 in ends)
+    (first,) = bench.engine.at_work()
+    ends[0].set_result(None)
+    bench.turn(lambda: 1 in ends)
+    (second,) = bench.engine.at_work()
+    bench.workers.cancel([first])
+    bench.turn(most=3)
+    assert felt == []
+    bench.workers.cancel([second])
+    bench.turn(lambda: 2 in ends)
+    assert felt == [1]
+    ends[2].set_result(None)
+    bench.turn(lambda: 3 in ends)
+    ends[3].set_result(None)
+    bench.turn(lambda: bench.engine.tally.finished == 4)
+    assert servers[0] is servers[1] is not servers[2] is servers[3], "a task for all, until one was cancelled in it"
+
+
+def test_nothing_is_started_of_a_held_partition_by_the_end_of_an_attempt(loop: asyncio.AbstractEventLoop) -> None:
+    """Rule 16."""
+    begun: list[int] = []
+    ends = loop.create_future()
+
+    async def handler(record: Record) -> None:
+        begun.append(record.offset)
+        await ends
+
+    bench = Bench(loop, handler, 3)
+    bench.turn(lambda: begun)
+    bench.engine.hold([P0])
+    ends.set_result(None)
+    bench.turn(lambda: not bench.engine.started)
+    bench.turn(most=3)
+    assert begun == [0]
+
+
+# -- the loop
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere asyncio's own timers are exact")
+def test_timers_of_the_loop_are_exact_and_files_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    real = select.select
+
+    def counted(readable: Any, writable: Any, failed: Any, timeout: float) -> Any:
+        waited.append(timeout)
+        return real(readable, writable, failed, timeout)
+
+    monkeypatch.setattr(select, "select", counted)
+    loop = new_event_loop()
+    here, there = socket.socketpair()
+    try:
+        loop.run_until_complete(asyncio.sleep(0.0005))
+        assert all(0.0 < each < 0.0006 for each in waited), "asyncio's own selector would have waited for 0.001"
+        here.setblocking(False)
+        loop.call_soon(there.send, b"x")
+        assert loop.run_until_complete(asyncio.wait_for(loop.sock_recv(here, 1), 60)) == b"x"
+    finally:
+        here.close()
+        there.close()
+        loop.close()
+
+
+def test_the_loop_of_a_users_policy_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Theirs(asyncio.SelectorEventLoop):
+        pass
+
+    monkeypatch.setattr(asyncio, "new_event_loop", Theirs)
+    loop = new_event_loop()
+    assert type(loop) is Theirs
+    loop.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is Linux's")
+def test_where_there_are_too_many_files_for_select_the_loop_is_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("instride.processing.event_loop._SELECTABLE", 0)
+    loop = new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0.0001))
+    loop.close()

@@ -1,0 +1,156 @@
+"""`make spark-versions`: what there is for Spark, once, with whichever PySpark is on the path, classic or over Connect.
+
+SPARK_SESSION: "classic" (the default) or "connect".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+import pytest
+from pipeline_help import PATIENCE, QUICK, QUICK_JVM, Runner, each_once, fill, keep
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructType
+from session_help import local_session
+
+from instride.spark import recommended_conf, source
+from instride.spark.connect_jobs import over_connect
+from instride.testing import LocalKafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+CONNECT = os.environ.get("SPARK_SESSION") == "connect"
+Topic = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    print(f"PySpark {pyspark.__version__}, {'Connect' if CONNECT else 'classic'}", flush=True)
+    conf = {**recommended_conf(), "spark.driver.extraJavaOptions": QUICK_JVM}
+    if not CONNECT:
+        with local_session("short", "local[2]", conf) as session:
+            yield session
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        # The server's workers import the tests' functions.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        session = SparkSession.builder.remote("local[2]").getOrCreate()
+        assert over_connect(session)
+        yield session
+        session.stop()
+
+
+def read(spark: SparkSession, kafka: LocalKafka, topic: str, **options: str) -> DataFrame:
+    reader = spark.read.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    return reader.option("subscribe", topic).options(**options).load()
+
+
+def values(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row["value"]).decode() for row in frame.select("value").collect())
+
+
+def test_a_batch(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic) -> None:
+    topic = kafka_topic(2)
+    written = fill(kafka, topic, {0: 20, 1: 20})
+    assert values(read(spark, kafka, topic)) == sorted(written)
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_stream_in_micro_batches(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, group: bool
+) -> None:
+    topic = kafka_topic(2)
+    written = fill(kafka, topic, {0: 20, 1: 20})
+    reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    reader = reader.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 9)
+    frame = (reader.option("consumerGroup", topic) if group else reader).load()
+
+    def run() -> None:
+        writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start()
+        assert query.awaitTermination(int(PATIENCE))
+        assert query.exception() is None
+
+    run()
+    written += fill(kafka, topic, {0: 5}, start=20)
+    run()
+    assert values(spark.read.parquet(str(tmp_path / "out"))) == sorted(written)
+
+
+def test_the_fused_form(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic) -> None:
+    topic = kafka_topic(1)
+    fill(kafka, topic, {0: 20})
+
+    def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"size": [len(value.as_py()) for value in batch["value"]]})
+
+    spark.dataSource.register(source(sizes, StructType().add("size", LongType()), name="sizes"))
+    reader = spark.read.format("sizes").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    assert sorted(row["size"] for row in reader.option("subscribe", topic).load().collect()) == [3] * 10 + [4] * 10
+
+
+def test_the_sink(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path) -> None:
+    first, second = kafka_topic(2), kafka_topic(2)
+    rows = spark.range(50).selectExpr("CAST(id AS STRING) AS key", "CONCAT('v', id) AS value")
+    writer = rows.write.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    writer.option("topic", first).mode("append").save()
+    assert values(read(spark, kafka, first)) == sorted(f"v{number}" for number in range(50))
+    reader = spark.readStream.format("instride").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    frame = reader.option("subscribe", first).option("startingOffsets", "earliest").load()
+    stream = frame.selectExpr("key", "value", f"'{second}' AS topic").writeStream.format("instride")
+    stream = stream.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    query = stream.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start()
+    assert query.awaitTermination(int(PATIENCE))
+    assert values(read(spark, kafka, second)) == sorted(f"v{number}" for number in range(50))
+
+
+def by_value(records: DataFrame) -> DataFrame:
+    return records.select("partition", "offset", "value").filter("value IS NOT NULL")
+
+
+@pytest.mark.parametrize("form", ["arrow", "spark"])
+def test_a_pipeline(spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path, form: str) -> None:
+    topic = kafka_topic(3)
+    written = fill(kafka, topic, dict.fromkeys(range(3), 200))
+    settings: dict[str, Any] = {"topics": [topic], "group_id": topic, "bootstrap_servers": kafka.bootstrap_servers}
+    if form == "spark":
+        settings |= {"batch_format": "spark", "function": by_value}
+    with Runner(spark, tmp_path / "out", **QUICK | settings) as runner:
+        runner.until_rows(len(written))
+        written += fill(kafka, topic, {0: 50}, start=200)
+        runner.until_rows(len(written))
+    each_once(tmp_path / "out", written)
+
+
+class Failing:
+    """Fails once at a value."""
+
+    def __init__(self, value: bytes, mark: Path) -> None:
+        self._value = value
+        self._mark = mark
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._value in batch["value"].to_pylist() and not self._mark.exists():
+            self._mark.touch()
+            raise ValueError("a bad record")
+        return keep(batch)
+
+
+def test_a_pipeline_whose_function_fails_once(
+    spark: SparkSession, kafka: LocalKafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(2)
+    written = fill(kafka, topic, dict.fromkeys(range(2), 100))
+    settings = {"topics": [topic], "group_id": topic, "bootstrap_servers": kafka.bootstrap_servers}
+    failing = Failing(b"1:50", tmp_path / "failed")
+    with Runner(spark, tmp_path / "out", function=failing, **settings) as runner:
+        runner.until_rows(len(written))
+    each_once(tmp_path / "out", written)
+    assert (tmp_path / "failed").exists()

@@ -1,0 +1,138 @@
+"""A pipeline's jobs over Spark Connect, with a played session: what is told, and when a job ends."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from instride.errors import PipelineError
+from instride.spark.connect_jobs import ConnectJobRunner
+from instride.spark.report import JobEnded, JobMessage, RangePart, RangeReport, Reported
+from instride.spark.sink import OutputRange
+from instride.spark.task import RangeTask
+
+RANGES = [OutputRange(topic="t", partition=number, start=0, end=5) for number in range(3)]
+Rows = list[dict[str, str]]
+
+
+class PlayedSession:
+    """Of Connect: what is collected is worked on at once, in as many tasks as `cores`. Tags are a thread's own."""
+
+    def __init__(self, cores: int = 2) -> None:
+        self.cores = cores
+        self.tags = threading.local()
+        self.interrupted: list[str] = []
+        self.error: Exception | None = None
+
+    def range(self, start: int, end: int = 0, step: int = 1, parts: int | None = None) -> PlayedFrame:
+        return PlayedFrame(self, self.cores if parts is None else parts)
+
+    def addTag(self, tag: str) -> None:
+        self.tags.mine = tag
+
+    def interruptTag(self, tag: str) -> None:
+        self.interrupted.append(tag)
+
+
+class PlayedFrame:
+    def __init__(self, session: PlayedSession, tasks: int) -> None:
+        self._session = session
+        self._tasks = tasks
+        self._function: Callable[[Iterable[Any]], Iterable[pa.RecordBatch]] | None = None
+
+    def mapInArrow(self, function: Callable[[Iterable[Any]], Iterable[pa.RecordBatch]], schema: str) -> PlayedFrame:
+        self._function = function
+        return self
+
+    def collect(self) -> Rows:
+        if self._session.error is not None:
+            raise self._session.error
+        assert self._function is not None
+        one = pa.record_batch({"id": [0]})
+        return [row for _ in range(self._tasks) for batch in self._function(iter([one])) for row in batch.to_pylist()]
+
+
+class PlayedTask:
+    """Reports each range; waits at partition 0 until the gate opens."""
+
+    job = "j"
+
+    def __init__(self, problem: str | None = None) -> None:
+        self.gate = threading.Event()
+        self._problem = problem
+
+    def __call__(self, chunks: Iterable[list[RangePart]]) -> Iterator[str]:
+        for chunk in chunks:
+            for part in chunk:
+                if part.range.partition == 0:
+                    assert self.gate.wait(300)
+                yield RangeReport(job=self.job, range=part.range).to_json()
+
+    def prepare(self, _: Iterable[int]) -> Iterator[str]:
+        if self._problem is not None:
+            yield self._problem
+
+
+def runner(session: PlayedSession) -> tuple[ConnectJobRunner, queue.SimpleQueue[JobMessage]]:
+    told: queue.SimpleQueue[JobMessage] = queue.SimpleQueue()
+    return ConnectJobRunner(session, told.put), told
+
+
+def task(problem: str | None = None) -> tuple[PlayedTask, RangeTask]:
+    made = PlayedTask(problem)
+    return made, cast("RangeTask", made)
+
+
+def parts(*numbers: int) -> list[RangePart]:
+    return [RangePart(range=RANGES[number], offsets=RANGES[number]) for number in numbers]
+
+
+def test_how_many_tasks_run_at_a_time_is_known_once_it_is_prepared() -> None:
+    ran, _ = runner(PlayedSession(cores=3))
+    ran.prepare(task()[1])
+    assert ran.cores == 3
+
+
+def test_what_workers_lack_is_told() -> None:
+    ran, _ = runner(PlayedSession())
+    with pytest.raises(PipelineError, match="no pyarrow"):
+        ran.prepare(task("no pyarrow")[1])
+    session = PlayedSession()
+    session.error = ValueError("no server")
+    with pytest.raises(PipelineError, match="no server"):
+        runner(session)[0].prepare(task()[1])
+
+
+def test_a_slow_task_holds_up_no_report_but_its_own() -> None:
+    ran, told = runner(PlayedSession())
+    played, given = task()
+    ran.start(given, [parts(0), parts(1, 2)])
+    first = [told.get(timeout=300) for _ in range(2)]
+    assert [each.report.range for each in first if isinstance(each, Reported)] == RANGES[1:]
+    played.gate.set()
+    last = told.get(timeout=300)
+    assert isinstance(last, Reported)
+    assert last.report.range == RANGES[0]
+    assert told.get(timeout=300) == JobEnded(job="j")
+
+
+def test_a_task_that_spark_gives_up_is_the_jobs_reason() -> None:
+    session = PlayedSession()
+    ran, told = runner(session)
+    session.error = ValueError("the executor is gone\n\tat java")
+    ran.start(task()[1], [parts(1)])
+    assert told.get(timeout=300) == JobEnded(job="j", reason="the executor is gone")
+
+
+def test_a_job_that_is_cancelled_before_it_is_submitted_is_not_submitted() -> None:
+    session = PlayedSession()
+    ran, told = runner(session)
+    ran.cancel("j")
+    ran.start(task()[1], [parts(1)])
+    assert told.get(timeout=300) == JobEnded(job="j", reason="cancelled")
+    assert session.interrupted == ["instride-j"]

@@ -1,0 +1,121 @@
+"""The sink `df.write.format("instride")`: what it refuses, and with a real Kafka what it writes, without a Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+from instride import Consumer, TopicPartition
+from instride.errors import ConfigError, SinkError
+from instride.spark.data_source.columns import spark_schema
+from instride.spark.data_source.writing import close_producers, write_task
+from instride.testing import LocalKafka
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "topic": "t"}
+VALUES = StructType().add("value", BinaryType())
+ALL = spark_schema(["key", "value", "topic", "partition", "headers"])
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "names"),
+    [
+        ({"topic": "t"}, VALUES, "kafka.bootstrap.servers"),
+        ({"kafka.bootstrap.servers": "x:1"}, VALUES, '"topic"'),
+        ({**SERVERS, "wrong": "1"}, VALUES, "'wrong'"),
+        ({**SERVERS, "kafka.transactional.id": "1"}, VALUES, "kafka.transactional.id"),
+        ({**SERVERS, "kafka.value.serializer": "x"}, VALUES, "kafka.value.serializer"),
+        ({**SERVERS, "kafka.buffer.memory": "1"}, VALUES, "kafka.buffer.memory"),
+        (SERVERS, StructType().add("key", BinaryType()), '"value"'),
+        (SERVERS, StructType().add("value", LongType()), "binary or string"),
+        (SERVERS, StructType().add("value", StringType()).add("partition", LongType()), "'partition'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_its_name(options: dict[str, str], schema: StructType, names: str) -> None:
+    with pytest.raises(ConfigError, match=names):
+        write_task(options, schema, overwrite=False)
+
+
+def test_a_topic_is_not_overwritten() -> None:
+    with pytest.raises(ConfigError, match="append"):
+        write_task(SERVERS, VALUES, overwrite=True)
+
+
+def test_no_text_of_it_shows_a_secret() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hidden";'
+    secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    task = write_task({**SERVERS, **secret, "kafka.sasl.jaas.config": jaas}, VALUES, overwrite=False)
+    assert ("sasl.password", "hidden") in pickle.loads(pickle.dumps(task)).settings
+    assert "hidden" not in repr(task)
+
+
+@pytest.mark.kafka
+def test_each_row_is_a_record(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(3)
+    rows: list[dict[str, Any]] = [
+        {"key": b"k", "value": b"1", "topic": topic, "partition": 2, "headers": [{"key": "h", "value": b"x"}]},
+        {"key": None, "value": None, "topic": topic, "partition": 1, "headers": None},
+        {"key": b"k", "value": b"3", "topic": topic, "partition": None, "headers": [{"key": "n", "value": None}]},
+    ]
+    kinds = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            ("more", pa.int64()),
+        ]
+    )
+    batches = pa.Table.from_pylist(rows, schema=kinds).to_batches()
+    task = write_task({"kafka.bootstrap.servers": kafka.bootstrap_servers}, ALL, overwrite=False)
+    task.write(batches)
+    task.write(batches[:0])
+    found = read(kafka, topic, 3)
+    # Where Java's partitioner puts this key.
+    assert {(each.partition, each.key, each.value, each.headers) for each in found} == {
+        (2, b"k", b"1", (("h", b"x"),)),
+        (1, None, None, ()),
+        (2, b"k", b"3", (("n", None),)),
+    }
+
+
+@pytest.mark.kafka
+def test_a_record_that_is_not_taken_fails_the_task(kafka: LocalKafka, kafka_topic: Callable[..., str]) -> None:
+    topic = kafka_topic(1, configs={"max.message.bytes": "1000"})
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    task = write_task(options, VALUES, overwrite=False)
+    with pytest.raises(SinkError, match="did not take"):
+        task.write([pa.record_batch({"value": [b"x" * 100_000]})])
+    # It runs again, with what the brokers take.
+    task.write([pa.record_batch({"value": [b"x"]})])
+    assert [each.value for each in read(kafka, topic, 1)] == [b"x"]
+    with pytest.raises(ConfigError, match="no topic"):
+        write_task({"kafka.bootstrap.servers": kafka.bootstrap_servers}, ALL, overwrite=False).write(
+            [
+                pa.RecordBatch.from_pylist(
+                    [{"key": b"", "value": b"", "topic": None, "partition": None, "headers": None}]
+                )
+            ]
+        )
+
+
+@pytest.fixture(autouse=True)
+def _no_producer_is_left() -> Iterator[None]:
+    yield
+    close_producers()
+
+
+def read(kafka: LocalKafka, topic: str, partitions: int) -> list[Any]:
+    with Consumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        every = [TopicPartition(topic, number) for number in range(partitions)]
+        consumer.assign(every)
+        ends = consumer.end_offsets(every)
+        found: list[Any] = []
+        while any(consumer.position(each) < end for each, end in ends.items()):
+            found += consumer.poll(timeout=0.1)
+    return found
