@@ -165,15 +165,15 @@ def test_a_turn_waits_until_the_machines_deadline(turns: Turns, clock: Clock) ->
 
 
 def test_what_is_queued_before_the_wait_is_not_waited_for(turns: Turns, clock: Clock) -> None:
-    turns.thread.events.append(Polled())
+    turns.thread.events.append(Polled(at=0.0))
     turns.thread.wake()
     turns.thread._turn()
-    assert (turns.machine.handled, clock.at) == ([(Polled(), 1000.0)], 1060.0)
+    assert (turns.machine.handled, clock.at) == ([(Polled(at=0.0), 1000.0)], 1060.0)
     assert turns.selector.waits == [60.0]
 
 
 def test_a_loop_that_is_awake_is_not_woken(turns: Turns) -> None:
-    turns.thread.events.append(Polled())
+    turns.thread.events.append(Polled(at=0.0))
     turns.thread.wake()
     assert select.select([turns.thread._wake_in], [], [], 0)[0] == [], "it takes the event without being told"
 
@@ -184,7 +184,7 @@ def test_a_loop_that_was_woken_is_not_woken_again_before_it_has_run(turns: Turns
 
     def post() -> None:
         for _ in range(3):
-            turns.thread.events.append(Polled())
+            turns.thread.events.append(Polled(at=0.0))
             turns.thread.wake()
         sent.append(len(turns.thread._wake_in.recv(100, socket.MSG_PEEK)))
 
@@ -206,7 +206,7 @@ def test_what_was_consumed_wakes_a_loop_only_where_something_waits_for_the_room(
         turns.thread.events.append(Consumed(partitions={}))
         turns.thread.wake()
         woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
-        turns.thread.events.append(Polled())
+        turns.thread.events.append(Polled(at=0.0))
         turns.thread.wake()
         woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
 
@@ -220,13 +220,13 @@ def test_what_was_consumed_wakes_a_loop_only_where_something_waits_for_the_room(
 def test_what_is_queued_during_the_wait_ends_it(turns: Turns, clock: Clock) -> None:
     def post() -> None:
         turns.selector.meanwhile = None
-        turns.thread.events.append(Polled())
+        turns.thread.events.append(Polled(at=0.0))
         turns.thread.wake()
 
     turns.selector.meanwhile = post
     turns.thread._turn()
     turns.thread._turn()
-    assert turns.machine.handled == [(Polled(), 1000.0)], "a lost wake-up: the event waited for a time-out"
+    assert turns.machine.handled == [(Polled(at=0.0), 1000.0)], "a lost wake-up: the event waited for a time-out"
 
 
 def test_futures_of_calls_that_were_completed_together_are_resolved_each(turns: Turns) -> None:
@@ -248,7 +248,7 @@ def test_a_wake_up_is_taken_once(turns: Turns) -> None:
     woken: list[bool] = []
 
     def post() -> None:
-        turns.thread.events.append(Polled())
+        turns.thread.events.append(Polled(at=0.0))
         turns.thread.wake()
         woken.append(bool(select.select([turns.thread._wake_in], [], [], 0)[0]))
 

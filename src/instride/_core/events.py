@@ -122,7 +122,12 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """The application called poll: max_poll_interval runs anew."""
+    """The application called poll: max_poll_interval runs anew.
+
+    at: by the clock of both machines. The event may wait for a thread that was suspended.
+    """
+
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ def seconds_until(script: NetworkScript, happened: Callable[[], bool], most: flo
 def member(*partitions: int) -> NetworkScript:
     script = NetworkScript(session_timeout=20.0, heartbeat_interval=6.0, request_timeout=8.0, max_poll_interval=60.0)
     script.subscribe()
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.join(1)
     script.sync(*partitions)
     return script
@@ -123,7 +123,7 @@ def test_a_heartbeat_ends_after_the_smaller_of_its_bounds() -> None:
 def test_a_request_ends_after_request_timeout() -> None:
     script = NetworkScript(request_timeout=8.0, session_timeout=60.0, heartbeat_interval=20.0, max_poll_interval=90.0)
     script.subscribe()
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.rebalance(1, 0)
     script.commit({0: 1})
     commit = next(each for each in script.waiting if isinstance(each.request, api.OffsetCommit))
@@ -137,7 +137,7 @@ def test_a_join_waits_for_the_others_as_long_as_it_says() -> None:
     join = next(each for each in script.waiting if isinstance(each.request, api.JoinGroup))
     spent = 0.0
     while join in script.waiting:  # who polls on is not thrown out
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(0.5)
         spent += 0.5
     assert spent == pytest.approx(25.0, abs=0.5)
@@ -166,9 +166,9 @@ def test_a_delay_ends_a_commit_budget_before_max_poll_interval() -> None:
     script.rebalance(2, 0)
     (requested,) = script.take(RevocationRequested)
     assert requested.deadline == pytest.approx(script.now + 60.0 - 1.0, abs=MOMENT)
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     beats_on(script, 58.9)
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     assert script.take(Lost) == []
     beats_on(script, 0.2)
     assert [set(each.partitions) for each in script.take(Lost)] == [{tp(1)}]

@@ -16,7 +16,7 @@ def story(jumps: tuple[float, ...]) -> tuple[list[tuple[float, object, type]], l
     sent: list[tuple[float, object, type]] = []
     for jump in jumps:
         script.wall_clock += jump
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         for each in [each for each in script.waiting if isinstance(each.request, api.Heartbeat)]:
             script.machine.response_received(each.request_id, api.HeartbeatResponse(error=0), script.now)
             script.waiting.remove(each)

@@ -15,7 +15,7 @@ def slow_heartbeat(script: NetworkScript, seconds: float, error: int = 0) -> Non
     """The next heartbeat, answered so long after it was sent."""
     while "Heartbeat" not in script.waits():
         script.pass_time(0.05)
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(seconds)
     script.response(api.Heartbeat, api.HeartbeatResponse(error=error))
 
@@ -60,7 +60,7 @@ def test_the_budget_leaves_half_of_the_interval() -> None:
 def test_a_slow_response_is_forgotten_by_and_by(script: NetworkScript) -> None:
     slow_heartbeat(script, 8.0)
     for _ in range(6):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         slow_heartbeat(script, 0.1)
     assert 60.0 - (requested(script).deadline - script.now) == pytest.approx(1.0)
 
@@ -72,7 +72,7 @@ def test_a_commit_that_is_sent_at_the_deadline_has_the_whole_budget_for_its_resp
     budget = script.now + 60.0 - event.deadline
     assert budget > 3.0
     while script.now < event.deadline - 0.1:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(min(1.0, event.deadline - 0.1 - script.now))
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())

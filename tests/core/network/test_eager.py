@@ -129,7 +129,7 @@ def test_the_deadline_counts_from_the_last_heartbeat_that_succeeded(script: Netw
     assert event.deadline == pytest.approx(bound - script.config.commit_budget)
     for _ in range(2):
         script.heartbeat(REBALANCE_IN_PROGRESS)
-        script.do(Polled())
+        script.do(Polled(at=script.now))
     assert script.take(DeadlineMoved) == [], "what says that a rebalance is under way moves nothing"
     script.pass_time(event.deadline - script.now - 0.01)
     assert script.take(Lost) == []
@@ -167,7 +167,7 @@ def test_a_commit_without_a_response_leaves_the_join_time_to_arrive() -> None:
     script.commit({0: 5})
     let_go(script, 0)
     while script.now < event.deadline + 0.9:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(min(1.0, event.deadline + 0.9 - script.now))
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse(error=REBALANCE_IN_PROGRESS))
@@ -317,7 +317,7 @@ def test_a_listener_that_nobody_comes_to_run_ends_at_the_deadline(assignor: str)
     script.do(CompleteRevoke(partitions=event.partitions))
     assert len(script.take(CommitsSettled)) == 1
     while script.now <= event.deadline:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())

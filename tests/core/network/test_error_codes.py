@@ -234,7 +234,7 @@ def outcome_of(script: Watched, pending: str, searches: int) -> str:
     ):
         return FAILED
     script.search_waits = False
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     if "JoinGroup" in script.waits() and pending not in ("join", "sync"):
         script.rebalance(2, 0)  # the commit, or the heartbeat, told of a rebalance
         script.do(PartitionsAssigned(generation=2))

@@ -24,7 +24,7 @@ def test_after_the_poll_interval_the_thread_sleeps_until_the_application_polls()
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.machine.deadline() > script.now
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.requested(api.JoinGroup)
 
 
@@ -94,7 +94,7 @@ def test_a_commit_that_waits_for_its_connection_leaves_out_what_is_lost_meanwhil
     script.machine.closed(key, TransportError("it broke"), script.now)
     call = script.commit({0: 5, 1: 7})
     while script.now < request.deadline + 0.5:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(0.5)
     assert [set(event.partitions) for event in script.take(Lost)] == [{tp(1)}]
     script.machine.opened(key, script.now)
@@ -117,7 +117,7 @@ def test_what_could_not_be_committed_by_the_deadline_is_lost_and_not_revoked() -
     call = script.commit({1: 5})
     script.complete(1)
     while script.now < request.deadline + script.config.commit_budget + 0.5:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(0.5)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())

@@ -201,11 +201,11 @@ def test_a_join_that_is_without_any_response_is_given_up_after_the_rebalance_tim
     script.subscribe()
     first = script.requested(api.JoinGroup)
     for _ in range(24):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(1.0)
     assert script.requested(api.JoinGroup) is first
     for _ in range(4):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(1.0)
     assert script.requested(api.JoinGroup) is not first
 
@@ -328,7 +328,7 @@ def test_in_a_mixed_group_joins_are_well_spaced_while_anything_is_pending() -> N
     script.rebalance(2, 0)
     joined_at = []
     for _ in range(18):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.heartbeat(REBALANCE_IN_PROGRESS)
         if "JoinGroup" in script.waits():
             joined_at.append(script.now)

@@ -47,7 +47,7 @@ def play(script: NetworkScript, rounds: int) -> NetworkScript:
                 script.waiting.remove(each)
                 script.machine.response_received(each.request_id, found, script.now)
         script.pass_time(2.0)
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         for kept in (script.delivered, script.logs, script.levels, script.attempts):
             kept.clear()
     return script

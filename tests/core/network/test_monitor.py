@@ -54,7 +54,7 @@ class MonitorScript(NetworkScript):
         """Heartbeats are answered, and the application polls."""
         for _ in range(seconds):
             self.heartbeat()
-            self.do(Polled())
+            self.do(Polled(at=self.now))
 
     def fetched(self, start: int, end: int, *, high_watermark: int) -> None:
         chunk = RangeChunk(topic="t", partition=0, first_offset=start, next_offset=end)

@@ -114,7 +114,7 @@ def idle(many: int) -> NetworkScript:
 
 
 def a_turn(script: NetworkScript) -> Callable[[], object]:
-    return lambda: script.do(Polled())
+    return lambda: script.do(Polled(at=script.now))
 
 
 def a_silent_fetch(script: NetworkScript) -> Callable[[], object]:
@@ -150,7 +150,7 @@ def test_a_loss_at_the_deadline_is_one_line_that_names_twenty() -> None:
     script.rebalance(2)
     while not script.take(Lost):
         script.pass_time(script.config.heartbeat_interval)
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         for request in script.waits():
             if request == "Heartbeat":
                 script.response(api.Heartbeat, api.HeartbeatResponse(error=0))

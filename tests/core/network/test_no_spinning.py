@@ -35,7 +35,7 @@ class Lying(NetworkScript):
     def run(self, seconds: float) -> None:
         end = self.now + seconds
         while self.now < end:
-            self.do(Polled())
+            self.do(Polled(at=self.now))
             due = [each for each in self.waiting if type(each.request) in self.lies]
             for each in due:
                 self._lie(each)

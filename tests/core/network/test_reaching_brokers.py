@@ -67,7 +67,7 @@ def test_what_is_not_kafka_is_told_at_once_and_then_seldom() -> None:
     assert "s1:1" in str(error)
     script.pass_time(60.0)
     assert told(script) == [], "nobody polls"
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(60.0)
     assert len(told(script)) == 1
 
@@ -82,13 +82,13 @@ def test_that_nobody_responds_is_told_after_two_seconds_and_again() -> None:
     (error,) = told(script)
     assert type(error) is TransportError
     assert any("after 2 s: no broker of bootstrap_servers responds" in line for line in script.logs)
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(5.5)
     assert len(told(script)) == 1
     script.reachable = True
     script.pass_time(5.0)
     assert "Fetch" in script.waits(), "and it goes on as soon as somebody answers"
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(100.0)
     assert told(script) == [], "it has passed"
 
@@ -196,7 +196,7 @@ def test_partitions_that_do_not_exist_are_told_together_and_no_more_when_they_do
     (error,) = told(script)
     assert "996 partitions do not exist: t-4, t-5, t-6, t-7, t-8, ... (of t-4 its topic has 4 partitions)" in str(error)
     script.topics["t"] = 1000
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(30.0)
     assert told(script) == []
 
@@ -207,7 +207,7 @@ def test_what_is_not_wanted_any_more_is_not_told_again() -> None:
     assert len(told(script)) == 1
     assigned(script, 0)
     script.fresh_metadata()
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(60.0)
     assert told(script) == []
 
@@ -227,7 +227,7 @@ def test_a_missing_topic_is_told_again_and_again_until_it_is_there_or_not_wanted
     at = []
     start = script.now
     for _ in range(400):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(0.5)
         at += [round(script.now - start) for _ in told(script)]
     assert at[:5] == [2, 7, 17, 37, 77]

@@ -84,16 +84,16 @@ def test_the_deadline_counts_from_the_first_sync_that_asked(script: NetworkScrip
     assert event.deadline == script.now + script.config.max_poll_interval - script.config.commit_budget
     requested_at = script.now
     for generation in range(3, 60):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.heartbeat(REBALANCE_IN_PROGRESS)
         script.rebalance(generation, 0)
     while script.now < event.deadline - 2:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(1.0)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
     assert script.take(Lost) == []
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(event.deadline - script.now)
     (lost,) = script.take(Lost)
     assert list(lost.partitions) == [tp(1)]
@@ -123,7 +123,7 @@ def test_a_revocation_of_what_was_reassigned_may_be_requested_again(script: Netw
     script.take(Reassigned)
     for _ in range(3):
         script.heartbeat()
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.heartbeat(REBALANCE_IN_PROGRESS)
     script.rebalance(4, 0)
     (event,) = script.take(RevocationRequested)
@@ -223,7 +223,7 @@ def test_past_the_deadline_the_group_is_told_when_the_commit_ends(script: Networ
     asked_back(script, 1, keeps=(0,))
     held_until = script.now + script.config.max_poll_interval - script.config.commit_budget
     while script.now < held_until - 0.5:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(min(2.0, held_until - 0.5 - script.now))
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
@@ -244,7 +244,7 @@ def test_a_commits_response_just_after_the_deadline_makes_it_a_revoke_and_no_los
     script.rebalance(2, 0)
     (requested,) = script.take(RevocationRequested)
     while script.now < requested.deadline - 0.5:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(min(2.0, requested.deadline - 0.5 - script.now))
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
@@ -305,7 +305,7 @@ def test_what_no_broker_took_until_the_deadline_is_lost_though_nobody_waits_for_
     )
     requested = asked_back_in_a_commit_outage(script, LOADING)
     while script.now < requested.deadline + script.config.commit_budget:
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         if "OffsetCommit" in script.waits():
             script.committed(LOADING)
         if "Heartbeat" in script.waits():
@@ -354,8 +354,25 @@ def test_poll_interval_exceeded_leaves_and_loses_and_rejoins_at_the_next_poll() 
     script.requested(api.LeaveGroup)
     assert "JoinGroup" not in script.waits()
     script.response(api.LeaveGroup, api.LeaveGroupResponse())
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     assert script.requested(api.JoinGroup).member_id == ""
+
+
+@pytest.mark.rule("membership")
+def test_a_process_that_was_suspended_beyond_its_poll_interval_returns_nothing_before_it_is_told_of_the_loss() -> None:
+    """Its session is longer, so that the group may have dealt out anew without it, and still takes it for a member."""
+    script = NetworkScript(max_poll_interval=10.0, session_timeout=60.0, heartbeat_interval=3.0)
+    script.member_of(1, 0)
+    script.do(Polled(at=script.now))
+    script.now += 10.0
+    assert script.lease.holds(script.now)
+    script.now += 0.5
+    assert not script.lease.holds(script.now), "its application may run before this side does"
+    script.do(Polled(at=script.now))  # this poll came too late, though nobody has said so before
+    assert len(script.take(Lost)) == 1
+    script.requested(api.LeaveGroup)
+    script.response(api.LeaveGroup, api.LeaveGroupResponse())
+    assert script.requested(api.JoinGroup).member_id == "", "for the poll that is waiting"
 
 
 @pytest.mark.rule("membership")
@@ -696,7 +713,7 @@ def test_an_application_that_does_not_poll_until_its_work_is_done_harms_nobody(s
         script.commit({0: generation, 1: generation})
         assert script.committed() == {0: generation, 1: generation}
     assert script.take(Lost) == []
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.complete(1)
     assert script.joining_with().owned == (tp(0),)
     assert script.take(Lost) == []
@@ -746,7 +763,7 @@ def test_one_that_completes_though_reassigned_has_a_deadline_at_the_next_request
     script.rebalance(4)
     script.take(Lost)
     for _ in range(25):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.heartbeat()
         if "OffsetCommit" in script.waits():
             script.committed(LOADING)

@@ -46,7 +46,7 @@ def test_who_polls_is_told_each_time_and_who_does_not_is_told_seldom() -> None:
     script.pass_time(60.0)
     silent = script.errors()
     assert 2 <= len(silent) <= 13
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(3.0)
     assert len(script.errors()) > len(silent)
     assert all(isinstance(error, AuthenticationError) for error in script.errors())
@@ -74,7 +74,7 @@ def test_all_goes_on_when_they_are_good_again() -> None:
     script.pass_time(5.0)
     assert any(isinstance(each.request, api.Fetch) for each in script.waiting)
     before = len(script.errors())
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(5.0)
     assert len(script.errors()) == before
 

@@ -150,9 +150,9 @@ def test_a_join_is_awaited_for_the_request_timeout_at_least() -> None:
     script.subscribe()
     first = script.requested(api.JoinGroup)
     for _ in range(29):
-        script.do(Polled())
+        script.do(Polled(at=script.now))
         script.pass_time(1.0)
     assert script.requested(api.JoinGroup) is first
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     script.pass_time(3.0)
     assert script.requested(api.JoinGroup) is not first

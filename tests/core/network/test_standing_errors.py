@@ -34,7 +34,7 @@ class Refusing(NetworkScript):
     def run(self, seconds: float) -> None:
         end = self.now + seconds
         while self.now < end:
-            self.do(Polled())
+            self.do(Polled(at=self.now))
             self.pass_time(0.5)
             if "JoinGroup" in self.waits() and self.code:
                 self.joins.append(self.now)

@@ -70,7 +70,7 @@ def test_unsubscribe_and_a_poll_that_does_not_come_tell_nobody(script: NetworkSc
     script.pass_time(6.0)
     assert "LeaveGroup" not in script.waits()
     assert len(script.take(Lost)) == 1
-    script.do(Polled())
+    script.do(Polled(at=script.now))
     assert script.requested(api.JoinGroup).member_id == "", "the broker gives it a new one, and what it had"
 
 

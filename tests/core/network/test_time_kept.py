@@ -146,7 +146,7 @@ def test_heartbeats_come_at_their_interval_and_no_sooner() -> None:
     joined = script.now
     for turn in range(200):
         if turn < 80:
-            script.do(Polled())
+            script.do(Polled(at=script.now))
         script.pass_time(0.25)
         if "Heartbeat" in script.waits():
             script.response(api.Heartbeat, api.HeartbeatResponse())
@@ -167,7 +167,7 @@ def pauses_of_joins(script: Timed, count: int) -> list[float]:
         refused = script.now
         while "JoinGroup" not in script.waits():
             script.pass_time(0.25)
-            script.do(Polled())
+            script.do(Polled(at=script.now))
         found.append(script.times(api.JoinGroup)[-1] - refused)
     return found
 

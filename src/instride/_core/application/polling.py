@@ -122,7 +122,7 @@ class Poller:
             holds = self._look(now)
             if now >= alive:  # law 8; however often something woke it meanwhile
                 alive = now + state.config.max_poll_interval / 3
-                state.post(Polled())
+                state.post(Polled(at=now))
             self._raise_due()
             heard = yield from self._take_losses()
             if now >= next_auto_commit(state):
@@ -152,7 +152,7 @@ class Poller:
         """Law 10."""
         if not 0 <= now - self._polled_at < min(_POLLED_APART, self._state.config.max_poll_interval / 20):
             self._polled_at = now
-            self._state.post(Polled())
+            self._state.post(Polled(at=now))
 
     def _open(self) -> PollResult:
         """Law 2: what the last poll reported is over, if it was completed; else this one continues it."""

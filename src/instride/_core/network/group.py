@@ -154,7 +154,8 @@ class Membership:
        that is pending at the broker renews it, as long as this thread is never away for that long and heartbeats
        neither fail nor are refused. An expired lease is not a loss: the next response decides. Without a membership
        there is no lease, since the application may not have heard of the loss yet; after an unsubscribe nothing is at
-       stake.
+       stake. It ends at the latest max_poll_interval after the last poll: the application of a process that was
+       suspended may poll before this thread says that all is lost.
 
     id_used: a Join was sent with the member id, so the group may count us as a member by it.
     requesting: a Join or Sync is under way. rejoin_requested: by a heartbeat or commit, since the last join.
@@ -167,6 +168,7 @@ class Membership:
         self._coordinator = coordinator
         self._lease = lease
         self._session_timeout = context.config.session_timeout
+        self._max_poll_interval = context.config.max_poll_interval
         self.subscribed = False
         self.state = GroupState.UNJOINED
         self.topics: frozenset[str] = frozenset()
@@ -183,6 +185,11 @@ class Membership:
         self.alive_at = float("-inf")
         self.well_at = float("-inf")
         self.last_polled = float("inf")
+
+    @property
+    def polls_until(self) -> float:
+        """When the next poll is too late, unless there is one before."""
+        return self.last_polled + self._max_poll_interval
 
     @property
     def sync_pending(self) -> bool:
@@ -263,6 +270,8 @@ class Membership:
         else:
             # The broker counts from the heartbeat's arrival, which is later than its sending: so ours ends first.
             self._lease.expires = self.alive_at + self._session_timeout
+        if self.subscribed:
+            self._lease.expires = min(self._lease.expires, self.polls_until)
         if float("-inf") < before < now <= self._lease.expires < float("inf"):
             self._context.deliver(LeaseRenewed())
 
@@ -354,6 +363,7 @@ class Group:
     # -- what the application says
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
+        self._look_at_polls(now, now)
         self.forgive()
         self._membership.last_polled = now
         self.change_topics(topics, now)
@@ -376,8 +386,9 @@ class Group:
             self.rejoin("the subscription changed")
         self._context.touch()
 
-    def polled(self, now: float) -> None:
-        self._membership.last_polled = now
+    def polled(self, at: float, now: float) -> None:
+        self._look_at_polls(at, now)  # after a suspension the poll may be heard of before the time is looked at
+        self._membership.last_polled = at
         if self._waits_for_poll:
             self._waits_for_poll = False
             self._context.touch()
@@ -440,12 +451,11 @@ class Group:
             if not self._refusals.ready(now):
                 return self._refusals.ready_at
             self.failed = None
-        exceeded_at = self._membership.last_polled + self._config.max_poll_interval
-        if now > exceeded_at and not self._waits_for_poll:
-            self._poll_interval_exceeded(now)
+        self._look_at_polls(now, now)
         self._membership.update_lease(now)
         if self._waits_for_poll:
             return float("inf")  # a time that is past would keep the thread awake
+        exceeded_at = self._membership.polls_until
         if not self._coordinator.need():
             return exceeded_at + 0.001
         # While a Join or Sync is pending the lease is renewed from turn to turn: so there must be turns.
@@ -498,7 +508,11 @@ class Group:
         self._refusals.succeeded()
         self._context.standing.passed(_REFUSED)
 
-    def _poll_interval_exceeded(self, now: float) -> None:
+    def _look_at_polls(self, until: float, now: float) -> None:
+        """All is lost if there was none in time (law 1)."""
+        may_wait = not self.subscribed or self.failed is not None or self._waits_for_poll
+        if may_wait or until <= self._membership.polls_until:
+            return
         self._context.log(
             logging.WARNING,
             f"poll was not called for max_poll_interval ({self._config.max_poll_interval} s): leaving the group; all "

@@ -282,10 +282,10 @@ class NetworkMachine:
         """An application event, in the order of the queue."""
         self._context.now = now
         match event:
-            case Polled():
+            case Polled(at=at):
                 self._context.connections.polled()
                 self._context.standing.polled()
-                self._group.polled(now)
+                self._group.polled(at, now)
             case Consumed():
                 self._consumed(event)
             case UnreadablePartitions():

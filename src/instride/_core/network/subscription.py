@@ -36,7 +36,7 @@ class PatternSubscription:
     def start(self, pattern: re.Pattern[str], now: float) -> None:
         """Replaces an earlier subscription, of either kind, once the topics are known."""
         self.pattern, self._matched = pattern, None
-        self._group.polled(now)
+        self._group.polled(now, now)
         self._group.forgive()
         self._cluster.refresh()
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from instride._core.network.actions import Role
 from instride.testing.simulation.plan import Fault, FaultKind, HistoryKind, LoopKind, MemberPlan, Plan
 from instride.testing.simulation.planning_logs import with_holes
+from instride.testing.simulation.planning_sessions import with_long_sessions
 from instride.testing.simulation.planning_statics import with_statics
 from instride.testing.simulation.planning_users import with_users
 from instride.testing.simulation.planning_work import with_work_for_others
@@ -47,7 +48,7 @@ def plan_for(seed: int) -> Plan:
         plan = extra.choices((_plain, _troubled, _visited, _crowded, _stormy), (5, 4, 2, 2, 1))[0](extra, plan)
         plan = _framed(extra, plan) if extra.random() < 0.2 else plan
     plan = replace(plan, members=_with_protocols(seed, plan.members))
-    for more in (with_statics, with_work_for_others, with_holes, with_users):
+    for more in (with_statics, with_long_sessions, with_work_for_others, with_holes, with_users):
         plan = more(seed, plan)
     return plan
 
