@@ -215,13 +215,21 @@ class SimulatedConsumer:
 
     def unsubscribe(self, *, timeout: float) -> Call[None]:
         self._called("unsubscribe")
-        in_time = yield from self._application.unsubscribe(self._now, timeout)
+        try:
+            in_time = yield from self._application.unsubscribe(self._now, timeout)
+        except (Exception, KeyboardInterrupt):
+            self._application.give_up(self._now, timeout)  # as the consumer's own verb
+            raise
         if not in_time:
             self._process.history.add(self._process.name, "timed out", "unsubscribe")
 
     def close(self, *, timeout: float = 30.0) -> Generator[Wait, float, None]:
         self._called("close")
-        clean = yield from self._application.close(self._now, timeout, leave=None)
+        try:
+            clean = yield from self._application.close(self._now, timeout, leave=None)
+        except (Exception, KeyboardInterrupt):
+            self._application.end(self._now, timeout, leave=None)
+            raise
         self._process.history.add(self._process.name, "closed", clean)
 
 
