@@ -248,7 +248,7 @@ class Process:
     @staticmethod
     def _some(count: int, chance: float) -> int:
         """All of them, two times in three; else any number of the first."""
-        return count if chance < 0.66 else int(count * (chance - 0.66) * 3)
+        return count if chance < 0.66 else min(count, int(count * (chance - 0.66) * 3))
 
     def _take(self, what: _Input, now: float) -> None:
         key = what.link.key

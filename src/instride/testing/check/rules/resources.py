@@ -21,8 +21,8 @@ _ALLOWANCE: Final = {"rss": 16 << 20, "files": 4, "threads": 2}
 
 _FEW: Final = {"queued": 300, "requests": 40, "connections": 20, "turns": 1500, "sent": 400}
 """The most of each that a member of the simulation has at any time, or does within a second: two to four times what is
-seen of three brokers and seven partitions. What is queued may be one more for each partition that it owns: where each
-begins is told to an application that polls when it likes. Each rebalance meanwhile is four events: a user who worked
+seen of three brokers and seven partitions. What is queued may be four more for each partition that it has ever owned: where
+each begins, and that its position was reset, is told to an application that polls when it likes, of two assignments. Each rebalance meanwhile is four events: a user who worked
 for 17 s, while his group rebalanced 56 times, had 211 queued."""
 _DRIFT: Final = {"queued": 40, "requests": 10, "connections": 6}
 """The same as _ALLOWANCE, for what is counted in a simulation."""
@@ -45,7 +45,7 @@ def r1_few(event: Event, state: HistoryState) -> str | None:
     requests that wait or are in flight, and its connections are few, however long it lives; and so are the turns of its
     network thread and the requests that it sends within a second, whatever comes in: a request without end is a spin
     too. (It has no timers: its machines name their one next deadline. A thread that turns where nothing came is L4.)"""
-    owned = {"queued": len(state.live[event.who])}
+    owned = {"queued": 4 * len({each.partition for each in state.of_member[event.who]})}
     for name, value in zip(_FEW, event.detail[2:], strict=True):
         if value > _FEW[name] + owned.get(name, 0):
             return f"{event.who} has {value} {name}"
